@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from statistics import NormalDist
 from typing import Any
 
@@ -22,8 +21,8 @@ from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
 from dpiw.methods.weights.diagnostics import Objection, Stability, worst
 
-NOISE_AWARE = ("noise_aware", "noise_aware_bootstrap")
-METHODS = (*NOISE_AWARE, "sandwich", "bootstrap")
+NOISE_AWARE, SANDWICH = "noise_aware", "sandwich"
+METHODS = (NOISE_AWARE, SANDWICH)
 
 _SHORT = "{:.6g}".format
 _NOT_ASSESSED = "not assessed"
@@ -38,7 +37,7 @@ class Interval:
     Attributes:
         level: nominal coverage of each interval.
         method: as in `confidence_interval`.
-        parts: variance by source, shape (p,) each; empty for the bootstraps.
+        parts: variance by source, shape (p,) each.
         support: share of each estimate that the weights can correct; NaN if unknown.
         verdicts: noise-aware: `use`, `use with care` or `do not use`; others: `not assessed`.
         reasons: why a verdict is not `use`, for each value; `frame()["why"]` joins them.
@@ -207,8 +206,6 @@ def confidence_interval(
     *,
     level: float = 0.95,
     method: str | None = None,
-    replicates: int = 400,
-    rng: np.random.Generator | None = None,
 ) -> Interval:
     """Return an interval for each of an estimate's values, within its possible range.
 
@@ -220,41 +217,26 @@ def confidence_interval(
         estimate: of this package.
         level: nominal coverage, in (0, 1).
         method: `noise_aware` (the default if the weights' law is known): all parts, by
-            linearisation. `noise_aware_bootstrap`: the same errors drawn, for estimates far from
-            linear. `sandwich` (the default for a pair): the synthetic rows alone. `bootstrap`: the
-            same by resampling rows. The last two ignore the privacy noise and are too narrow.
-        replicates: of the bootstraps, two or more.
-        rng: of the bootstraps, which need it.
+            linearisation. `sandwich` (the default for a pair): the synthetic rows alone; it ignores
+            the privacy noise and is too narrow.
     """
     check_estimate(estimate, "confidence_interval")
     _check_level(level)
-    chosen = method or ("sandwich" if estimate.sample.law is None else "noise_aware")
+    chosen = method or (SANDWICH if estimate.sample.law is None else NOISE_AWARE)
     if chosen not in METHODS:
         raise ReleaseError(f"method: {one_of(chosen, METHODS)}")
     law_parts = {} if estimate.sample.law is None else variance_parts(estimate)
-    parts: dict[str, Array] = {}
-    if chosen in ("sandwich", "noise_aware"):
-        alone = {"rows": np.diag(estimate.covariance())}
-        parts = alone if chosen == "sandwich" else law_parts or variance_parts(estimate)
-        reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
-        low, high = estimate.reached(reach)
-    else:
-        if not isinstance(rng, np.random.Generator):
-            raise ReleaseError(f"method {chosen}: expected rng=numpy.random.default_rng(a seed)")
-        if not isinstance(replicates, Integral) or replicates < 2:
-            raise ReleaseError(
-                f"replicates: expected a whole number >= 2, such as 400; found {replicates!r}"
-            )
-        draws = _draws(estimate, replicates, rng, noisy=chosen != "bootstrap")
-        low, high = 2 * estimate.values - np.quantile(
-            draws, [(1 + level) / 2, (1 - level) / 2], axis=0
-        )
+    is_noisy = chosen == NOISE_AWARE
+    parts = law_parts if is_noisy else {"rows": np.diag(estimate.covariance())}
+    parts = parts or variance_parts(estimate)  # raises where no law is known
+    reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(sum(parts.values()))
+    low, high = estimate.reached(reach)
     least, most = estimate.least_and_most
     cut = bool(np.any((low < least) | (high > most)))
     low, high = np.clip([low, high], least, most)
     miss = (1 - float(level)) / 2
-    low, high = widened(estimate, low, high, miss=miss, noisy=chosen in NOISE_AWARE)
-    verdicts, reasons = _verdicts(estimate, law_parts if chosen in NOISE_AWARE else {})
+    low, high = widened(estimate, low, high, miss=miss, noisy=is_noisy)
+    verdicts, reasons = _verdicts(estimate, law_parts if is_noisy else {})
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
         method=chosen, parts=parts, support=_support(estimate),
@@ -265,11 +247,3 @@ def confidence_interval(
 def _support(estimate: Values) -> Array:
     law = estimate.sample.law
     return np.full(estimate.values.size, np.nan) if law is None else law.support(estimate)
-
-
-def _draws(estimate: Values, replicates: int, rng: np.random.Generator, *, noisy: bool) -> Array:
-    """Estimates under drawn errors, shape (replicates, p); of the rows alone unless `noisy`."""
-    if noisy:
-        return estimate.sample.known_law.draws(estimate, replicates, rng)
-    w = estimate.sample.weights
-    return np.array([estimate.refit(w * rng.exponential(size=w.size)) for _ in range(replicates)])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import Bins, Column, Levels, cells, shifted
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.errors.intervals import NOISE_AWARE, noise_aware_covariance, shown
+from dpiw.analysis.errors.intervals import METHODS, NOISE_AWARE, noise_aware_covariance, shown
 from dpiw.analysis.estimators.estimates import Estimate, picked, place_of
 from dpiw.analysis.estimators.means import mean, moved
 from dpiw.analysis.estimators.tables import binned_levels
@@ -118,9 +118,9 @@ def wald_test(
         near = nearest(unknown[0], estimate.names) if unknown else ""
         raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}{near}")
     part = picked(estimate, [place_of(name, estimate.names) for name in tested_names])
-    used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE[0])
-    if used not in ("sandwich", NOISE_AWARE[0]):
-        raise ReleaseError(f"method: {one_of(used, (NOISE_AWARE[0], 'sandwich'))}")
+    used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE)
+    if used not in METHODS:
+        raise ReleaseError(f"method: {one_of(used, METHODS)}")
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
     size, squared = len(tested_names), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])

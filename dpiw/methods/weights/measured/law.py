@@ -255,17 +255,6 @@ class MeansLaw:
         base = base_objections(self.effective_rows, self.base_rows, self.base_k_hat)
         return objections(estimate, self.support(estimate), parts, base=base)
 
-    def draws(self, estimate: Linearised, replicates: int, rng: np.random.Generator) -> Array:
-        """Estimates under drawn errors, (replicates, p); ReleaseError for a total or quantile."""
-        if not estimate.facts.get("smooth", True):
-            raise ReleaseError("method: replicates do not tell a quantile's error; `noise_aware`")
-        if not estimate.facts.get("normalised", True):
-            raise ReleaseError("method: bootstraps hold no scale; totals take `noise_aware`")
-        replicate_weights = self.replicates(replicates, rng)
-        full = estimate.refit(self.weights)
-        reach = np.sqrt(replicate_weights.scale * replicate_weights.count)
-        return np.asarray(full + reach * (replicate_weights.estimates(estimate.refit) - full))
-
     def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
         """Replicate weights: `drawn_replicates`."""
         return drawn_replicates(self, count, rng)
