@@ -72,6 +72,3 @@ def scheduled_before() -> str:
         ]
         return min(moments).isoformat(timespec="minutes") if moments else ""
     return ""
-
-
-__all__ = ["RERUNS", "due", "pause", "reruns", "scheduled_before"]

@@ -194,8 +194,5 @@ def _answers() -> bool:
         return False
 
 
-__all__ = ["ServerLostError", "ServerUnreachableError", "prefect_server", "wait_for_server"]
-
-
 if __name__ == "__main__":
     sys.exit(_serve())

@@ -129,6 +129,3 @@ def _lists(folder: Path, dictionary: Path) -> list[str]:
         entry["levels_file"] = os.path.relpath(levels, dictionary.parent)
         lines.append(f"  - {json.dumps(entry, ensure_ascii=False)}")
     return lines
-
-
-__all__ = ["advice", "more_rows_summary", "summary"]

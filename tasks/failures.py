@@ -160,17 +160,3 @@ def record(error: BaseException, name: str, *given: object) -> None:
         log = os.open(place / "log" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(log, "w", encoding="utf-8", errors="backslashreplace") as output:
             output.write(trace)
-
-
-__all__ = [
-    "DRAWN_ADVICE",
-    "DrawnStepFailedError",
-    "OwnFailures",
-    "StepFailedError",
-    "brief",
-    "only_our_own",
-    "record",
-    "show_sentences",
-    "stops",
-    "told_briefly",
-]

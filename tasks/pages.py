@@ -120,14 +120,3 @@ def budget_picture(account: Account) -> str:
         ' fill="#2f6f9f"/></svg>'
     )
     return "data:image/svg+xml;base64," + base64.b64encode(image.encode()).decode()
-
-
-__all__ = [
-    "budget_picture",
-    "budget_rows",
-    "plan_rows",
-    "run_page",
-    "show_budget",
-    "show_release",
-    "show_run",
-]

@@ -112,6 +112,3 @@ def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
     training_progress = TrainingProgress(training, ProgressArtefact.of_this_task(stage))
     launch_stage(stage, directory, progress=training_progress, without_gpu=without_gpu)
     training_progress.finish()
-
-
-__all__ = ["PlannedTraining", "ProgressArtefact", "TrainingProgress", "launch_fit"]

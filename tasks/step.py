@@ -109,5 +109,3 @@ def step(
 
 
 show_sentences()
-
-__all__ = ["DrawnStepFailedError", "StepFailedError", "progress", "step", "tell"]

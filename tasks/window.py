@@ -125,6 +125,3 @@ def _within(seconds: float, ask: Callable[[], R]) -> R:
     thread.start()
     thread.join(seconds)
     return answers.get_nowait()
-
-
-__all__ = ["PATIENCE", "TIMEOUT_SECONDS", "Window"]

@@ -107,6 +107,3 @@ def _split(line: str, delimiter: str) -> list[str]:
     with contextlib.suppress(csv.Error):
         return next(csv.reader([line], delimiter=delimiter), [])
     return line.split(delimiter)
-
-
-__all__ = ["Confidential", "is_same_file", "table_fault"]

@@ -118,8 +118,6 @@ def _no_constant(name: str) -> Any:
 
 # Records
 
-__all__ = ["Count", "DecimalText", "Label", "Sha256", "settle"]
-
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}")
 
 

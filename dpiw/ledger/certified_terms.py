@@ -91,6 +91,3 @@ def way_out(ledger: Ledger, certificate: Certificate) -> str:
         f"; this ledger holds nothing but that registration. {aside} with the"
         f" terms of the certificate: {words} --create, and then give this command again"
     )
-
-
-__all__ = ["budget_options", "certified_terms", "check_terms", "terms_text", "way_out"]

@@ -248,17 +248,3 @@ def _recovered(
         for release in recovery.releases
         if release.period == period and not key.startswith(release.run) and may_be_this(release.run)
     ]
-
-
-__all__ = [
-    "check_label",
-    "check_not_overtaken",
-    "check_not_paid",
-    "check_turn",
-    "current_label",
-    "missing_files",
-    "missing_gpus",
-    "out_of_turn",
-    "question",
-    "source_fault",
-]

@@ -200,6 +200,3 @@ class _OnCluster:
                     yield number, None
                 else:
                     yield number, future.result(timeout=PATIENCE_SECONDS)
-
-
-__all__ = ["SETTING", "TLS", "Cluster", "cluster_of", "local_cluster", "no_cluster"]

@@ -90,16 +90,3 @@ def new_key_command(spec: ReleaseSpec) -> str:
     """Return the command that makes the key pair that a spec names."""
     key = os.path.relpath(Path(spec.signing_key).with_suffix(""))
     return f"dpiw key new {shlex.quote(key)}"
-
-
-__all__ = [
-    "given_back",
-    "ledger_place",
-    "loss_command",
-    "new_key_command",
-    "program",
-    "recover_command",
-    "release_command",
-    "typed_commands",
-    "void_command",
-]

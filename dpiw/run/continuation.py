@@ -167,6 +167,3 @@ def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
 
 def _left(record: RunRecord) -> int:
     return record.max_attempts - record.counted_attempts
-
-
-__all__ = ["Rerun", "counts_more", "goes_on", "rerun", "used_up"]

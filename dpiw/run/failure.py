@@ -28,6 +28,3 @@ def failure_text(directory: Path, stage: str) -> str | None:
     """Return the text for a person's screen; None if the stage left none."""
     file = failure_file(directory, stage)
     return file.read_text(encoding="utf-8").partition(_PLACE)[0].strip() if file.exists() else None
-
-
-__all__ = ["failure_file", "failure_text", "leave_failure"]

@@ -76,6 +76,3 @@ def launch_stage(
 
 
 _LINE = re.compile(rb"(\d{1,7}) (\d{1,7})\n")
-
-
-__all__ = ["launch_stage"]

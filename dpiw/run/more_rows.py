@@ -178,6 +178,3 @@ def _build(
             return
         shutil.rmtree(built)
     build(run, certify_more_rows(run, ledger, first), key, previous=record.manifest_digest)
-
-
-__all__ = ["MoreRows", "more_rows"]

@@ -109,6 +109,3 @@ def nearest_period(cadence: str, label: str) -> str | None:
         return current_period(cadence, day(*map(int, match.groups())))
     except ValueError:  # no such day, week, month or quarter
         return None
-
-
-__all__ = ["Due", "current_and_last", "current_period", "nearest_period", "period_at", "today_in"]

@@ -111,6 +111,3 @@ def _published_text(certificates: Sequence[Certificate], spec: ReleaseSpec) -> s
         f"publish_to: {count} of population {spec.population}"
         f" {'are' if names[1:] else 'is'} published ({told})"
     )
-
-
-__all__ = ["certificates_of", "check_registrable", "drawn_unreleased"]
