@@ -9,6 +9,7 @@ import re
 import zoneinfo
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -267,14 +268,17 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     present = values.dropna()
     if present.empty and isinstance(bins, int):
         return values
+    near, origin = (values, 0) if dated else _near_zero(values)
     try:
         if isinstance(bins, int):
             if isinstance(bins, bool) or bins < 1:
                 raise ValueError
-            edges = _equal_moments(present, bins) if dated else _equal_parts(present, bins)
+            edges = _equal_moments(present, bins) if dated else _equal_parts(near.dropna(), bins)
         else:
             edge_values = (
-                [moment(str(edge), values) for edge in bins] if dated else np.asarray(bins, float)
+                [moment(str(edge), values) for edge in bins]
+                if dated
+                else np.asarray([edge - origin for edge in bins] if origin else bins, float)
             )
             edges = pd.Index(edge_values)
         if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
@@ -285,18 +289,29 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
             f"column {str(values.name)!r}: bins: expected a whole number >= 1, or two or more"
             f" increasing {'dates' if dated else 'numbers'} such as {example}"
         ) from None
-    texts = _texts(edges)
+    texts = _texts(edges, origin)
     names = [
         f"[{a}, {b})" if dated else f"{'(' if i else '['}{a}, {b}]"
         for i, (a, b) in enumerate(itertools.pairwise(texts))
     ]
-    raw = values if dated else values.to_numpy(dtype=np.float64, na_value=np.nan)
+    raw = values if dated else near.to_numpy(dtype=np.float64, na_value=np.nan)
     places = pd.Categorical(pd.cut(raw, edges, right=not dated, include_lowest=True, labels=names))
     beyond = np.asarray(places.isna() & values.notna().to_numpy())
     if beyond.any():
         places = places.add_categories([OUTSIDE])
         places[beyond] = OUTSIDE
     return pd.Series(places, index=values.index)
+
+
+def _near_zero(values: pd.Series) -> tuple[pd.Series, int]:
+    """Whole numbers that doubles do not hold, less one of them; other values less zero."""
+    present = values.dropna()
+    if not pd.api.types.is_integer_dtype(values.dtype) or present.empty:
+        return values, 0
+    if int(present.min()) >= -(2**53) and int(present.max()) <= 2**53:
+        return values, 0
+    less = shifted(values)
+    return pd.Series(less.values, index=values.index), int(less.origin)
 
 
 def declared_edges(column: Declared, zone: Any = None) -> pd.Index | None:
@@ -361,8 +376,9 @@ def _equal_moments(values: pd.Series, bins: int) -> pd.Index:
     return pd.date_range(values.min(), after, periods=bins + 1, unit="s").floor(unit).unique()
 
 
-def _texts(edges: pd.Index) -> list[str]:
+def _texts(edges: pd.Index, origin: int = 0) -> list[str]:
     if isinstance(edges, pd.DatetimeIndex):
         days = edges.tz is None and bool((edges == edges.normalize()).all())
         return [f"{edge:%Y-%m-%d}" if days else edge.isoformat() for edge in edges]
-    return [np.format_float_positional(edge, trim="-") for edge in edges]
+    texts = [np.format_float_positional(edge, trim="-") for edge in edges]
+    return [str(Decimal(text) + origin) for text in texts] if origin else texts

@@ -17,6 +17,7 @@ import pandas as pd
 
 from dpiw.analysis.columns import moment
 from dpiw.analysis.names import as_typed
+from dpiw.data.cells import one_form
 from dpiw.errors import ReleaseError, nearest_first
 
 _SIGNS: Mapping[type[ast.AST], str] = {
@@ -104,15 +105,20 @@ class Comparisons:
             return [str(level) for level in values.cat.categories]
         return [str(level) for level in values.dropna().unique()]
 
-    def check_levels(self, column: ast.Name, texts: Sequence[ast.expr]) -> None:
-        """Refuse text that is no level of the column."""
+    def settle_levels(self, column: ast.Name, texts: Sequence[ast.expr]) -> None:
+        """Put each text in its level's own Unicode form; refuse text that is no level."""
         level_names = self.levels(column)
-        for text in (part.value for part in texts if isinstance(part, ast.Constant)):
-            if text not in level_names:
+        for part in (part for part in texts if isinstance(part, ast.Constant)):
+            if part.value in level_names:
+                continue
+            form = one_form(str(part.value))
+            alike = [level for level in level_names if one_form(level) == form]
+            if len(alike) != 1:
                 raise self.refusal(
-                    f"{self.column(column)} has no level {text!r}; its levels,"
-                    f" {nearest_first(str(text), level_names)}"
+                    f"{self.column(column)} has no level {part.value!r}; its levels,"
+                    f" {nearest_first(str(part.value), level_names)}"
                 )
+            part.value = alike[0]
 
     def column(self, column: ast.Name) -> str:
         """The column as messages name it."""
@@ -234,7 +240,7 @@ class Comparisons:
         if Kind.OTHER in kinds:
             for column in columns:
                 if self.table[column.id].dtype == object:
-                    self.check_levels(column, texts)
+                    self.settle_levels(column, texts)
             others = [
                 self._value(side) if _is_literal(side) or side in columns else self._number(side)
                 for side in sides
@@ -277,7 +283,7 @@ class Comparisons:
         """Compare text; for `<` and the like by the order of the levels."""
         columns = [side for side in sides if isinstance(side, ast.Name)]
         for column in columns:
-            self.check_levels(column, [side for side in sides if _is_text(side)])
+            self.settle_levels(column, [side for side in sides if _is_text(side)])
         orders = [op for op in node.ops if isinstance(op, _ORDERING)]
         if not orders:
             return self._related(node, [self._value(side) for side in sides])

@@ -77,9 +77,11 @@ _NUMBER_NOTATIONS = {
     ),
     (_SCRIPT := "digits of another script"): re.compile(r".*(?![0-9])\d.*"),
 }
+_ZONED = r"[\dT:., /-]*:\d\d([.,]\d+)? ?[A-Za-z][A-Za-z_/+]{2,}"
 _DATE_NOTATIONS = {
     "the serial number of a spreadsheet": re.compile(r"[1-9]\d{4}([.,]\d*)?"),
-    "a month's name": re.compile(r"(?=.*\d).*[^\W\d_]{3,}.*"),
+    "a month's name": re.compile(rf"(?=.*\d)(?!{_ZONED}).*[^\W\d_]{{3,}}.*"),
+    "the name of a time zone": re.compile(_ZONED),
     "a year of two digits": re.compile(r"\d{1,2}([./ -])\d{1,2}\1\d{2}(\D.*)?|\d{6}"),
     "a clock of twelve hours": re.compile(r".*\d\s*[ap]\.?m\.?", re.IGNORECASE),
     "seconds or milliseconds since 1970": re.compile(r"\d{9,13}"),

@@ -14,8 +14,8 @@ from dpiw.data.declarations import folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")
-_FIRST_LINES = 5
-"""Lines searched for a header; a title or a comment may stand above it."""
+_FIRST_LINES = 50
+"""Lines searched for a header; a title or notes may stand above it."""
 
 _FEWEST = 3
 """Fewest columns of a table recognised without its header; `code: label` has two."""
@@ -84,10 +84,11 @@ def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
             return f"looks like a table: a line of it names {held} columns of this dictionary"
     if listed and len(folded) >= _FEWEST and lines:
         for delimiter in _DELIMITERS:
-            if all(len(_split(line, delimiter)) == len(folded) for line in lines):
+            widths = {len(_split(line, delimiter)) for line in lines}
+            if widths in ({len(folded)}, {len(folded) + 1}):  # a number of rows may stand in front
                 return (
                     "looks like a table: every line of it has as many cells as this dictionary has"
-                    " columns"
+                    " columns, or one more"
                 )
     return ""
 

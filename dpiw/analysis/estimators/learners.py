@@ -98,11 +98,16 @@ def _hands_on(estimator: Any) -> bool:
 
 
 def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
-    """Refuse a model that would be fitted without weights.
+    """Refuse a model that would be fitted, or tried by a score, without weights.
 
     Models made of models, without routing, must be scikit-learn's own: others may drop weights.
     """
     for part in parts:
+        if not all(hasattr(way, "set_score_request") for way in _functions(part)):
+            fault = (
+                "its `scoring` is a function, which gets no sample_weight: name one, such as 'f1'"
+            )
+            raise _unweighted(part, estimator, fault)
         is_model = part is estimator or hasattr(part, "predict")
         if not is_model or _hands_on(part):
             continue
@@ -112,6 +117,13 @@ def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
             raise _unweighted(part, estimator, "its fit takes no sample_weight")
         if models and not (is_own and all(map(_takes, models))):
             raise _unweighted(part, estimator, "it may fit its own models without sample_weight")
+
+
+def _functions(part: Any) -> list[Any]:
+    """The scorings of a part that are no names."""
+    scoring = getattr(part, "scoring", None)
+    ways = list(scoring.values()) if isinstance(scoring, Mapping) else scoring
+    return [way for way in (ways if isinstance(ways, list | tuple) else [ways]) if callable(way)]
 
 
 def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:

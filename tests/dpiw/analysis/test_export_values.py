@@ -218,7 +218,8 @@ def to_type(caught):
 
 MISREAD = ["NA", "null", "nan", "None", "N/A", "#N/A", "007", "1", "1.50", "1e5", "+1", "0x10",
            "inf", "TRUE", "True", "f", "no", "MAR1", "1-2", "2020-01-01", "12:30", "1,5",
-           "1 000", "5%", "."]  # fmt: skip
+           "1 000", "5%", ".", "$5", "5 \u20ac", "\xa31.50", "(5)", "12:30 PM",
+           "1:05:09am"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", MISREAD)

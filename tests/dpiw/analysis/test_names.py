@@ -135,6 +135,17 @@ def test_a_name_is_the_same_in_another_unicode_form(name, form):
     np.testing.assert_allclose(by_list.values, by_formula.values)
 
 
+@pytest.mark.parametrize("own", ["NFC", "NFD"])
+def test_a_level_is_the_same_in_another_unicode_form(own):
+    level, other = (unicodedata.normalize(form, "caf\u00e9 \u00fc") for form in (own, "NFC"))
+    other = other if own == "NFD" else unicodedata.normalize("NFD", other)
+    table = rows("x").assign(town=[level, "x"] * 30)
+    for text in (f"town == '{other}'", f"town in ['{other}']", f"not town != '{other}'"):
+        np.testing.assert_array_equal(condition(table, text), table["town"] == level)
+    both = table.assign(town=[level, other] * 30)  # told apart where a table has both
+    np.testing.assert_array_equal(condition(both, f"town == '{other}'"), both["town"] == other)
+
+
 def test_names_that_differ_in_their_form_alone_are_told_apart_in_backticks():
     table = pd.DataFrame({"µ": [1.0, 5.0], "μ": [5.0, 1.0]})  # micro sign, Greek letter
     for name in table:

@@ -13,6 +13,7 @@ PERCENT, CURRENCY = "a percent sign", "a currency sign"
 LETTERS, DIGITS = "letters before or behind the number", "digits of another script"
 SERIAL, MONTH = "the serial number of a spreadsheet", "a month's name"
 SHORT_YEAR, CLOCK = "a year of two digits", "a clock of twelve hours"
+ZONE = "the name of a time zone"
 SINCE_1970, NO_DAY = "seconds or milliseconds since 1970", "without a day"
 
 
@@ -38,6 +39,8 @@ SINCE_1970, NO_DAY = "seconds or milliseconds since 1970", "without a day"
         *(("d t", cell, SHORT_YEAR) for cell in ("05.03.21", "3/5/21", "05-03-21", "050321",
                                                  "05.03.21 10:00")),
         *(("d t", cell, CLOCK) for cell in ("03/05/2021 10:00 PM", "2021-03-05 9:30 a.m.")),
+        *(("d t", cell, ZONE) for cell in ("2021-03-05 10:00:00 UTC", "2021-03-05T10:00:00.5 CET",
+                                           "05.03.2021 10:00 Europe/Berlin")),
         *(("d t", cell, SINCE_1970) for cell in ("1614902400", "1614902400000")),
         *(("d t", cell, NO_DAY) for cell in ("2021", "2021/03", "03/2021")),
     ],

@@ -242,6 +242,7 @@ OFFENCES: dict[str, bytes] = {
     "a byte-order mark": b"\xef\xbb\xbf" + CSV,
     "Windows lines": CSV.replace(b"\n", b"\r\n"),
     "a title above": b"Register of 2026\n\n" + CSV,
+    "many notes above": b"".join(b"note %d\n" % n for n in range(40)) + CSV,
     "names in capitals": CSV.replace(b"age,Income net", b"AGE,INCOME NET"),
     "names with spaces": CSV.replace(b"age,Income net", b" age , Income net "),
     "other columns first": _written(TABLE[["region", "age", "ill", "person"]]),
@@ -267,6 +268,10 @@ LISTS = {
     "no header, other delimiter": (_written(TABLE, header=False, sep=";"), "copy.list"),
     "no header, in a .csv file": (_written(TABLE, header=False), "copy.csv"),
     "no header, a number of rows in front": (TABLE.to_csv(header=False).encode(), "copy.csv"),
+    "no header, a number of rows in front, in a list": (
+        TABLE.to_csv(header=False).encode(),
+        "copy.txt",
+    ),
     "no header, two columns": (_written(TABLE[["region", "ill"]], header=False), "copy.csv"),
     "no header, other delimiter in a .csv file": (
         _written(TABLE, header=False, sep=";"),
