@@ -4,10 +4,7 @@ A method that is registered makes `test_reasons_are_of_today_s_methods` fail unt
 gone through the reasons: does each list need it, or is it left out for the same reason?
 """
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,7 +46,7 @@ PARTIAL = {
 }
 
 
-def lists_of(path: Path) -> Iterator[set[str]]:
+def lists_of(path):
     """Every literal of a file that lists at least `FEWEST` methods, by name or by class."""
     classes = {kind.__name__: name for name, kind in (*GENERATORS.items(), *WEIGHTS.items())}
     known, text = GENERATORS.keys() | WEIGHTS.keys(), path.read_text()
@@ -68,7 +65,7 @@ def lists_of(path: Path) -> Iterator[set[str]]:
             yield names
 
 
-def test_every_list_of_methods_is_complete_or_has_a_reason() -> None:
+def test_every_list_of_methods_is_complete_or_has_a_reason():
     partial = set()
     for path in TESTS.rglob("*.py"):
         own = path.relative_to(TESTS).as_posix()
@@ -78,7 +75,7 @@ def test_every_list_of_methods_is_complete_or_has_a_reason() -> None:
     assert partial == PARTIAL.keys()
 
 
-def test_reasons_are_of_today_s_methods() -> None:
+def test_reasons_are_of_today_s_methods():
     assert GENERATORS.keys() | WEIGHTS.keys() == JUDGED
 
 
@@ -86,6 +83,6 @@ def test_reasons_are_of_today_s_methods() -> None:
     "text", ["X = ['mst', 'aim', 'bayes']", "X = {'mst': 1, 'aim': 2, 'bayes': 3}",
              "X = (MST, AIM(), Bayes)"],
 )  # fmt: skip
-def test_a_list_is_found(text: str, tmp_path: Path) -> None:
+def test_a_list_is_found(text, tmp_path):
     (tmp_path / "t.py").write_text(text)
     assert list(lists_of(tmp_path / "t.py")) == [{"mst", "aim", "bayes"}]

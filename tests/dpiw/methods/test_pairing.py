@@ -81,10 +81,7 @@ def test_a_generator_s_caveats_stand_in_its_certificate(workplace, generator, se
 @pytest.mark.nightly_cases("dpcgan")
 @pytest.mark.parametrize(
     ("generator", "settings", "weights", "stages"),
-    [
-        ("dpcgan", GAME, LOGIT, 1),
-        ("dpgan", GAME, LOGIT, 1),
-    ],
+    [("dpcgan", GAME, LOGIT, 1), ("dpgan", GAME, LOGIT, 1)],
 )
 def test_a_release_from_beginning_to_end(workplace, generator, settings, weights, stages):
     spec_of(workplace, generator=generator, settings=settings, weights=weights)

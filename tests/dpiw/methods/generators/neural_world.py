@@ -4,8 +4,6 @@ A check of non-interference replaces every noisy value by one that no data decid
 give the same bytes, or something of them went past the mechanisms.
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -138,7 +136,7 @@ def assert_tables_do_not_interfere(ready, monkeypatch):
     assert len(found) == 1
 
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
     "marginals_share": 0.0,
 }  # fmt: skip

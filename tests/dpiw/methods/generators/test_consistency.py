@@ -16,7 +16,7 @@ from dpiw.methods.generators.estimation import (
 )
 
 
-def test_projection_is_the_nearest_table() -> None:
+def test_projection_is_the_nearest_table():
     """Against a general solver on small vectors."""
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -34,22 +34,19 @@ def test_projection_is_the_nearest_table() -> None:
 
 
 @settings(derandomize=True, database=None, deadline=None)
-@given(
-    values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30),
-    total=st.floats(1e-3, 1e9),
-)
-def test_projection_is_non_negative_and_has_its_total(values: list[float], total: float) -> None:
+@given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30), total=st.floats(1e-3, 1e9))
+def test_projection_is_non_negative_and_has_its_total(values, total):
     projected = project_to_total(np.array(values), total)
     assert projected.min() >= 0
     assert projected.sum() == pytest.approx(total, rel=1e-9)
 
 
-def test_projection_keeps_an_admissible_table() -> None:
+def test_projection_keeps_an_admissible_table():
     table = np.array([[3.0, 0.0], [1.0, 6.0]])
     assert project_to_total(table, 10.0) == pytest.approx(table)
 
 
-def test_total_is_precision_weighted_and_at_least_one() -> None:
+def test_total_is_precision_weighted_and_at_least_one():
     # Sums 10 (2 cells, variance 1) and 40 (4 cells, variance 4): weights 1/2 and 1/16.
     tables = [np.array([4.0, 6.0]), np.full((2, 2), 10.0)]
     assert estimate_total(tables, [1.0, 4.0]) == pytest.approx(
@@ -58,7 +55,7 @@ def test_total_is_precision_weighted_and_at_least_one() -> None:
     assert estimate_total([np.array([-5.0, -9.0])], [1.0]) == 1.0
 
 
-def test_combine_lowers_the_variance() -> None:
+def test_combine_lowers_the_variance():
     rng = np.random.default_rng(1)
     truth = np.array([5.0, 1.0])
     draws = np.array(
@@ -71,7 +68,7 @@ def test_combine_lowers_the_variance() -> None:
     assert np.mean((draws - truth) ** 2) == pytest.approx(0.8, abs=0.065)
 
 
-def test_reconciled_tables_have_their_margins() -> None:
+def test_reconciled_tables_have_their_margins():
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
     marginals = [marginal(truth, axis) for axis in range(3)]
@@ -81,19 +78,19 @@ def test_reconciled_tables_have_their_margins() -> None:
         assert marginal(reconciled, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
 
 
-def test_reconciling_the_truth_changes_nothing() -> None:
+def test_reconciling_the_truth_changes_nothing():
     truth = np.random.default_rng(3).uniform(1, 9, (4, 6))
     reconciled = reconcile(truth, [marginal(truth, 0), marginal(truth, 1)])
     assert reconciled == pytest.approx(truth)
 
 
-def test_reconciling_survives_empty_slices() -> None:
+def test_reconciling_survives_empty_slices():
     reconciled = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
     assert np.all(np.isfinite(reconciled))
     assert reconciled.min() >= 0
 
 
-def test_unseen_parents_fall_back_to_the_one_way_marginal() -> None:
+def test_unseen_parents_fall_back_to_the_one_way_marginal():
     table = np.array([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
     fallback = np.array([1.0, 0.0, 3.0])
     conditional = Conditional.from_table(Family(child=1, parents=(0,)), table, fallback)
@@ -107,7 +104,7 @@ def test_unseen_parents_fall_back_to_the_one_way_marginal() -> None:
     assert set(drawn[8000:]) == {1}
 
 
-def test_cells_without_mass_are_never_drawn() -> None:
+def test_cells_without_mass_are_never_drawn():
     """Also at the ends of a slice and with many slices, where offsets cost precision."""
     rows = 5000
     table = np.zeros((rows, 4))

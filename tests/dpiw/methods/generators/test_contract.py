@@ -2,10 +2,8 @@
 
 import copy
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -58,19 +56,19 @@ MARGINAL = ["histogram", "mst", "privbayes"]
 METHODS = sorted(GENERATORS.keys() - {"external", "levels"})
 """Those of any schema; rows of a file and found levels have tests of their own: `test_external.py`
 and `test_unseen_levels.py`."""
-_GAME: dict[str, Any] = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
-_PATE: dict[str, Any] = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
-SMALL: dict[str, dict[str, Any]] = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}
+_GAME = {"steps": 3, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
+_PATE = {"rounds": 3, "batch": 8, "generator": [4], "student": [4], "teacher": 3}
+SMALL = {"dpgan": _GAME, "dpcgan": _GAME, "pategan": _PATE}
 """Settings that keep networks small; the marginal methods need none."""
 
 
 @pytest.fixture(autouse=True)
-def _no_process() -> Iterator[None]:
+def _no_process():
     with fitted_at_once():
         yield
 
 
-def _table(rows: int, *, seed: int = 0, schema: PublicSchema = SCHEMA) -> PrivateTable:
+def _table(rows, *, seed=0, schema=SCHEMA):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -84,7 +82,7 @@ def _table(rows: int, *, seed: int = 0, schema: PublicSchema = SCHEMA) -> Privat
     return PrivateTable(schema=schema, scaled=schema.scale(frame))
 
 
-def _ready(method: str, *, noise: str = "", rho: float = 0.5, **facts: Any) -> Any:
+def _ready(method, *, noise="", rho=0.5, **facts):
     own = SMALL.get(method, {}) | ({"noise": noise} if noise else {})
     generator = make_generator(method, own, pure=False)
     chosen = {"schema": SCHEMA, "unit": UNIT, "nominal_rows": 500} | facts
@@ -94,7 +92,7 @@ def _ready(method: str, *, noise: str = "", rho: float = 0.5, **facts: Any) -> A
 @pytest.mark.parametrize("method", MARGINAL)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("unit", [UNIT, REPLACE], ids=["add_remove", "replace"])
-def test_events_are_known_before_data(method: str, noise: str, unit: PrivacyUnit) -> None:
+def test_events_are_known_before_data(method, noise, unit):
     events = _ready(method, noise=noise, unit=unit).events(schema=SCHEMA, unit=unit)
     law = LaplaceEvent if noise == "laplace" else GaussianEvent
     assert events
@@ -104,7 +102,7 @@ def test_events_are_known_before_data(method: str, noise: str, unit: PrivacyUnit
 
 @pytest.mark.parametrize("method", [*MARGINAL, "aim", "pategan"])
 @pytest.mark.parametrize("rho", [1e-4, 0.1, 30.0])
-def test_gaussian_effort_adds_up(method: str, rho: float) -> None:
+def test_gaussian_effort_adds_up(method, rho):
     """1/(2 m^2) per Gaussian mechanism and eps^2/8 per selection sum to the effort asked for."""
     spent = 0.0
     for event in _ready(method, rho=rho).events(schema=SCHEMA, unit=UNIT):
@@ -117,7 +115,7 @@ def test_gaussian_effort_adds_up(method: str, rho: float) -> None:
 
 @pytest.mark.parametrize("method", MARGINAL)
 @pytest.mark.parametrize("rho", [1e-4, 0.1, 30.0])
-def test_pure_effort_adds_up(method: str, rho: float) -> None:
+def test_pure_effort_adds_up(method, rho):
     spent = 0.0
     for event in _ready(method, rho=rho, noise="laplace").events(schema=SCHEMA, unit=UNIT):
         per_event = (
@@ -129,7 +127,7 @@ def test_pure_effort_adds_up(method: str, rho: float) -> None:
     assert spent == pytest.approx(np.sqrt(2 * rho), rel=1e-12)
 
 
-def _neighbours(schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateTable, PrivateTable]:
+def _neighbours(schema, unit):
     """Two tables that differ by all rows of one person, which are equal."""
     base, added, k = _frame(300, schema), _frame(1, schema, seed=1), unit.max_rows
     person = pd.concat([added] * k)
@@ -143,7 +141,7 @@ def _neighbours(schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateTable, 
     return one, two
 
 
-def _frame(rows: int, schema: PublicSchema, seed: int = 0) -> pd.DataFrame:
+def _frame(rows, schema, seed=0):
     if schema is UNSEEN:
         return pd.DataFrame({"job": ["smith"] * rows, "town": ["bath" if seed else ""] * rows})
     rng = np.random.default_rng(seed)
@@ -159,7 +157,7 @@ def _frame(rows: int, schema: PublicSchema, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def _check_draws(generator: Any, unit: PrivacyUnit) -> None:
+def _check_draws(generator, unit):
     schema = UNSEEN if generator.method == "levels" else SCHEMA
     ready = generator.calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=300)
     one, two = (
@@ -169,7 +167,7 @@ def _check_draws(generator: Any, unit: PrivacyUnit) -> None:
     check_draws(ready, schema=schema, unit=unit, neighbours=(one, two))
 
 
-def _made(method: str, *, pure: bool = False) -> Any:
+def _made(method, *, pure=False):
     if method == "external":
         own = {"rows": "r.parquet", "sha256": "0" * 64, "tool": "t", "version": "1", "epsilon": 1,
                "delta": 0, "relation": "add_or_remove_one", "declared_by": "d", "evidence": "e",
@@ -182,7 +180,7 @@ def _made(method: str, *, pure: bool = False) -> Any:
 @pytest.mark.parametrize("method", sorted(GENERATORS.keys() - PROVED_ELSEWHERE.keys()))
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit.relation.value}-{unit.max_rows}")
 @pytest.mark.parametrize("pure", [False, True], ids=["gaussian", "pure"])
-def test_draws_are_the_events(method: str, unit: PrivacyUnit, pure: bool) -> None:
+def test_draws_are_the_events(method, unit, pure):
     """Every registered generator, but for those that another test is named for."""
     if pure and method == "levels":
         return  # needs a delta
@@ -192,7 +190,7 @@ def test_draws_are_the_events(method: str, unit: PrivacyUnit, pure: bool) -> Non
 class ThirdOfTheNoise(Histogram):
     """A toy: it draws with a third of the noise that its events declare."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         assert self.calibrated is not None
         low = replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
         return Histogram.measure(replace(self, calibrated=low), table, noise=noise)
@@ -201,14 +199,14 @@ class ThirdOfTheNoise(Histogram):
 class ThirdOfTheSensitivity(ThirdOfTheNoise):
     """A toy whose statements agree with each other, and not with its counts."""
 
-    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+    def released_noise(self, *, schema, unit):
         (law,) = super().released_noise(schema=schema, unit=unit)
         assert self.calibrated is not None
         sensitivity = (law.sensitivity or 0.0) / 3
         scale = self.calibrated.multiplier * sensitivity * (1 + 1e-15)
         return (replace(law, scale=scale, sensitivity=sensitivity),)
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         (law,) = self.released_noise(schema=table.schema, unit=UNIT)
         return replace(super().measure(table, noise=noise), noise=(law,))
 
@@ -216,7 +214,7 @@ class ThirdOfTheSensitivity(ThirdOfTheNoise):
 class OneEventForAllDraws(Histogram):
     """A toy: it declares one event for the draws of all columns."""
 
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+    def events(self, *, schema, unit):
         (event,) = super().events(schema=schema, unit=unit)
         return (replace(event, count=1),)
 
@@ -224,10 +222,10 @@ class OneEventForAllDraws(Histogram):
 class NoiseOfItsOwn(Histogram):
     """A toy: its noise does not pass the mechanisms' door."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         rng = np.random.default_rng(1)
 
-        def noisy(counts: Any, *, scale: float, **_: Any) -> Any:
+        def noisy(counts, *, scale, **_):
             return counts + rng.normal(scale=scale, size=counts.shape)
 
         with mock.patch.object(histogram, "noisy_marginal", noisy):
@@ -237,17 +235,17 @@ class NoiseOfItsOwn(Histogram):
 class NothingStated(Histogram):
     """A toy: what it measured does not state its noise."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         return replace(super().measure(table, noise=noise), noise=())
 
 
 class AnotherLaw(Histogram):
     """A toy: it draws noise of another law, at the scale that its event declares."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         others = {NoiseKind.GAUSSIAN: NoiseKind.LAPLACE, NoiseKind.LAPLACE: NoiseKind.GAUSSIAN}
         honest = super().measure(table, noise=noise)
-        other = replace(self, noise=others[self.noise])  # type: ignore[arg-type]
+        other = replace(self, noise=others[self.noise])
         other = replace(other, calibrated=self.calibrated)
         return replace(Histogram.measure(other, table, noise=noise), noise=honest.noise)
 
@@ -255,7 +253,7 @@ class AnotherLaw(Histogram):
 class AnotherEvent(Histogram):
     """A toy: it declares the event of another law."""
 
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+    def events(self, *, schema, unit):
         (event,) = super().events(schema=schema, unit=unit)
         other = LaplaceEvent if isinstance(event, GaussianEvent) else GaussianEvent
         return (other(noise_multiplier=event.noise_multiplier, count=event.count),)
@@ -264,11 +262,11 @@ class AnotherEvent(Histogram):
 class OneDrawForAllColumns(Histogram):
     """A toy: one draw and one event for all columns' counts, and the sensitivity of one column."""
 
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> Any:
+    def events(self, *, schema, unit):
         (event,) = super().events(schema=schema, unit=unit)
         return (replace(event, count=1),)
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         honest = super().measure(table, noise=Still())
         (law,) = honest.noise
         sizes = [counts.size for counts in honest.arrays.values()]
@@ -284,7 +282,7 @@ class OneDrawForAllColumns(Histogram):
 class ExactBesideNoise(Histogram):
     """A toy: an exact count lies beside the noisy ones."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
         last = list(exact.arrays.values())[-1]
         return replace(honest, arrays={**honest.arrays, "tail": last[-1:]})
@@ -293,7 +291,7 @@ class ExactBesideNoise(Histogram):
 class ExactForOneColumn(Histogram):
     """A toy: all is drawn, and the exact counts of one column are kept."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
         return replace(honest, arrays={**honest.arrays, "one_way_0": exact.arrays["one_way_0"]})
 
@@ -301,7 +299,7 @@ class ExactForOneColumn(Histogram):
 class NoiseInTheModel(Histogram):
     """A toy: it measures exactly, and its noise is added by the model."""
 
-    def measure(self, table: PrivateTable, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         return super().measure(table, noise=Still())
 
 
@@ -314,13 +312,13 @@ TOYS = [
 
 @pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-def test_a_generator_that_draws_otherwise_is_found(toy: Any, kind: NoiseKind) -> None:
+def test_a_generator_that_draws_otherwise_is_found(toy, kind):
     with pytest.raises(AssertionError):
         _check_draws(toy(noise=kind), UNIT)
 
 
 @pytest.mark.parametrize("method", PROVED_ELSEWHERE)
-def test_what_is_proved_elsewhere_is(method: str) -> None:
+def test_what_is_proved_elsewhere_is(method):
     """The test that is named exists, and so does the method."""
     file, test = PROVED_ELSEWHERE[method].test.split("::")
     assert f"\ndef {test}(" in (TESTS / file).read_text()
@@ -329,7 +327,7 @@ def test_what_is_proved_elsewhere_is(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_measurement_states_its_noise(method: str) -> None:
+def test_every_measurement_states_its_noise(method):
     """Also where draws are proved elsewhere: what the certificate needs is typed, and is kept."""
     ready = _ready(method)
     measurement = ready.measure(_table(60), noise=SeededNoise(1))
@@ -343,7 +341,7 @@ def test_every_measurement_states_its_noise(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_uncalibrated_generators_do_nothing(method: str) -> None:
+def test_uncalibrated_generators_do_nothing(method):
     generator = make_generator(method, {}, pure=False)
     with pytest.raises(UncalibratedError):
         generator.events(schema=SCHEMA, unit=UNIT)
@@ -352,7 +350,7 @@ def test_uncalibrated_generators_do_nothing(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_calibration_holds_for_its_schema_and_unit_only(method: str) -> None:
+def test_calibration_holds_for_its_schema_and_unit_only(method):
     ready = _ready(method)
     other = PublicSchema(name="other", columns=SCHEMA.columns[:3])
     with pytest.raises(UncalibratedError, match="another schema"):
@@ -365,7 +363,7 @@ def test_calibration_holds_for_its_schema_and_unit_only(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_seeded_noise_gives_the_same_bytes(method: str) -> None:
+def test_the_same_seeded_noise_gives_the_same_bytes(method):
     ready = _ready(method)
     one, two, other = (
         ready.measure(_table(300), noise=SeededNoise(seed)).to_bytes() for seed in (4, 4, 5)
@@ -375,14 +373,14 @@ def test_the_same_seeded_noise_gives_the_same_bytes(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_only_secure_noise_is_publishable(method: str) -> None:
+def test_only_secure_noise_is_publishable(method):
     ready = _ready(method)
     assert ready.measure(_table(50), noise=SecureNoise()).publishable
     assert not ready.measure(_table(50), noise=SeededNoise(1)).publishable
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_model_needs_nothing_but_the_file(method: str) -> None:
+def test_the_model_needs_nothing_but_the_file(method):
     ready = _ready(method)
     measurement = ready.measure(_table(300), noise=SeededNoise(2))
     stored = Measurement.from_bytes(measurement.to_bytes())
@@ -390,20 +388,17 @@ def test_the_model_needs_nothing_but_the_file(method: str) -> None:
     fresh = make_generator(method, {}, pure=False)  # uncalibrated: nothing private is left in it
     rows = [
         model.sample(200, rng=np.random.default_rng(9)).frame()
-        for model in (
-            ready.model(measurement, schema=SCHEMA),
-            fresh.model(stored, schema=SCHEMA),
-        )
+        for model in (ready.model(measurement, schema=SCHEMA), fresh.model(stored, schema=SCHEMA))
     ]
     pd.testing.assert_frame_equal(rows[0], rows[1])
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_table_refuses_to_leave(method: str) -> None:
+def test_the_table_refuses_to_leave(method):
     table = _table(5)
     for leave in (pickle.dumps, copy.copy, copy.deepcopy, len, bool, list):
         with pytest.raises(PrivacyError):
-            leave(table)  # type: ignore[operator]
+            leave(table)
     measurement = _ready(method).measure(table, noise=SeededNoise(1))
     assert pickle.loads(pickle.dumps(measurement)).digest == measurement.digest
 
@@ -411,7 +406,7 @@ def test_the_table_refuses_to_leave(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rho", [1e-8, 0.5, 1e4])
 @pytest.mark.parametrize("rows", [0, 1, 300])
-def test_samples_conform_to_the_schema(method: str, rho: float, rows: int) -> None:
+def test_samples_conform_to_the_schema(method, rho, rows):
     """At any noise and for any table, the empty one included."""
     ready = _ready(method, rho=rho)
     measurement = ready.measure(_table(rows), noise=SeededNoise(rows + 1))
@@ -430,7 +425,7 @@ def test_samples_conform_to_the_schema(method: str, rho: float, rows: int) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_facts_hold_no_row_count(method: str) -> None:
+def test_facts_hold_no_row_count(method):
     """Shapes, names and facts other than what was selected are those of the empty table."""
     ready = _ready(method)
     full, empty = (ready.measure(_table(rows), noise=SeededNoise(1)) for rows in (300, 0))
@@ -439,7 +434,7 @@ def test_facts_hold_no_row_count(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_sampling_is_repeatable(method: str) -> None:
+def test_sampling_is_repeatable(method):
     model = _ready(method).model(
         _ready(method).measure(_table(300), noise=SeededNoise(1)), schema=SCHEMA
     )
@@ -454,7 +449,7 @@ def test_sampling_is_repeatable(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_foreign_measurements_are_refused(method: str) -> None:
+def test_foreign_measurements_are_refused(method):
     ready = _ready(method)
     measurement = ready.measure(_table(20), noise=SeededNoise(1))
     other = PublicSchema(name="other", columns=SCHEMA.columns[:3])
@@ -467,18 +462,18 @@ def test_foreign_measurements_are_refused(method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("rho", "rows"), [(0.0, 10), (-1.0, 10), (float("nan"), 10), (1.0, 0)])
-def test_inadmissible_efforts_are_refused(method: str, rho: float, rows: int) -> None:
+def test_inadmissible_efforts_are_refused(method, rho, rows):
     with pytest.raises(SpecError):
         _ready(method, rho=rho, nominal_rows=rows)
 
 
 @pytest.mark.parametrize("method", MARGINAL)
-def test_parameters_are_public_json(method: str) -> None:
+def test_parameters_are_public_json(method):
     import json
 
     plain = make_generator(method, {"bins": 9}, pure=True)
-    assert plain.parameters()["bins"] == 9  # type: ignore[attr-defined]
-    assert plain.parameters()["noise"] == "laplace"  # type: ignore[attr-defined]
+    assert plain.parameters()["bins"] == 9
+    assert plain.parameters()["noise"] == "laplace"
     assert json.loads(json.dumps(dict(_ready(method).parameters())))["noise"] == "gaussian"
     assert plain.method == method
     assert plain.private
@@ -497,20 +492,20 @@ def test_parameters_are_public_json(method: str) -> None:
         {"unheard": 1},
     ],
 )
-def test_inadmissible_settings_are_refused(method: str, settings: dict[str, Any]) -> None:
+def test_inadmissible_settings_are_refused(method, settings):
     with pytest.raises(SpecError):
         make_generator(method, settings, pure=False)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_settings_that_no_method_has_are_refused(method: str) -> None:
+def test_settings_that_no_method_has_are_refused(method):
     for name in ("unheard", "calibrated"):
         with pytest.raises(SpecError, match=name):
             make_generator(method, {name: None}, pure=False)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_calibrated_parameters_are_json(method: str) -> None:
+def test_calibrated_parameters_are_json(method):
     import json
 
     plain, ready = make_generator(method, {}, pure=False), _ready(method)
@@ -521,17 +516,17 @@ def test_calibrated_parameters_are_json(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", MARGINAL)
-def test_spherical_noise_has_no_place_in_a_histogram(method: str) -> None:
+def test_spherical_noise_has_no_place_in_a_histogram(method):
     with pytest.raises(SpecError, match="noise"):
         GENERATORS[method](noise=NoiseKind.SPHERICAL)
 
 
 @pytest.mark.parametrize("method", MARGINAL)
-def test_delta_zero_needs_laplace(method: str) -> None:
+def test_delta_zero_needs_laplace(method):
     with pytest.raises(SpecError, match="laplace"):
         make_generator(method, {"noise": "gaussian"}, pure=True)
 
 
-def test_unknown_methods_are_refused() -> None:
+def test_unknown_methods_are_refused():
     with pytest.raises(SpecError, match=r"generator\.method: expected one of privbayes, histogram"):
         make_generator("magic", {}, pure=False)

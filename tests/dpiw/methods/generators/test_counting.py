@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from enum import Enum
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,12 +24,12 @@ from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 SIZES = (3, 1, 4, 2, 5)
 
 
-def _codes(rows: int, seed: int = 0) -> Any:
+def _codes(rows, seed=0):
     rng = np.random.default_rng(seed)
     return np.column_stack([rng.integers(0, size, rows) for size in SIZES]).astype(np.int32)
 
 
-def _naive(codes: Any, columns: tuple[int, ...]) -> Any:
+def _naive(codes, columns):
     found = Counter(tuple(row[list(columns)]) for row in codes)
     table = np.zeros([SIZES[j] for j in columns], dtype=np.int64)
     for cell, count in found.items():
@@ -38,7 +38,7 @@ def _naive(codes: Any, columns: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 137])
-def test_counts_equal_the_naive_twin(rows: int) -> None:
+def test_counts_equal_the_naive_twin(rows):
     codes = _codes(rows)
     counter = ContingencyCounter(lambda: [codes], SIZES)
     # Every order, so that the kept prefix is used, replaced and used again.
@@ -50,7 +50,7 @@ def test_counts_equal_the_naive_twin(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 137])
-def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch) -> None:
+def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch):
     codes, passes = _codes(rows), []
     marginals = [c for n in (1, 2, 3) for c in itertools.combinations(range(5), n)]
     whole = [*ContingencyCounter(lambda: [codes], SIZES).each(marginals)]
@@ -70,16 +70,14 @@ def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch) ->
     assert [*counter.each([])] == []
 
 
-def _unit(relation: NeighbouringRelation, rows: int) -> PrivacyUnit:
+def _unit(relation, rows):
     return PrivacyUnit(relation=relation, max_rows=rows, id_column="id")
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
 @pytest.mark.parametrize("rows", [1, 3])
-def test_marginal_sensitivity_bounds_every_move_and_is_attained(
-    kind: NoiseKind, relation: NeighbouringRelation, rows: int
-) -> None:
+def test_marginal_sensitivity_bounds_every_move_and_is_attained(kind, relation, rows):
     bound = marginal_sensitivity(_unit(relation, rows), kind)
     order = 1 if kind is NoiseKind.LAPLACE else 2
     moves = []
@@ -92,14 +90,14 @@ def test_marginal_sensitivity_bounds_every_move_and_is_attained(
     assert max(moves) >= bound * (1 - 1e-12)
 
 
-def test_unknown_relations_are_refused() -> None:
+def test_unknown_relations_are_refused():
     relation = Enum("relation", ["OTHER"])
     unit = cast(PrivacyUnit, SimpleNamespace(relation=relation.OTHER, max_rows=1))
     with pytest.raises(UnsupportedRelationError):
         marginal_sensitivity(unit, NoiseKind.GAUSSIAN)
 
 
-def test_noise_scale_is_never_below_the_declared_multiplier() -> None:
+def test_noise_scale_is_never_below_the_declared_multiplier():
     for multiplier in np.random.default_rng(1).uniform(0.01, 100, 200):
         for relation in NeighbouringRelation:
             unit = _unit(relation, 3)
@@ -109,7 +107,7 @@ def test_noise_scale_is_never_below_the_declared_multiplier() -> None:
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-def test_noise_size_and_variance_are_the_laws_moments(kind: NoiseKind) -> None:
+def test_noise_size_and_variance_are_the_laws_moments(kind):
     rng = np.random.default_rng(2)
     draws = (rng.laplace if kind is NoiseKind.LAPLACE else rng.normal)(0, 7.0, 400_000)
     # Standard errors below 0.3%; five of them.
@@ -117,7 +115,7 @@ def test_noise_size_and_variance_are_the_laws_moments(kind: NoiseKind) -> None:
     assert noise_variance(kind, 7.0) == pytest.approx(draws.var(), rel=0.02)
 
 
-def test_useful_bins_grow_with_the_public_size() -> None:
+def test_useful_bins_grow_with_the_public_size():
     assert [useful_bins(16, rows) for rows in (1, 8, 27, 1000, 5000, 10**9)] == [
         2, 2, 3, 10, 16, 16,
     ]  # fmt: skip

@@ -21,7 +21,7 @@ SCHEMA = PublicSchema(
 )
 
 
-def _table(rows: int) -> PrivateTable:
+def _table(rows):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({f"c{j}": rng.choice(LEVELS, rows) for j in range(5)})
     return PrivateTable(schema=SCHEMA, scaled=SCHEMA.scale(frame))
@@ -30,9 +30,7 @@ def _table(rows: int) -> PrivateTable:
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
 @pytest.mark.parametrize("rows", [1, 3])
-def test_the_declared_event_is_the_noise_drawn(
-    noise: NoiseKind, relation: NeighbouringRelation, rows: int
-) -> None:
+def test_the_declared_event_is_the_noise_drawn(noise, relation, rows):
     """2,000 residuals; Kolmogorov-Smirnov level 1e-6 per case.
 
     The event's multiplier times the unit's sensitivity is accepted; 2/3 and 3/2 are rejected.
@@ -47,7 +45,7 @@ def test_the_declared_event_is_the_noise_drawn(
         (NoiseKind.GAUSSIAN, NeighbouringRelation.REPLACE_ONE): 2**0.5,
         (NoiseKind.LAPLACE, NeighbouringRelation.REPLACE_ONE): 2.0,
     }
-    scale = event.noise_multiplier * norms[noise, relation] * rows  # type: ignore[union-attr]
+    scale = event.noise_multiplier * norms[noise, relation] * rows
     measurement = ready.measure(table, noise=SeededNoise(7))
     codes = Domain.from_schema(SCHEMA, bins=2).codes(table.confidential())
     residuals = np.concatenate(
@@ -62,7 +60,7 @@ def test_the_declared_event_is_the_noise_drawn(
         assert stats.kstest(residuals, law(scale=wrong * scale).cdf).pvalue < 1e-6
 
 
-def test_without_much_noise_margins_are_learnt_and_dependence_is_not() -> None:
+def test_without_much_noise_margins_are_learnt_and_dependence_is_not():
     schema = PublicSchema(
         name="pair",
         columns=tuple(

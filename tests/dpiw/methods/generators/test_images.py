@@ -1,7 +1,5 @@
 """GANs of images: convolutions instead of perceptrons, the same game and the same promise."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 
@@ -27,13 +25,7 @@ from tests.dpiw.methods.generators.image_world import (
     ready,
     table,
 )
-from tests.dpiw.methods.generators.neural_world import (
-    UNIT,
-    Counting,
-    Turning,
-    bytes_of,
-    without,
-)
+from tests.dpiw.methods.generators.neural_world import UNIT, Counting, Turning, bytes_of, without
 from tests.support.specs import SCHEMA as REGION
 from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder

@@ -1,11 +1,8 @@
 """Junction trees, what is read from them, and the process that fits."""
 
-from __future__ import annotations
-
 import io
 import os
 import tracemalloc
-from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import combinations, permutations, product
 from math import prod
@@ -30,12 +27,12 @@ from dpiw.methods.generators.pgm.inference_process import receive, send
 from dpiw.privacy.measurement import Measurement
 
 
-def random_cliques(rng: np.random.Generator, columns: int) -> list[tuple[int, ...]]:
+def random_cliques(rng, columns):
     pairs = list(combinations(range(columns), 2))
     return [pairs[k] for k in rng.choice(len(pairs), size=columns, replace=False)]
 
 
-def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.random.Generator):
+def joint_of(families, sizes, rng):
     """A random distribution that factorises along families, as one array over all columns."""
     joint = np.ones(sizes)
     for family in families:
@@ -45,7 +42,7 @@ def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.rando
     return joint / joint.sum()
 
 
-def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+def over(joint, columns):
     """Its marginal of some columns, in their order."""
     away = tuple(j for j in range(joint.ndim) if j not in columns)
     order = [j for j in range(joint.ndim) if j in columns]
@@ -53,7 +50,7 @@ def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
+def test_families_are_a_junction_tree_of_the_cliques(seed):
     rng = np.random.default_rng(seed)
     cliques, sizes = random_cliques(rng, 6), tuple(int(s) for s in rng.integers(2, 5, 6))
     families = families_of(sizes, cliques)
@@ -70,7 +67,7 @@ def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pairs_are_those_of_the_joint(seed: int) -> None:
+def test_pairs_are_those_of_the_joint(seed):
     """Through trees, triangulated cycles and unconnected columns, against the joint table."""
     rng = np.random.default_rng([1, seed])
     sizes = (2, 3, 2, 4, 3)
@@ -87,7 +84,7 @@ def test_pairs_are_those_of_the_joint(seed: int) -> None:
 
 
 @pytest.mark.parametrize("block", [1, 40, 1000])
-def test_pairs_in_blocks_of_codes_are_the_same(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_in_blocks_of_codes_are_the_same(block, monkeypatch):
     """A code at a time, a few, or all; and only what is asked."""
     monkeypatch.setattr(inference, "BLOCK_CELLS", block)
     rng = np.random.default_rng(block)
@@ -103,7 +100,7 @@ def test_pairs_in_blocks_of_codes_are_the_same(block: int, monkeypatch: pytest.M
         assert pairs[partner] == pytest.approx(over(joint, (column, partner)))
 
 
-def peak(model: FittedModel, column: int) -> int:
+def peak(model, column):
     """Bytes that pairs with all other columns take, the answer with them."""
     others = {family.child for family in model.families} - {column}
     tracemalloc.start()
@@ -114,7 +111,7 @@ def peak(model: FittedModel, column: int) -> int:
         tracemalloc.stop()
 
 
-def uniform(sizes: Sequence[int], cliques: Sequence[tuple[int, ...]]) -> FittedModel:
+def uniform(sizes, cliques):
     families = families_of(sizes, cliques)
     shapes = [tuple(sizes[j] for j in family.members) for family in families]
     return FittedModel(
@@ -130,9 +127,7 @@ BEHIND = ((300, 12, 12, 12, 12), [(0, 1), *combinations(range(1, 5), 2)])
 
 
 @pytest.mark.parametrize(("sizes", "cliques"), [LONG_COLUMN, BEHIND], ids=["long", "behind"])
-def test_pairs_take_no_more_memory_than_a_plan_counts_on(
-    sizes: tuple[int, ...], cliques: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_take_no_more_memory_than_a_plan_counts_on(sizes, cliques, monkeypatch):
     """At blocks of this model's size; without blocks more, where there is anything to divide."""
     monkeypatch.setattr(inference, "BLOCK_CELLS", 1)
     model = uniform(sizes, cliques)
@@ -146,7 +141,7 @@ def test_pairs_take_no_more_memory_than_a_plan_counts_on(
         assert peak(model, 0) > most
 
 
-def test_messages_arrive_whole_or_not_at_all() -> None:
+def test_messages_arrive_whole_or_not_at_all():
     arrays = {"a": np.arange(3.0)}
     message = Measurement(kind="fit", arrays=arrays, facts={"x": 1}, publishable=True)
     stream = io.BytesIO()
@@ -163,7 +158,7 @@ CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])
 """Counts of three columns."""
 
 
-def test_a_process_that_is_gone_is_told_so() -> None:
+def test_a_process_that_is_gone_is_told_so():
     with Inference() as process:
         process._process.kill()
         process._process.wait()
@@ -175,9 +170,7 @@ def test_a_process_that_is_gone_is_told_so() -> None:
 JAX = "class config:\n    update = staticmethod(lambda *setting: None)\n"
 
 
-def test_a_library_that_cannot_fit_is_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_cannot_fit_is_told_at_once(tmp_path, monkeypatch):
     """It is there, under its name, and is another one: the process ends at the first question."""
     (tmp_path / "jax.py").write_text(JAX)
     (tmp_path / "mbi.py").write_text("class Domain:\n    pass\n")
@@ -187,9 +180,7 @@ def test_a_library_that_cannot_fit_is_told_at_once(
         check_fits()
 
 
-def test_a_library_that_fits_something_else_is_told_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_library_that_fits_something_else_is_told_at_once(monkeypatch):
     for law, refused in (((0.75, 0.25), False), ((0.5, 0.5), True)):
         (family,) = families_of((2,), [])
         model = FittedModel(families=(family,), tables=(np.array(law),))
@@ -198,7 +189,7 @@ def test_a_library_that_fits_something_else_is_told_at_once(
             Inference().probe()
 
 
-def test_a_tree_without_noise_is_fitted_exactly() -> None:
+def test_a_tree_without_noise_is_fitted_exactly():
     """Two pairs of one column: P(a, b) P(b, c) / P(b)."""
     pytest.importorskip("mbi")
     total = float(CHAIN.sum())
@@ -216,7 +207,7 @@ def test_a_tree_without_noise_is_fitted_exactly() -> None:
 
 
 @pytest.mark.nightly
-def test_a_cycle_is_fitted_to_the_nearest_marginals() -> None:
+def test_a_cycle_is_fitted_to_the_nearest_marginals():
     """Three pairs, made of one table: all of them are met, also with merged cells."""
     pytest.importorskip("mbi")
     total, sizes = float(CHAIN.sum()), (2, 2, 2)

@@ -1,8 +1,5 @@
 """PrivBayes: what it declares is what it does, and it learns what is there to learn."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -23,7 +20,7 @@ UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 LEVELS = ("a", "b", "c", "d")
 
 
-def _schema(columns: int, *, target: int | None = None, nullable: bool = False) -> PublicSchema:
+def _schema(columns, *, target=None, nullable=False):
     return PublicSchema(
         name="toy",
         columns=tuple(
@@ -39,20 +36,18 @@ def _schema(columns: int, *, target: int | None = None, nullable: bool = False) 
     )
 
 
-def _table(schema: PublicSchema, cells: Any) -> PrivateTable:
+def _table(schema, cells):
     names = [column.name for column in schema.released]
     frame = pd.DataFrame(np.asarray(cells, dtype=object).reshape(-1, len(names)), columns=names)
     return PrivateTable(schema=schema, scaled=schema.scale(frame))
 
 
-def _ready(
-    schema: PublicSchema, *, rho: float = 1.0, rows: int = 2000, **settings: Any
-) -> PrivBayes:
+def _ready(schema, *, rho=1.0, rows=2000, **settings):
     unit = settings.pop("unit", UNIT)
     return PrivBayes(**settings).calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=rows)
 
 
-def _chain(rows: int, columns: int, seed: int = 0) -> Any:
+def _chain(rows, columns, seed=0):
     """Each column repeats the one before with probability 0.9."""
     rng = np.random.default_rng(seed)
     codes = np.empty((rows, columns), dtype=int)
@@ -63,7 +58,7 @@ def _chain(rows: int, columns: int, seed: int = 0) -> Any:
     return np.array(LEVELS)[codes]
 
 
-def _two_way_distance(one: pd.DataFrame, two: pd.DataFrame) -> float:
+def _two_way_distance(one, two):
     """Mean total variation over all pairs of columns."""
     names = list(one.columns)
     found = []
@@ -82,7 +77,7 @@ def _two_way_distance(one: pd.DataFrame, two: pd.DataFrame) -> float:
 # What it declares is what it does
 
 
-def test_noise_and_selection_are_the_declared_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_and_selection_are_the_declared_ones(monkeypatch):
     """Residuals of one-way and family marginals; Kolmogorov-Smirnov level 1e-6 per case.
 
     The declared multipliers are accepted, 2/3 and 3/2 of them rejected; every selection runs with
@@ -112,10 +107,10 @@ def test_noise_and_selection_are_the_declared_ones(monkeypatch: pytest.MonkeyPat
         unit = PrivacyUnit(relation=relation, max_rows=rows, id_column="id")
         ready = _ready(schema, rho=50.0, rows=10**7, noise=noise, unit=unit, max_cells=1 << 14)
         one_way, selection, family = ready.events(schema=schema, unit=unit)
-        calls: list[tuple[float, float]] = []
+        calls = []
         select = mechanisms.select
 
-        def spy(scores: Any, *, epsilon: float, sensitivity: float, noise: Any) -> int:
+        def spy(scores, *, epsilon, sensitivity, noise):
             calls.append((epsilon, sensitivity))  # noqa: B023
             return select(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)  # noqa: B023
 
@@ -140,13 +135,13 @@ def test_noise_and_selection_are_the_declared_ones(monkeypatch: pytest.MonkeyPat
         for event, residuals in ((one_way, narrow), (family, wide)):
             assert event.count == len(residuals)
             joined = np.concatenate(residuals)
-            scale = event.noise_multiplier * norm  # type: ignore[union-attr]
+            scale = event.noise_multiplier * norm
             assert stats.kstest(joined, law(scale=scale).cdf).pvalue > 1e-6
             for wrong in (2 / 3, 3 / 2):
                 assert stats.kstest(joined, law(scale=wrong * scale).cdf).pvalue < 1e-6
 
 
-def _neighbours() -> Iterator[tuple[str, Any, Any]]:
+def _neighbours():
     cells = _chain(300, 5)
     yield "one row removed", cells, cells[1:]
     yield "one row added", cells, np.vstack([cells, [["a", "d", "a", "d", "a"]]])
@@ -155,20 +150,18 @@ def _neighbours() -> Iterator[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize(("name", "one", "two"), list(_neighbours()))
-def test_neighbouring_tables_meet_the_same_mechanisms(
-    name: str, one: Any, two: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbouring_tables_meet_the_same_mechanisms(name, one, two, monkeypatch):
     """Same number, order, size and scale of mechanisms, if the selections come out the same."""
     schema = _schema(5, target=2)
     seen = []
     for cells in (one, two):
-        trace: list[Any] = []
+        trace = []
 
-        def select(scores: Any, *, trace: list[Any] = trace, **facts: Any) -> int:
+        def select(scores, *, trace=trace, **facts):
             trace.append((len(scores), facts["epsilon"], facts["sensitivity"]))
             return len(scores) // 2
 
-        def noisy(counts: Any, *, law: Any, noise: Any, trace: list[Any] = trace) -> Any:
+        def noisy(counts, *, law, noise, trace=trace):
             trace.append((counts.shape, law))
             return np.zeros(counts.shape)
 
@@ -180,7 +173,7 @@ def test_neighbouring_tables_meet_the_same_mechanisms(
     assert seen[0] == seen[1], name
 
 
-def test_the_root_is_the_target_and_costs_nothing() -> None:
+def test_the_root_is_the_target_and_costs_nothing():
     schema = _schema(4, target=2)
     measurement = _ready(schema).measure(_table(schema, _chain(100, 4)), noise=SeededNoise(1))
     assert measurement.facts["network"][0] == [2, []]
@@ -188,7 +181,7 @@ def test_the_root_is_the_target_and_costs_nothing() -> None:
     assert first.facts["network"][0] == [0, []]
 
 
-def test_caps_follow_from_noise_and_nominal_size() -> None:
+def test_caps_follow_from_noise_and_nominal_size():
     """theta-usefulness: cells <= n0 / (theta * expected noise), and never more than max_cells."""
     schema = _schema(3)
     ready = _ready(schema, rho=0.1, rows=1000)
@@ -205,10 +198,9 @@ def test_caps_follow_from_noise_and_nominal_size() -> None:
     assert all(measurement.arrays[f"family_{j}"].size <= 16 for j in (1, 2))
 
 
-def test_small_nominal_sizes_get_fewer_bins() -> None:
+def test_small_nominal_sizes_get_fewer_bins():
     schema = PublicSchema(
-        name="number",
-        columns=(Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),),
+        name="number", columns=(Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),)
     )
     table = PrivateTable(schema=schema, scaled=schema.scale(pd.DataFrame({"x": [0.5]})))
     for rows, bins in ((125, 5), (10**6, 16)):
@@ -217,7 +209,7 @@ def test_small_nominal_sizes_get_fewer_bins() -> None:
         assert measurement.arrays["one_way_0"].shape == (bins,)
 
 
-def test_a_column_without_parents_is_measured_again() -> None:
+def test_a_column_without_parents_is_measured_again():
     """Independent columns under much noise: as many marginals as declared, and both are used."""
     schema = _schema(4)
     ready = _ready(schema, rho=1e-4)
@@ -236,7 +228,7 @@ def test_a_column_without_parents_is_measured_again() -> None:
 
 
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-def test_strong_dependence_is_learnt_at_low_noise(noise: NoiseKind) -> None:
+def test_strong_dependence_is_learnt_at_low_noise(noise):
     schema = _schema(6)
     cells = _chain(5000, 6)
     ready = _ready(schema, rho=2000.0, rows=5000, noise=noise)
@@ -254,11 +246,10 @@ def test_strong_dependence_is_learnt_at_low_noise(noise: NoiseKind) -> None:
     assert _two_way_distance(real, independent.frame()) > 0.3
 
 
-def test_three_way_dependence_needs_two_parents() -> None:
+def test_three_way_dependence_needs_two_parents():
     """c = a xor b: every pair is independent, only a family of degree 2 can say it."""
     schema = PublicSchema(
-        name="xor",
-        columns=tuple(Column(name=name, kind=ColumnKind.BOOLEAN) for name in "abc"),
+        name="xor", columns=tuple(Column(name=name, kind=ColumnKind.BOOLEAN) for name in "abc")
     )
     bits = np.random.default_rng(0).integers(0, 2, (4000, 2)).astype(bool)
     cells = pd.DataFrame({"a": bits[:, 0], "b": bits[:, 1], "c": bits[:, 0] ^ bits[:, 1]})
@@ -273,7 +264,7 @@ def test_three_way_dependence_needs_two_parents() -> None:
     assert agreement[1] > 0.99
 
 
-def test_more_noise_never_helps_much() -> None:
+def test_more_noise_never_helps_much():
     """Mean 2-way distance falls with the effort: a sanity check of the whole chain."""
     schema = _schema(6)
     cells = _chain(3000, 6)
@@ -302,7 +293,7 @@ def test_more_noise_never_helps_much() -> None:
     ids=["constant", "all_missing", "class_absent", "empty"],
 )
 @pytest.mark.parametrize("rho", [1e-6, 1e4])
-def test_awkward_tables_give_conforming_rows(cells: Any, rho: float) -> None:
+def test_awkward_tables_give_conforming_rows(cells, rho):
     schema = _schema(3, target=2, nullable=True)
     ready = _ready(schema, rho=rho, rows=50)
     model = ready.model(ready.measure(_table(schema, cells), noise=SeededNoise(1)), schema=schema)
@@ -315,7 +306,7 @@ def test_awkward_tables_give_conforming_rows(cells: Any, rho: float) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_narrow_schemas(columns: int) -> None:
+def test_narrow_schemas(columns):
     schema = _schema(columns)
     cells = np.repeat(np.array([["a"], ["c"]]), columns, axis=1).repeat(500, axis=0)
     ready = _ready(schema, rho=100.0, rows=1000)
@@ -347,12 +338,12 @@ def test_narrow_schemas(columns: int) -> None:
         {"noise": NoiseKind.SPHERICAL},
     ],
 )
-def test_inadmissible_settings_are_refused(settings: dict[str, Any]) -> None:
+def test_inadmissible_settings_are_refused(settings):
     with pytest.raises(SpecError, match=r"generator\.settings"):
         PrivBayes(**settings)
 
 
-def test_too_wide_schemas_are_refused_before_data() -> None:
+def test_too_wide_schemas_are_refused_before_data():
     schema = _schema(120)
     with pytest.raises(SpecError, match="smaller degree"):
         _ready(schema, degree=2)

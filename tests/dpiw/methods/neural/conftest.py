@@ -1,7 +1,5 @@
 """A small network, a training, and noise sources that count, copy or keep silent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

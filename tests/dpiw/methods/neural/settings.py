@@ -1,7 +1,5 @@
 """Makers of the values under test: a small network, its training and its lots."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

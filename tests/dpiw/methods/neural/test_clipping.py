@@ -1,7 +1,5 @@
 """Clipped sums: the bound on one row's part, additivity over rows, rows that are no numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

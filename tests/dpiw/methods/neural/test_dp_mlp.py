@@ -1,7 +1,5 @@
 """The network as weights: its prior, its calibration, its replays, and its place in `weigh`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """A whole release with `dp_mlp` weights: planned, charged, drawn, judged, published, verified."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import warnings

@@ -1,7 +1,5 @@
 """The DP-SGD core: what it draws, what it charges, where it stops, how it resumes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

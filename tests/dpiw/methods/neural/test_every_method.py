@@ -1,7 +1,5 @@
 """What every method that trains networks keeps to: one table of them, one set of promises."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import inspect

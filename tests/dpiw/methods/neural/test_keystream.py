@@ -4,8 +4,6 @@ Checks of laws accept when p > 1e-9 and reject when p < 1e-9. The secure source 
 on each run, so the false-alarm rate of each of its checks is 1e-9; seeded ones are deterministic.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """Networks against slow, obviously right twins: loops over layers, autograd row by row."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sys

@@ -3,8 +3,6 @@
 Measured weights have none before base rows are there: `test_measured.py` has their contract.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

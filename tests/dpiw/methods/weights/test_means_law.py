@@ -1,7 +1,5 @@
 """The law of measured weights, against brute force in a world that is its own model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -23,10 +21,9 @@ from dpiw.methods.weights.measured.constants import (
 )
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.targets import Targets
-from dpiw.methods.weights.measured.thinning import calibrated
 from dpiw.methods.weights.measured.tilting import tilt
 from dpiw.methods.weights.measured.verdict import few_rows, guess, guessed, least_support
-from tests.dpiw.methods.weights.chosen import law_of, taken
+from tests.dpiw.methods.weights.measuring import calibration_of
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 NAMES = ("reached", "partly", "not reached")
@@ -284,10 +281,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     estimates, variances = [], []
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
-        calibration = calibrated(
-            logs[order], 1000, targets, taken=taken(base[order]), law=law_of(4), design_effect=2.0,
-            rng=rng,
-        )  # fmt: skip
+        calibration = calibration_of(logs[order], 1000, targets, base[order], rng=rng)
         rows = order[calibration.rows.chosen]
         w = np.exp(calibration.log_weights)
         estimates.append(w @ g[rows] / 1000)
@@ -314,10 +308,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
     for _ in range(300):
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
-        calibration = calibrated(
-            np.zeros(2000), 1000, shown, taken=taken(base), law=law_of(4), design_effect=2.0,
-            rng=rng,
-        )  # fmt: skip
+        calibration = calibration_of(np.zeros(2000), 1000, shown, base, rng=rng)
         rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
         law = MeansLaw(
             features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,

@@ -1,7 +1,5 @@
 """Ranges of columns of numbers: public rows tell them, features keep their norm within them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +20,7 @@ from tests.proof.adversary import extreme_rows
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(20261124)
 
 
@@ -39,13 +37,13 @@ SCHEMA = PublicSchema.from_mapping(
 )
 
 
-def rows_of(a: object, b: object) -> ScaledTable:
+def rows_of(a, b):
     first = np.asarray(a, dtype=np.float64)
     second = np.broadcast_to(np.asarray(b, dtype=np.float64), first.shape).copy()
     return ScaledTable({"a": first, "b": second, "g": np.zeros(first.size, np.int32)}, first.size)
 
 
-def public(a: object, b: object) -> SyntheticTable:
+def public(a, b):
     return SyntheticTable(schema=SCHEMA, scaled=rows_of(a, b))
 
 
@@ -131,7 +129,7 @@ def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_cre
     """A narrow range, or a low credit of products, would fit what is mostly noise."""
     map_ = {"numbers": 1.0, "fourier": 1.0}
 
-    def at(rho: float) -> Measured:
+    def at(rho):
         estimator = Measured(omega_seed=1, features=map_, base_rows=2000)
         return estimator.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
 

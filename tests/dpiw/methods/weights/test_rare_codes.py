@@ -1,17 +1,15 @@
 """What in rows may be rare: levels, and codes of known marginals; no code is of two columns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpiw.data.discretisation import Domain
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured.scoring import RareCodes
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+from tests.support.worlds import mixed, numbers, uniform_rows
 
 
-def test_codes_are_those_of_the_domain_one_column_after_the_other() -> None:
-    schema = mixed_schema()
+def test_codes_are_those_of_the_domain_one_column_after_the_other():
+    schema = mixed()
     rows = uniform_rows(schema, 500, np.random.default_rng(1))
     numbers = [j for j, column in enumerate(schema.released) if column.is_numeric]
     labels = [j for j, column in enumerate(schema.released) if not column.is_numeric]
@@ -28,7 +26,7 @@ def test_codes_are_those_of_the_domain_one_column_after_the_other() -> None:
         assert np.all((starts[:-1] <= found) & (found < starts[1:]))
 
 
-def test_numbers_alone_have_none() -> None:
-    schema = numeric_schema(3)
+def test_numbers_alone_have_none():
+    schema = numbers(3)
     rows = uniform_rows(schema, 9, np.random.default_rng(1))
     assert RareCodes(schema=schema)(rows).shape == (0, 9)

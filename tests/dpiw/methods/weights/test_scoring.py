@@ -1,17 +1,14 @@
 """Tiltings without a feature matrix are those with one."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain, combinations
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import many_rows as streaming
@@ -21,14 +18,13 @@ from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_fea
 from dpiw.methods.weights.measured.many_rows import StreamedRows
 from dpiw.methods.weights.measured.scoring import CentredLines, RareCodes, Scoring
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
+from tests.support.worlds import mixed, numbers, uniform_rows
 
 Tilting = tuple[np.ndarray, float, np.ndarray]
 
 
-def labels_schema() -> PublicSchema:
+def labels_schema():
     """No column of numbers, and a target in the middle."""
     levels = ("a", "b", "c", "d")
     return PublicSchema(
@@ -42,7 +38,7 @@ def labels_schema() -> PublicSchema:
     )
 
 
-def whole_schema() -> PublicSchema:
+def whole_schema():
     """Whole numbers, dates and cuts beside a target that may be missing."""
     return PublicSchema(
         name="whole",
@@ -59,17 +55,17 @@ def whole_schema() -> PublicSchema:
 
 
 SCHEMAS = {
-    "mixed": mixed_schema(),
-    "numeric": numeric_schema(3, target=True),
-    "one number": numeric_schema(1),
-    "no target": numeric_schema(3),
+    "mixed": mixed(),
+    "numeric": numbers(3, target=True),
+    "one number": numbers(1),
+    "no target": numbers(3),
     "labels": labels_schema(),
     "whole": whole_schema(),
-    "image": numeric_schema(25),
+    "image": numbers(25),
 }
 
 
-def parts_of(name: str) -> list[str]:
+def parts_of(name):
     """Those that a schema has a feature of."""
     schema = SCHEMAS[name]
     numbers = sum(column.is_numeric for column in schema.released)
@@ -80,13 +76,13 @@ def parts_of(name: str) -> list[str]:
     return [part for part in PARTS if is_there.get(part, True)]
 
 
-def choices(name: str) -> list[tuple[str, ...]]:
+def choices(name):
     """Every choice of parts."""
     parts = parts_of(name)
     return [*chain.from_iterable(combinations(parts, size + 1) for size in range(len(parts)))]
 
 
-def stack_of(name: str, parts: tuple[str, ...], *, narrow: bool = False, count: int = 7) -> Stack:
+def stack_of(name, parts, *, narrow=False, count=7):
     schema = SCHEMAS[name]
     numbers = [column.name for column in schema.released if column.is_numeric]
     ranges = Ranges(bounds=dict.fromkeys(numbers[::2], (0.25, 0.75)))
@@ -96,7 +92,7 @@ def stack_of(name: str, parts: tuple[str, ...], *, narrow: bool = False, count: 
     )  # fmt: skip
 
 
-def law_of(name: str, *, every: bool = True) -> OneWayLaw:
+def law_of(name, *, every=True):
     """Marginals of all columns, or of every second one."""
     columns = tuple(range(0, len(SCHEMAS[name].released), 1 if every else 2))
     return OneWayLaw(
@@ -105,7 +101,7 @@ def law_of(name: str, *, every: bool = True) -> OneWayLaw:
     )  # fmt: skip
 
 
-def streamed(scoring: Scoring, rows: ScaledTable, **options: Any) -> StreamedRows:
+def streamed(scoring, rows, **options):
     """Rows with the features of a scoring, which is used where it is among the options."""
     features = partial(all_features, scoring.stack, scoring.known)
     return StreamedRows(
@@ -114,15 +110,13 @@ def streamed(scoring: Scoring, rows: ScaledTable, **options: Any) -> StreamedRow
     )  # fmt: skip
 
 
-def tiltings(
-    scoring: Scoring, rows: ScaledTable, theta: np.ndarray, *, log_weights: np.ndarray | None = None
-) -> tuple[Tilting, Tilting]:
+def tiltings(scoring, rows, theta, *, log_weights=None):
     """With features, and without."""
     of = partial(streamed, scoring, rows, log_weights=log_weights)
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 
 
-def assert_alike(dense: Tilting, without: Tilting, *, score: float = 1.0) -> None:
+def assert_alike(dense, without, *, score=1.0):
     """But for rounding, which is that of the largest score."""
     tolerance = 1e-11 + 1e-13 * score
     assert without[0] == pytest.approx(dense[0], rel=1e-11, abs=tolerance)
@@ -130,7 +124,7 @@ def assert_alike(dense: Tilting, without: Tilting, *, score: float = 1.0) -> Non
     assert without[2] == pytest.approx(dense[2], rel=1e-11, abs=tolerance)
 
 
-def logs_of(rows: int, rng: np.random.Generator) -> np.ndarray:
+def logs_of(rows, rng):
     logs = rng.normal(size=rows)
     return np.asarray(logs - np.log(np.exp(logs).mean()))
 
@@ -138,7 +132,7 @@ def logs_of(rows: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.nightly_cases("image-True", "mixed-False")
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_choice_of_parts(name: str, narrow: bool) -> None:
+def test_every_choice_of_parts(name, narrow):
     rng = np.random.default_rng(1)
     rows = uniform_rows(SCHEMAS[name], 60, rng)
     for i, parts in enumerate(choices(name)):
@@ -150,7 +144,7 @@ def test_every_choice_of_parts(name: str, narrow: bool) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 50])
-def test_blocks_are_put_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_put_together(rows, monkeypatch):
     monkeypatch.setattr(Scoring, "rows", 7)
     rng = np.random.default_rng(2)
     scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")), known=law_of("mixed"))
@@ -160,15 +154,15 @@ def test_blocks_are_put_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> 
         assert_alike(*tiltings(scoring, table, theta, log_weights=logs))
 
 
-def test_wide_rows_are_fewer_in_a_block() -> None:
-    wide = Stack(schema=numeric_schema(999), shares={"linear": 1.0})
+def test_wide_rows_are_fewer_in_a_block():
+    wide = Stack(schema=numbers(999), shares={"linear": 1.0})
     assert Scoring(stack=wide).rows == 2**21 // 1000
-    widest = Stack(schema=numeric_schema(5000), shares={"linear": 1.0})
+    widest = Stack(schema=numbers(5000), shares={"linear": 1.0})
     assert Scoring(stack=widest).rows == 1024
 
 
 @pytest.mark.parametrize("rows", [511, 512, 513, 1536, 16_384, 16_385])
-def test_waves_are_put_together(rows: int) -> None:
+def test_waves_are_put_together(rows):
     """Of few rows each, with scores so far apart that a sum is no use beside another's.
 
     Some rows more or fewer than are read at once, and than a block has.
@@ -196,9 +190,9 @@ def test_waves_are_put_together(rows: int) -> None:
     is_known=st.booleans(),
 )
 def test_any_stack_and_any_theta(
-    name: str, data: Any, seed: int, rows: int, count: int, size: float, narrow: bool,
-    is_known: bool,
-) -> None:  # fmt: skip
+    name, data, seed, rows, count, size, narrow,
+    is_known,
+):  # fmt: skip
     """Scores up to a size."""
     rng = np.random.default_rng(seed)
     stack = stack_of(name, data.draw(st.sampled_from(choices(name))), narrow=narrow, count=count)
@@ -210,7 +204,7 @@ def test_any_stack_and_any_theta(
     assert_alike(*tiltings(Scoring(stack=stack, known=known), table, theta), score=size)
 
 
-def test_a_wrong_order_is_seen() -> None:
+def test_a_wrong_order_is_seen():
     """The control: cosines and sines beside each other, or one code's coefficient for the next."""
     rng = np.random.default_rng(4)
     known = law_of("mixed")
@@ -230,7 +224,7 @@ def test_a_wrong_order_is_seen() -> None:
 @pytest.mark.parametrize(
     "parts", [("linear",), ("squares",), ("products", "fourier"), ("patches",)]
 )
-def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
+def test_what_is_not_finite_is_refused(parts):
     """Also where theta is zero; and a cell that all features see within bounds is none."""
     scoring = Scoring(stack=stack_of("image", parts))
     rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
@@ -244,7 +238,7 @@ def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
 
-def test_a_theta_that_is_no_number_is_refused() -> None:
+def test_a_theta_that_is_no_number_is_refused():
     scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")))
     rows = uniform_rows(SCHEMAS["mixed"], 20, np.random.default_rng(6))
     base = streamed(scoring, rows, scored=scoring)
@@ -253,7 +247,7 @@ def test_a_theta_that_is_no_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_lines_are_the_centred_columns_and_ones(name: str) -> None:
+def test_lines_are_the_centred_columns_and_ones(name):
     schema = SCHEMAS[name]
     rows = uniform_rows(schema, 30, np.random.default_rng(7))
     lines = CentredLines(schema=schema).of(rows)
@@ -262,7 +256,7 @@ def test_lines_are_the_centred_columns_and_ones(name: str) -> None:
     assert np.array_equal(lines[-1], np.ones(30))
 
 
-def test_waves_are_read_beside_each_other() -> None:
+def test_waves_are_read_beside_each_other():
     waves = stack_of("mixed", ("fourier",)).waves
     rows = uniform_rows(SCHEMAS["mixed"], 300, np.random.default_rng(8))
     read = [(at, found.copy()) for at, found in waves.read(rows, scale=0.5, most=200)]
@@ -274,18 +268,16 @@ def test_waves_are_read_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("rows", [2000, 4000])
-def test_weights_are_the_same_with_and_without(
-    rows: int, unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_the_same_with_and_without(rows, unit, monkeypatch):
     """Of a base of which some rows are fitted: the fit, its correction, and the calibration."""
     for module in (weigh_measured, streaming):
         monkeypatch.setattr(module, "MOST_FITTED", 1500)
-    schema = mixed_schema()
+    schema = mixed()
     ready = calibrated(schema, unit)
     drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
     without = streamed = 0
 
-    def counted(*arguments: Any, scored: Scoring, is_used: bool, **options: Any) -> StreamedRows:
+    def counted(*arguments, scored, is_used, **options):
         nonlocal without, streamed
         without, streamed = without + is_used, streamed + 1
         return StreamedRows(*arguments, scored=scored if is_used else None, **options)
