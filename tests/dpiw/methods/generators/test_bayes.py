@@ -14,9 +14,8 @@ from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.pseudo_posterior import column_law, pilot_weights, public_weights
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 LEVELS = tuple("abcde")
 SCHEMA = PublicSchema(
     name="three",
@@ -81,13 +80,6 @@ def test_a_shape_is_a_normal_law_within_the_bounds(nullable):
     points = [64] * len(law.parts)
     assert law.pmf(points).sum() == pytest.approx(1.0, abs=1e-12)
     assert law.pmf(points).size == 7 + nullable
-
-
-def test_a_tally_counts_every_code_once():
-    law = law_of(Column(name="x", kind=ColumnKind.CATEGORICAL, levels=LEVELS))
-    counts = np.array([5, 0, 2, 1, 4])
-    tallies = [part.tally(counts).tolist() for part in law.parts]
-    assert tallies == [[5, 7], [5, 0], [2, 5], [1, 4]]
 
 
 def test_weights_cut_nothing_where_they_promise():

@@ -7,17 +7,14 @@ import pytest
 
 from dpiw.methods.generators.bayesian_network import (
     SHARE_UNIT,
-    candidate_count,
     choose_network,
     dependence,
     score_sensitivity,
     whole_shares,
 )
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-
-ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
+from dpiw.privacy.units import NeighbouringRelation
+from tests.support.worlds import UNITS
 
 
 def _naive_score(table, shares):
@@ -37,13 +34,6 @@ def test_score_equals_the_naive_twin():
         assert dependence(table, shares) == pytest.approx(_naive_score(table, shares), rel=1e-12)
 
 
-def test_score_is_zero_at_independence_and_counts_rows_otherwise():
-    shares = whole_shares(np.array([0.25, 0.75]))
-    assert dependence(np.array([[10, 30], [1, 3]]), shares) == 0
-    # All 8 rows have value 0, where 2 are expected: 6 would have to move.
-    assert dependence(np.array([[8, 0], [0, 0]]), shares) == 6
-
-
 def _moves(table, relation):
     """All neighbours of a table (2 parents' configurations, 2 values)."""
     cells = list(np.ndindex(*table.shape))
@@ -61,7 +51,7 @@ def _moves(table, relation):
             yield other
 
 
-@pytest.mark.parametrize("unit", [ADD, REPLACE], ids=["add_remove", "replace"])
+@pytest.mark.parametrize("unit", UNITS[::2], ids=["add_remove", "replace"])
 def test_score_sensitivity_by_exhaustion(unit):
     """Every 2 x 2 table with cells 0 to 3, five public laws, and two large ones.
 
@@ -146,34 +136,6 @@ def test_greedy_search_equals_the_naive_twin(degree):
     assert all(counter.count(f.members).size <= 50 for f in families if f.parents)
 
 
-def test_candidates_follow_from_selections_not_from_data():
-    """Whatever the table, the same selections meet candidate sets of the same size."""
-    sizes = (2, 3, 4, 3)
-    shares = [whole_shares(np.full(size, 1 / size)) for size in sizes]
-    rng = np.random.default_rng(4)
-    seen = []
-    for rows in (0, 1, 50, 51):
-        codes = np.column_stack([rng.integers(0, s, rows) for s in sizes]).astype(np.int32)
-        offered = []
-
-        def third(scores, offered=offered):
-            offered.append(len(scores))
-            return min(2, len(scores) - 1)
-
-        families = choose_network(
-            ContingencyCounter(lambda codes=codes: [codes], sizes),
-            sizes=sizes,
-            shares=shares,
-            root=1,
-            degree=2,
-            max_cells=30,
-            cell_penalty=0.1,
-            select=third,
-        )
-        seen.append((offered, families))
-    assert all(entry == seen[0] for entry in seen)
-
-
 def test_scores_are_on_a_grid_that_sums_exactly():
     """Scores, penalty included, are multiples of 2^-21: no rounding enters the sensitivity."""
     codes = np.random.default_rng(5).integers(0, 3, (97, 3)).astype(np.int32)
@@ -196,8 +158,3 @@ def test_scores_are_on_a_grid_that_sums_exactly():
     )
     for scores in met:
         assert np.array_equal(scores * 2 * SHARE_UNIT, np.rint(scores * 2 * SHARE_UNIT))
-
-
-def test_candidate_count_bounds_the_work():
-    assert candidate_count(15, 2) == 105 + 455
-    assert candidate_count(1, 3) == 0

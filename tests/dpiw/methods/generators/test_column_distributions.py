@@ -8,11 +8,12 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan.heads import KNOTS, ColumnDistributions, Heads, line
+from dpiw.methods.generators.gan.heads import KNOTS, ColumnDistributions, Heads
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.generators.neural_world import UNIT, derivative, relaxed
+from tests.dpiw.methods.generators.neural_world import check_derivative
 from tests.support.columns import COLUMNS, uneven_laws
+from tests.support.worlds import UNIT
 
 SCHEMA = PublicSchema(name="all", columns=COLUMNS)
 DOMAIN = Domain.from_schema(SCHEMA, bins=6)
@@ -76,12 +77,6 @@ def test_a_row_s_ranks_depend_on_that_row_alone_to_the_last_bit():
         assert np.array_equal(encoder.encode(table.take(np.array(chosen))), whole[chosen])
 
 
-def test_a_line_is_linear_between_its_knots_and_flat_beyond():
-    start, end = np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.0])
-    points = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 9.0])
-    np.testing.assert_allclose(line(points, start, end), [0, 0, 0.25, 0.5, 0.75, 1, 1])
-
-
 def mean_shares(encoder, outputs):
     """Known ones, and those that rows of these outputs have in the mean: levels and missing."""
     known = encoder.distributions
@@ -132,18 +127,7 @@ def test_a_network_that_says_nothing_draws_independent_rows():
 
 
 def test_derivatives_are_those_of_the_relaxed_rows():
-    encoder, rng = heads(), np.random.default_rng(7)
-    outputs, slopes = rng.normal(size=(3, encoder.width)), rng.normal(size=(3, encoder.width))
-    noise = encoder.draw_noise(3, rng)
-    gradient = derivative(encoder, outputs, noise, slopes)
-    step = 1e-6
-    for i in range(encoder.width):
-        high, low = outputs.copy(), outputs.copy()
-        high[:, i] += step
-        low[:, i] -= step
-        moved = relaxed(encoder, high, noise) - relaxed(encoder, low, noise)
-        wanted = (moved * slopes).sum(axis=1) / (2 * step)
-        np.testing.assert_allclose(gradient[:, i], wanted, atol=1e-6)
+    check_derivative(heads(), rows=3)
 
 
 def test_knots_increase_whatever_the_outputs_are():

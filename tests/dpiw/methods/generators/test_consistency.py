@@ -41,11 +41,6 @@ def test_projection_is_non_negative_and_has_its_total(values, total):
     assert projected.sum() == pytest.approx(total, rel=1e-9)
 
 
-def test_projection_keeps_an_admissible_table():
-    table = np.array([[3.0, 0.0], [1.0, 6.0]])
-    assert project_to_total(table, 10.0) == pytest.approx(table)
-
-
 def test_total_is_precision_weighted_and_at_least_one():
     # Sums 10 (2 cells, variance 1) and 40 (4 cells, variance 4): weights 1/2 and 1/16.
     tables = [np.array([4.0, 6.0]), np.full((2, 2), 10.0)]

@@ -4,7 +4,6 @@ import itertools
 from collections import Counter
 from enum import Enum
 from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -17,9 +16,9 @@ from dpiw.methods.generators.marginal_noise import (
     noise_scale,
     noise_size,
     noise_variance,
-    useful_bins,
 )
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind
+from tests.support.worlds import unit_of
 
 SIZES = (3, 1, 4, 2, 5)
 
@@ -70,15 +69,11 @@ def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch):
     assert [*counter.each([])] == []
 
 
-def _unit(relation, rows):
-    return PrivacyUnit(relation=relation, max_rows=rows, id_column="id")
-
-
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
 @pytest.mark.parametrize("rows", [1, 3])
 def test_marginal_sensitivity_bounds_every_move_and_is_attained(kind, relation, rows):
-    bound = marginal_sensitivity(_unit(relation, rows), kind)
+    bound = marginal_sensitivity(unit_of(relation, rows), kind)
     order = 1 if kind is NoiseKind.LAPLACE else 2
     moves = []
     steps = [np.eye(3)[j] for j in range(3)]
@@ -92,7 +87,7 @@ def test_marginal_sensitivity_bounds_every_move_and_is_attained(kind, relation, 
 
 def test_unknown_relations_are_refused():
     relation = Enum("relation", ["OTHER"])
-    unit = cast(PrivacyUnit, SimpleNamespace(relation=relation.OTHER, max_rows=1))
+    unit = SimpleNamespace(relation=relation.OTHER, max_rows=1)
     with pytest.raises(UnsupportedRelationError):
         marginal_sensitivity(unit, NoiseKind.GAUSSIAN)
 
@@ -100,7 +95,7 @@ def test_unknown_relations_are_refused():
 def test_noise_scale_is_never_below_the_declared_multiplier():
     for multiplier in np.random.default_rng(1).uniform(0.01, 100, 200):
         for relation in NeighbouringRelation:
-            unit = _unit(relation, 3)
+            unit = unit_of(relation, 3)
             scale = noise_scale(NoiseKind.LAPLACE, multiplier=float(multiplier), unit=unit)
             assert scale / marginal_sensitivity(unit, NoiseKind.LAPLACE) >= multiplier
             assert scale <= multiplier * marginal_sensitivity(unit, NoiseKind.LAPLACE) * 1.0001
@@ -113,9 +108,3 @@ def test_noise_size_and_variance_are_the_laws_moments(kind):
     # Standard errors below 0.3%; five of them.
     assert noise_size(kind, 7.0) == pytest.approx(np.abs(draws).mean(), rel=0.015)
     assert noise_variance(kind, 7.0) == pytest.approx(draws.var(), rel=0.02)
-
-
-def test_useful_bins_grow_with_the_public_size():
-    assert [useful_bins(16, rows) for rows in (1, 8, 27, 1000, 5000, 10**9)] == [
-        2, 2, 3, 10, 16, 16,
-    ]  # fmt: skip

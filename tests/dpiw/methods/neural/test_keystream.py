@@ -90,13 +90,6 @@ def test_normals_are_those_of_box_and_muller(monkeypatch):
     np.testing.assert_allclose(keystream_normals(19_999), expected[:-1], atol=1e-12)
 
 
-def test_nothing_is_drawn_twice():
-    one, two = (SecureNoise().gaussian_vector(scale=1.0, size=64) for _ in range(2))
-    assert not np.intersect1d(one, two).size
-    seeded = [SeededNoise(3).gaussian_vector(scale=1.0, size=8) for _ in range(2)]
-    np.testing.assert_array_equal(*seeded)
-
-
 def test_a_failing_system_generator_stops_the_draw(monkeypatch):
     def fail(_):
         raise OSError("no entropy")

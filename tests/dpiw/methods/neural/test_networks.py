@@ -17,9 +17,9 @@ from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Architecture
 from dpiw.methods.neural.row_norms import SHARE, AllGradients, Convolution
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.settings import gradient
 from tests.support.devices import DEVICES, need
+from tests.support.worlds import UNIT
 
 NETWORKS = [
     Architecture(widths=(3, 1)), Architecture(widths=(3, 5, 1), activation="tanh"),
@@ -84,9 +84,8 @@ def test_an_empty_lot_is_zero_whatever_the_network(architecture, rule, bad):
 
 def test_a_network_that_is_not_finite_ends_no_step_by_what_the_lot_holds():
     """Of no rows, of one and of many, the same coordinates of the state stay finite."""
-    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
     training = PrivateTraining(
-        sampling_rate=1.0, steps=2, clip=1.0, divisor=1.0, unit=unit, noise_multiplier=1.0
+        sampling_rate=1.0, steps=2, clip=1.0, divisor=1.0, unit=UNIT, noise_multiplier=1.0
     )
     for architecture, bad in itertools.product(NETWORKS, (np.nan, np.inf)):
         initial = architecture.initial(np.random.default_rng(2))

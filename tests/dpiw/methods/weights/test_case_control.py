@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data.scaled import ScaledTable
@@ -114,6 +114,7 @@ def test_columns_of_many_levels_add_no_more_than_half(asked, levels):
     assert asked <= some.rows.rows < asked * 1.55
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 300), asked=st.integers(1, 400), block=st.integers(1, 50),
     levels=st.integers(1, 9), seed=st.integers(0, 99),

@@ -16,7 +16,6 @@ from dpiw.methods.weights.measured.credit import (
     risk_credit,
 )
 from dpiw.methods.weights.measured.targets import Targets
-from dpiw.methods.weights.measured.tilting import tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 
@@ -77,22 +76,6 @@ def test_the_least_credit_is_below_the_true_one_as_often_as_it_should():
     rng = np.random.default_rng(70)
     draws = [misfit(int(rng.integers(2**31)), credit=30.0).least_credit() for _ in range(200)]
     assert sum(least > 30 for least in draws) <= 20
-
-
-def test_the_risk_is_steins():
-    """Against the exact tilting where the targets are close: unbiased to first order."""
-    base = base_rows(5)
-    wanted = targets(base, np.random.default_rng(6), credit=1e9)
-    fit = misfit_of(BaseRows.of(base), wanted)
-    at = int(np.argmin(np.abs(fit.credits - 300.0)))
-    solved = tilt(BaseRows.of(base), wanted, credit=float(fit.credits[at]))
-    residual = np.linalg.solve(np.linalg.cholesky(wanted.covariance), wanted.means - solved.means)
-    freedom = np.trace(
-        np.linalg.solve(solved.covariance + fit.credits[at] * wanted.covariance, solved.covariance)
-    )
-    assert fit.risk()[at] == pytest.approx(
-        residual @ residual + 2 * freedom - DIMENSION, rel=0.05, abs=0.1
-    )
 
 
 @pytest.mark.parametrize("rule", [evidence_credit, risk_credit])

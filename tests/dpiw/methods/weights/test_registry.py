@@ -1,25 +1,10 @@
-from decimal import Decimal
-
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import OutputNoised
-from dpiw.methods.weights.registry import WEIGHTS, make_weights
+from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.units import NoiseKind
-
-
-def test_names_are_those_of_the_methods():
-    assert {name: chosen.method for name, chosen in WEIGHTS.items()} == {n: n for n in WEIGHTS}
-    assert set(WEIGHTS) >= {
-        "beta_noised", "beta_debiased", "output_noised", "dp_mlp",
-    }  # fmt: skip
-
-
-def test_make_weights():
-    assert make_weights("none", {}) is None
-    assert make_weights("beta_debiased", {"tau": Decimal("0.1")}) == BetaDebiased(tau=0.1)
-    assert make_weights("beta_noised", {}) == BetaNoised()
 
 
 def test_output_noised_knows_the_published_rows():

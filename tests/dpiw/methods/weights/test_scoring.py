@@ -5,9 +5,10 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
@@ -16,12 +17,10 @@ from dpiw.methods.weights.measured import scoring as scoring_module
 from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
-from dpiw.methods.weights.measured.scoring import CentredLines, RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
 from tests.support.worlds import mixed, numbers, uniform_rows
-
-Tilting = tuple[np.ndarray, float, np.ndarray]
 
 
 def labels_schema():
@@ -129,20 +128,6 @@ def logs_of(rows, rng):
     return np.asarray(logs - np.log(np.exp(logs).mean()))
 
 
-@pytest.mark.nightly_cases("image-True", "mixed-False")
-@pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_every_choice_of_parts(name, narrow):
-    rng = np.random.default_rng(1)
-    rows = uniform_rows(SCHEMAS[name], 60, rng)
-    for i, parts in enumerate(choices(name)):
-        known = (None, law_of(name), law_of(name, every=False))[i % 3]
-        scoring = Scoring(stack=stack_of(name, parts, narrow=narrow), known=known)
-        theta = 3 * rng.normal(size=all_features(scoring.stack, known, rows).shape[1])
-        logs = None if i % 2 else logs_of(60, rng)
-        assert_alike(*tiltings(scoring, rows, theta, log_weights=logs))
-
-
 @pytest.mark.parametrize("rows", [1, 7, 8, 50])
 def test_blocks_are_put_together(rows, monkeypatch):
     monkeypatch.setattr(Scoring, "rows", 7)
@@ -152,13 +137,6 @@ def test_blocks_are_put_together(rows, monkeypatch):
     theta = rng.normal(size=scoring.stack.dimension + law_of("mixed").dimension)
     for logs in (None, logs_of(rows, rng)):
         assert_alike(*tiltings(scoring, table, theta, log_weights=logs))
-
-
-def test_wide_rows_are_fewer_in_a_block():
-    wide = Stack(schema=numbers(999), shares={"linear": 1.0})
-    assert Scoring(stack=wide).rows == 2**21 // 1000
-    widest = Stack(schema=numbers(5000), shares={"linear": 1.0})
-    assert Scoring(stack=widest).rows == 1024
 
 
 @pytest.mark.parametrize("rows", [511, 512, 513, 1536, 16_384, 16_385])
@@ -179,8 +157,9 @@ def test_waves_are_put_together(rows):
     assert_alike(*tiltings(waved, table.take([rows - 1]), theta), score=1e4)
 
 
+@settings(deadline=None)
 @given(
-    name=st.sampled_from([name for name in SCHEMAS if name != "image"]),
+    name=st.sampled_from([*SCHEMAS]),
     data=st.data(),
     seed=st.integers(0, 2**32 - 1),
     rows=st.integers(1, 40),
@@ -229,42 +208,31 @@ def test_what_is_not_finite_is_refused(parts):
     scoring = Scoring(stack=stack_of("image", parts))
     rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
+    with pytest.raises(WeightError):
+        streamed(scoring, rows, scored=scoring).tilted(theta * np.nan)
     rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
     for scored in (None, scoring):
-        base = streamed(scoring, rows, scored=scored)
-        with pytest.raises(WeightError, match="base rows: expected finite features"):
-            base.tilted(theta)
+        with pytest.raises(WeightError):
+            streamed(scoring, rows, scored=scored).tilted(theta)
     waves = Scoring(stack=stack_of("image", ("fourier",)))
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
 
-def test_a_theta_that_is_no_number_is_refused():
-    scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")))
-    rows = uniform_rows(SCHEMAS["mixed"], 20, np.random.default_rng(6))
-    base = streamed(scoring, rows, scored=scoring)
-    with pytest.raises(WeightError, match="base rows: expected finite features"):
-        base.tilted(np.full(scoring.stack.dimension, np.nan))
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_lines_are_the_centred_columns_and_ones(name):
-    schema = SCHEMAS[name]
-    rows = uniform_rows(schema, 30, np.random.default_rng(7))
-    lines = CentredLines(schema=schema).of(rows)
-    centred = schema.centred(rows)
-    assert np.abs(lines[:-1].T - centred).max() <= 1e-15
-    assert np.array_equal(lines[-1], np.ones(30))
-
-
-def test_waves_are_read_beside_each_other():
-    waves = stack_of("mixed", ("fourier",)).waves
-    rows = uniform_rows(SCHEMAS["mixed"], 300, np.random.default_rng(8))
-    read = [(at, found.copy()) for at, found in waves.read(rows, scale=0.5, most=200)]
-    matrix = 0.5 * waves.matrix(rows)
-    assert [at.start for at, _ in read] == [0, 200]
-    for at, found in read:
-        assert np.array_equal(found[:, :, 0], matrix[at, :7])
-        assert np.array_equal(found[:, :, 1], matrix[at, 7:])
+def test_codes_are_those_of_the_domain_one_column_after_the_other():
+    """What in rows may be rare: levels, and codes of known marginals; no code is of two columns."""
+    schema = SCHEMAS["mixed"]
+    rows = uniform_rows(schema, 500, np.random.default_rng(1))
+    numeric = [j for j, column in enumerate(schema.released) if column.is_numeric]
+    labels = [j for j, column in enumerate(schema.released) if not column.is_numeric]
+    law = OneWayLaw(
+        schema=schema, bins=7, columns=(numeric[0],), variances=(1.0,), total_variance=0.0
+    )
+    for known, columns, bins in ((None, labels, 3), (law, sorted([numeric[0], *labels]), 7)):
+        domain = Domain.from_schema(schema, bins=bins)
+        found = RareCodes(schema=schema, known=known)(rows)
+        starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
+        assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
+        assert np.all((starts[:-1] <= found) & (found < starts[1:]))
 
 
 @pytest.mark.parametrize("rows", [2000, 4000])

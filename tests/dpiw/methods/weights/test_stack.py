@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
@@ -111,19 +111,6 @@ def test_scales_share_the_frequencies():
 def test_unknown_or_empty_parts_are_refused(shares):
     with pytest.raises(SpecError, match="features: expected parts among linear, squares"):
         Stack(schema=numbers(2), shares=shares)
-
-
-def test_a_column_that_cannot_vary_has_no_share():
-    single = PublicSchema(
-        name="single",
-        columns=(
-            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=("a",)),
-            Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0,
-                   role=ColumnRole.TARGET),
-        ),
-    )  # fmt: skip
-    with pytest.raises(SpecError, match="none that this schema has"):
-        stack_of(single, target=1.0)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

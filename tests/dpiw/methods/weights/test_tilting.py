@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.measured import base_rows, tilting
+from dpiw.methods.weights.measured import base_rows
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import Point, tilt
@@ -72,7 +72,7 @@ def test_it_is_always_solved(seed, credit, noise, shift):
 
 
 def test_far_targets_cost_few_passes(monkeypatch):
-    """Where few rows lie, or none: Newton's steps go many times too far. Halved, they took 6,794."""
+    """Where few rows lie, or none: Newton's steps go many times too far (halved, 6,794)."""
     passes, real = [0], BaseRows.tilted
 
     def counted(self, theta):
@@ -84,31 +84,6 @@ def test_far_targets_cost_few_passes(monkeypatch):
         base, targets = problem(seed, shift=4.0)
         tilt(BaseRows.of(base), targets, credit=0.01)
     assert passes[0] < 2000  # 1,259; other processors have other last digits
-
-
-@pytest.mark.parametrize("fall", [np.nan, np.inf, -np.inf, -1e300, 0.0, 1.0])
-@pytest.mark.parametrize("slope", [np.nan, np.inf, -np.inf, 1e300, 0.0, 1.0])
-def test_what_is_no_number_shortens_a_step(fall, slope):
-    class Bad(Point):
-        def gradient(self, *_):
-            return np.array([slope])
-
-    base = BaseRows.of(np.zeros((2, 1)))
-    targets = Targets(means=np.zeros(1), covariance=np.eye(1), rows=1.0)
-    lengths = list[float]()
-
-    def at(_, theta):
-        lengths.append(float(theta[0]))
-        return Bad(theta=theta, log_weights=np.zeros(2), log_mass=-fall, means=np.zeros(1))
-
-    start = Point(theta=np.zeros(1), log_weights=np.zeros(2), log_mass=0.0, means=np.zeros(1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Point, "at", at)
-        tilting._line_search(base, start, np.ones(1), 1.0, targets, np.zeros((1, 1)))
-    shares = np.array(lengths[1:]) / np.array(lengths[:-1])
-    assert (shares.size == 0) == (fall >= 1e-4 and slope <= 0.5)  # then it is taken at once
-    most = 0.1001 if np.isnan(fall) or np.isnan(slope) else 0.9001
-    assert ((shares > 0.0999) & (shares < most)).all()
 
 
 @pytest.mark.parametrize("has_weights", [True, False])

@@ -124,15 +124,6 @@ def test_a_code_that_no_level_has_is_its_own_column_s_last(nullable):
     assert np.array_equal(*matrices)
 
 
-def test_many_rows_are_their_blocks():
-    schema = SCHEMAS["mixed"]
-    rows = uniform_rows(schema, 301, np.random.default_rng(3))
-    whole = waves_of(schema).matrix(rows)
-    parts = [waves_of(schema).matrix(part) for part in rows.batches(77)]
-    assert np.array_equal(whole, np.vstack(parts))
-    assert waves_of(schema).matrix(rows.take(np.arange(0))).shape == (0, 14)
-
-
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_no_sum_of_terms_leaves_what_a_double_holds(name, scales):

@@ -7,14 +7,13 @@ import pytest
 
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
 from dpiw.methods.weights.measured import many_rows as streaming
 from dpiw.methods.weights.measured import thinning
 from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
-from tests.support.worlds import mixed, numbers
+from tests.support.worlds import mixed
 
 SCHEMA = mixed()
 MADE = partial(base_of, SCHEMA)
@@ -143,29 +142,3 @@ def test_weights_are_the_same_with_features_written_down_and_without(unit, rows,
     assert without.noise == pytest.approx(written.noise, rel=1e-6)
     of, of_written = (each.facts["measured"]["calibration"] for each in (without, written))
     assert of == pytest.approx(of_written)
-
-
-def test_how_many_features_are_written_down(unit, held, monkeypatch):
-    """Of so many rows that they are no more than that; those of known marginals are counted."""
-    ready, sums = drawn(unit, 4000)
-    law = OneWayLaw(schema=SCHEMA, bins=5, columns=(0, 1), variances=(1.0,) * 2, total_variance=1.0)
-    shares = law.matrix(MADE(2000).scaled).mean(axis=0)
-    known = OneWayMarginals(law=law, shares=shares, total=4000.0)
-    dimension = ready.stack(SCHEMA).dimension + law.dimension
-    for most, whole in ((2000 * dimension, [2000]), (2000 * dimension - 1, [1])):
-        held.clear()
-        monkeypatch.setattr(weigh_measured, "_WRITTEN", most)
-        rng = np.random.default_rng(3)
-        weigh_measured.weigh_measured(ready, sums, MADE(2000), rows=500, rng=rng, known=known)
-        assert held[:1] == whole
-
-
-def test_features_of_patches_are_made_once(unit, held, monkeypatch):
-    """They take longer to make than to read."""
-    schema = numbers(25)
-    ready = calibrated(schema, unit, features={"patches": 1.0})
-    sums = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
-    monkeypatch.setattr(weigh_measured, "_WRITTEN", 0)
-    weighed(ready, sums, base_of(schema, 400), 200)
-    assert held[:2] == [400, 200]
-    assert 1 not in held
