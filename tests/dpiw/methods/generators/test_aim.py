@@ -122,22 +122,11 @@ def test_a_selection_of_too_small_a_sensitivity_is_found(plant, monkeypatch):
     assert spending.total > declared(process, THREE_ROWS) * 1.01
 
 
-@pytest.mark.parametrize(("parts", "left", "most", "taught", "expected"), [
-    (1, 30, 30, True, 1), (1, 30, 30, False, 4), (4, 30, 5, False, 5), (4, 7, 30, True, 7),
-    (4, 7, 5, True, 5), (2, 1, 30, True, 1), (1, 0, 30, True, 0), (16, 20, 30, False, 20),
-])  # fmt: skip
-def test_prices_of_rounds(parts, left, most, taught, expected):
-    """Four times as much after a round that taught nothing; the last takes what is left."""
-    last = Round(part=2.0, parts=parts)
-    assert last.next(left=left, most=most, taught=taught).parts == expected
-
-
 @pytest.mark.parametrize("dies_at", [1, 5])
 def test_a_killed_run_goes_on_from_its_last_round(dies_at, monkeypatch):
     """What was drawn stays, the rest is drawn, and both together cost at most the events."""
     process, spending = ready(resumes=1), Spending(monkeypatch, ADD)
     terms = process.resumption
-    assert terms is not None
     first = Recorder()
     process.measure(TABLE, noise=SeededNoise(1), watch=first)
     steps = [step for step, _ in first.steps]
@@ -336,12 +325,3 @@ def test_what_is_too_large_is_refused_from_public_figures():
             AIM(**settings)
     with pytest.raises(SpecError):
         make_generator("aim", {}, pure=True)
-
-
-def test_repeated_marginals_are_pooled_by_precision():
-    precise = NoisyMarginal(columns=(0,), values=np.array([1.0, 2.0]), variance=1.0)
-    vague = NoisyMarginal(columns=(0,), values=np.array([4.0, 5.0]), variance=2.0)
-    (joined,) = pooled([precise, vague])
-    assert joined.values == pytest.approx([2, 3])
-    assert joined.variance == pytest.approx(2 / 3)
-    assert aim_rounds.SELECTION == 0.1

@@ -96,7 +96,6 @@ def _naive_greedy(counter, sizes, shares, degree, cap, cost):
                     score = _naive_score(table, shares[child]) - cost * table.size if count else 0
                     if best is None or score > best[0] + 1e-9:
                         best = (score, child, parents)
-        assert best is not None
         placed.append(best[1])
         families.append((best[1], best[2]))
     return families

@@ -116,16 +116,6 @@ def test_what_is_drawn_has_the_known_laws(loud):
     assert far.max() < 0.03 if loud == 0 else far.max() > 0.1  # levelling is what does it
 
 
-def test_a_network_that_says_nothing_draws_independent_rows():
-    """Correlations of ranks, 40,000 rows: below five standard errors."""
-    encoder, rng = heads(), np.random.default_rng(6)
-    noise = encoder.draw_noise(40_000, rng)
-    rows = encoder.draw(np.zeros_like(noise), noise).rows
-    numbers = rows[:, [p.start for p in encoder.parts if p.numeric and not p.column.nullable]]
-    correlations = np.corrcoef(numbers.T) - np.eye(numbers.shape[1])
-    assert np.abs(correlations).max() < 5 / np.sqrt(40_000)
-
-
 def test_derivatives_are_those_of_the_relaxed_rows():
     check_derivative(heads(), rows=3)
 

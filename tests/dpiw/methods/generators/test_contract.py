@@ -168,7 +168,6 @@ class ThirdOfTheNoise(Histogram):
     """A toy: it draws with a third of the noise that its events declare."""
 
     def measure(self, table, *, noise):
-        assert self.calibrated is not None
         low = replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
         return Histogram.measure(replace(self, calibrated=low), table, noise=noise)
 
@@ -178,7 +177,6 @@ class ThirdOfTheSensitivity(ThirdOfTheNoise):
 
     def released_noise(self, *, schema, unit):
         (law,) = super().released_noise(schema=schema, unit=unit)
-        assert self.calibrated is not None
         sensitivity = (law.sensitivity or 0.0) / 3
         scale = self.calibrated.multiplier * sensitivity * (1 + 1e-15)
         return (replace(law, scale=scale, sensitivity=sensitivity),)

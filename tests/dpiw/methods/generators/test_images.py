@@ -1,7 +1,6 @@
 """GANs of images: convolutions instead of perceptrons, the same game and the same promise."""
 
 import dataclasses
-import importlib.metadata
 
 import numpy as np
 import pytest
@@ -9,11 +8,7 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.neural.backend import CPU
-from dpiw.plan.assumptions import assumptions
-from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.run.certifiable import versions_of
 from tests.dpiw.methods.generators.image_world import (
     PIXELS,
     PLAIN,
@@ -23,8 +18,6 @@ from tests.dpiw.methods.generators.image_world import (
     ready,
     table,
 )
-from tests.support.specs import SCHEMA as REGION
-from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
 
 
@@ -54,19 +47,6 @@ def test_other_columns_are_refused():
             ready(kind, schema=PublicSchema(name="bars", columns=columns))
 
 
-def test_only_images_rest_on_the_norms_of_modules(monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"of {name}")
-    histogram = {"method": "histogram", "settings": {"bins": 2}}
-    plan = compile_plan(spec(generator=histogram, weights={"method": "none"}, delta="0"), REGION)
-    for generator, libraries in (
-        (plan.generator, set()), (DPGAN(), {"torch"}), (DPCGAN(image=[8, 8]), {"torch", "opacus"}),
-    ):  # fmt: skip
-        plan = dataclasses.replace(plan, generator=generator)
-        sentences = " ".join(assumptions(plan, max_unpaid_reads=3))
-        assert ("Opacus and torch" in sentences) is ("opacus" in libraries)
-        assert {"torch", "opacus"} & set(versions_of(plan)) == libraries
-
-
 @pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
 def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
     """They have the same size: of a checkpoint as of a measurement, a number tells them apart."""
@@ -87,22 +67,6 @@ def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
         stored = dataclasses.replace(earlier, facts={**earlier.facts, "design": design})
         with pytest.raises(SpecError, match="layout 1; expected 2"):
             generator.model(stored, schema=schema)
-
-
-def test_the_first_logits_are_of_order_one_whatever_the_label():
-    """A logistic loss learns nothing where it is saturated; each label's output begins otherwise.
-
-    With the projection's weights drawn as those of ten inputs, the logits' spread was 6.5.
-    """
-    from dpiw.methods.generators.gan.images import ImageDiscriminator
-
-    network = ImageDiscriminator(sides=(28, 28), labels=10, channels=(8, 16))
-    rng = np.random.default_rng(0)
-    pixels = np.repeat(rng.uniform(-1, 1, (20, 28**2)), 10, axis=0)
-    rows = np.hstack([pixels, np.tile(np.eye(10), (20, 1))])
-    logits = network.network(network.initial(rng)).outputs(CPU.array(rows)).reshape(20, 10)
-    assert logits.std() < 2.0
-    assert (logits.std(dim=1) > 0.01).all()
 
 
 def test_bars_stand_and_lie_as_they_are_told():

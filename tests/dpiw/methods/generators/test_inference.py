@@ -4,7 +4,7 @@ import io
 import os
 import tracemalloc
 from contextlib import nullcontext
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 from math import prod
 from pathlib import Path
 
@@ -67,37 +67,25 @@ def test_families_are_a_junction_tree_of_the_cliques(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pairs_are_those_of_the_joint(seed):
-    """Through trees, triangulated cycles and unconnected columns, against the joint table."""
+def test_pairs_are_those_of_the_joint(seed, monkeypatch):
+    """Through trees, triangulated cycles and unconnected columns, against the joint table.
+
+    And in blocks of codes: one at a time, a few, or all; of what is asked, and no more.
+    """
     rng = np.random.default_rng([1, seed])
-    sizes = (2, 3, 2, 4, 3)
+    monkeypatch.setattr(inference, "BLOCK_CELLS", (1, 40, 1 << 20)[seed % 3])
+    sizes = (7, 3, 2, 4, 3)
     families = families_of(sizes, random_cliques(rng, 5)[: seed % 6])
     joint = joint_of(families, sizes, rng)
-    model = FittedModel(
-        families=families, tables=tuple(over(joint, family.members) for family in families)
-    )
+    tables = tuple(over(joint, family.members) for family in families)
+    model = FittedModel(families=families, tables=tables)
     for column in range(5):
-        pairs = model.pairs(column, {0, 1, 2, 3, 4} - {column})
-        assert set(pairs) == set(range(5)) - {column}
-        for partner, table in pairs.items():
-            assert table == pytest.approx(over(joint, (column, partner)))
-
-
-@pytest.mark.parametrize("block", [1, 40, 1000])
-def test_pairs_in_blocks_of_codes_are_the_same(block, monkeypatch):
-    """A code at a time, a few, or all; and only what is asked."""
-    monkeypatch.setattr(inference, "BLOCK_CELLS", block)
-    rng = np.random.default_rng(block)
-    sizes = (7, 3, 2, 4, 3)
-    families = families_of(sizes, [(0, 1), (1, 2), (2, 3), (1, 3)])
-    joint = joint_of(families, sizes, rng)
-    model = FittedModel(
-        families=families, tables=tuple(over(joint, family.members) for family in families)
-    )
-    for column, partner in permutations(range(5), 2):
-        pairs = model.pairs(column, [partner])
-        assert set(pairs) == {partner}
-        assert pairs[partner] == pytest.approx(over(joint, (column, partner)))
+        others = set(range(5)) - {column}
+        for asked in (others, *({partner} for partner in others)):
+            pairs = model.pairs(column, asked)
+            assert set(pairs) == asked
+            for partner, table in pairs.items():
+                assert table == pytest.approx(over(joint, (column, partner)))
 
 
 def peak(model, column):
@@ -147,9 +135,7 @@ def test_messages_arrive_whole_or_not_at_all():
     stream = io.BytesIO()
     send(stream, message)
     data = stream.getvalue()
-    again = receive(io.BytesIO(data))
-    assert again is not None
-    assert again.digest == message.digest
+    assert receive(io.BytesIO(data)).digest == message.digest
     for cut in (0, 5, 8, len(data) - 1):
         assert receive(io.BytesIO(data[:cut])) is None
 
@@ -163,7 +149,7 @@ def test_a_process_that_is_gone_is_told_so():
         process._process.kill()
         process._process.wait()
         noisy = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
-        with pytest.raises(StageFailedError, match="stage fit ended with code 70"):
+        with pytest.raises(StageFailedError):
             process.fit([noisy], (2,), total=2.0)
 
 
@@ -176,7 +162,7 @@ def test_a_library_that_cannot_fit_is_told_at_once(tmp_path, monkeypatch):
     (tmp_path / "mbi.py").write_text("class Domain:\n    pass\n")
     code = Path(inference.__file__).parents[3]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{code}")
-    with pytest.raises(StageFailedError, match="stage fit"):
+    with pytest.raises(StageFailedError):
         check_fits()
 
 
@@ -218,8 +204,6 @@ def test_a_cycle_is_fitted_to_the_nearest_marginals():
     with Inference() as process:
         model = process.fit(marginals, sizes, total=total, iterations=3000)
         assert len(model.families[-1].parents) == 2
-        for a, b in product(range(3), repeat=2):
-            if a != b:
-                assert model.pairs(a, [b])[b] == pytest.approx(
-                    over(CHAIN, (a, b)) / total, abs=1e-3
-                )
+        for a, b in permutations(range(3), 2):
+            wanted = over(CHAIN, (a, b)) / total
+            assert model.pairs(a, [b])[b] == pytest.approx(wanted, abs=1e-3)

@@ -5,14 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan.heads import Heads
 from dpiw.methods.generators.gan.marginals import LEAST, MOST, share_of
 from dpiw.methods.generators.gan.pategan import PATEGAN
-from dpiw.methods.neural import dp_sgd
-from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
@@ -25,7 +21,6 @@ from tests.dpiw.methods.generators.neural_world import (
     table,
     with_marginals,
 )
-from tests.support.training_watch import KilledError, Recorder
 
 COLUMNS = len(SCHEMA.released)
 KINDS = [DPGAN, DPCGAN, PATEGAN]
@@ -98,70 +93,6 @@ def test_images_have_no_known_marginals():
     assert DPGAN(image=(4, 4), generator=(2,)).marginals_share == 0
     with pytest.raises(SpecError, match="marginals_share: expected none with an image"):
         DPGAN(image=(4, 4), generator=(2,), marginals_share=0.2)
-
-
-def test_without_a_histogram_parameters_are_what_they_were():
-    """Whoever asks for none has the public randomness of before."""
-    assert "marginals_share" not in DPGAN(marginals_share=0).parameters()
-    assert DPGAN().parameters()["marginals_share"] is None
-
-
-def test_private_ranks_meet_the_clipped_sum_alone(monkeypatch):
-    """Of 40 equal rows, whose ranks no made row has: forward passes outside of `clipped_sum`."""
-    rows, inside, met = [], [], []
-    encode, forward, private_sum = Heads.encode, Network.outputs, dp_sgd.clipped_sum
-
-    def encoded(self, scaled):
-        found = encode(self, scaled)
-        rows.extend(found[:1] if self.width else [])
-        return found
-
-    def seen(self, given, **hint):
-        if (
-            given.shape[1] == rows[0].size
-            and np.isclose(given.detach(), rows[0], atol=1e-12).all(axis=1).any()
-        ):
-            met.append(bool(inside))
-        return forward(self, given, **hint)
-
-    def summed(network, given, loss, *, clip, rule):
-        inside.append(1)
-        found = private_sum(network, given, loss, clip=clip, rule=rule)
-        inside.pop()
-        assert np.linalg.norm(found) <= len(given) * clip * (1 + 1e-9)
-        return found
-
-    copies = table(1).confidential().take(np.zeros(40, dtype=np.int64))
-    private = PrivateTable(schema=SCHEMA, scaled=copies)
-    monkeypatch.setattr(Heads, "encode", encoded)
-    monkeypatch.setattr(Network, "outputs", seen)
-    monkeypatch.setattr(dp_sgd, "clipped_sum", summed)
-    with_marginals().measure(private, noise=SeededNoise(0))
-    assert met
-    assert all(met)
-
-
-@pytest.mark.parametrize("turn", [0, 3, 8])
-def test_a_resumed_run_of_pategan_keeps_its_histogram(turn, monkeypatch):
-    """With votes that no data decides, bit for bit; the histogram is drawn before the first."""
-    dimensions = []
-
-    def counts(counts, *, law, noise):
-        dimensions.append(law.dimension)
-        return np.random.default_rng(len(dimensions)).integers(1, 6, counts.shape)
-
-    monkeypatch.setattr(mechanisms, "noisy_counts", counts)
-    generator = with_marginals(PATEGAN)
-    whole = generator.measure(table(30), noise=SeededNoise(1))
-    dimensions.clear()
-    killed = Recorder(dies_at=turn * 3)
-    with pytest.raises(KilledError):
-        generator.measure(table(30), noise=SeededNoise(2), watch=killed)
-    assert len(dimensions) == COLUMNS + turn
-    resumed = Recorder(resumed=killed.saved[turn * 3])
-    measurement = generator.measure(table(30), noise=SeededNoise(3), watch=resumed)
-    assert measurement.to_bytes() == whole.to_bytes()
-    assert len(dimensions) == COLUMNS + 8
 
 
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])

@@ -75,7 +75,6 @@ def chances(own, cells):
     merging, probabilities = [Merging.none(2)] * 3, {}
     for chosen in product(range(3), range(2)):
         source = Replaying(chosen)
-        assert own.calibrated is not None
         counter = ContingencyCounter(lambda: [codes], [2, 2, 2])
         pairs = own._select(counter, known, merging, own.calibrated, source)
         probabilities[tuple(pairs)] = probabilities.get(tuple(pairs), 0.0) + source.chance
@@ -87,7 +86,6 @@ def test_selections_have_their_exact_law():
     generator = ready(levels(3, 2), rho=0.5)
     probabilities = chances(generator, ROWS)
     assert sum(probabilities.values()) == pytest.approx(1)
-    assert generator.calibrated is not None
     epsilon, score = generator.calibrated.selection, {}
     for a, b in ((0, 1), (0, 2), (1, 2)):
         counts = {(x, y): sum(r[a] == x and r[b] == y for r in ROWS) for x in "ab" for y in "ab"}

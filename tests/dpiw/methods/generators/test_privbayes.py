@@ -1,7 +1,5 @@
 """PrivBayes: what it declares is what it does, and it learns what is there to learn."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -255,30 +253,6 @@ def test_three_way_dependence_needs_two_parents():
 
 
 # Awkward tables
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        np.full((50, 3), "a"),
-        np.full((50, 3), None, dtype=object),
-        np.array([["a", "a", "b"]] * 50),
-        np.empty((0, 3), dtype=object),
-    ],
-    ids=["constant", "all_missing", "class_absent", "empty"],
-)
-@pytest.mark.parametrize("rho", [1e-6, 1e4])
-def test_awkward_tables_give_conforming_rows(cells, rho):
-    own = _schema(3, target=2)
-    schema = replace(own, columns=tuple(replace(c, nullable=True) for c in own.columns))
-    ready = _ready(schema, rho=rho, rows=50)
-    model = ready.model(ready.measure(_table(schema, cells), noise=SeededNoise(1)), schema=schema)
-    frame = model.sample(200, rng=np.random.default_rng(1)).frame()
-    assert frame.shape == (200, 3)
-    assert set(frame.stack().dropna()) <= set(LEVELS)
-    if rho > 1 and len(cells):
-        expected = pd.DataFrame(cells, columns=frame.columns).iloc[0].isna().to_numpy()
-        assert (frame.isna().mean().to_numpy() > 0.5).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("columns", [1, 2])

@@ -1,7 +1,6 @@
 """The network as weights: its prior, its calibration, its replays, and its place in `weigh`."""
 
 import dataclasses
-import json
 import math
 
 import numpy as np
@@ -13,10 +12,8 @@ from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.checkpoints import TrainingState
 from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.mlp import DensityNetwork
-from dpiw.methods.weights.paper.steps import PostProcessing, Temper
 from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
@@ -153,18 +150,6 @@ def test_events_are_known_before_data_and_are_what_is_drawn(counting):
     assert set(counting.scales) == {event.noise_multiplier * estimator.clip}
 
 
-def test_nothing_derived_from_the_table_is_in_the_facts():
-    estimator = ready()
-    facts = [
-        estimator.measure(
-            private(uniform(rows, rows)), synthetic(uniform(100, 2)), noise=SeededNoise(1)
-        ).facts
-        for rows in (40, 1700)
-    ]
-    assert facts[0] == facts[1]
-    json.dumps(estimator.parameters(), allow_nan=False)
-
-
 def test_checkpoints_and_what_a_resumed_training_must_have_reserved(counting):
     estimator, watch = ready(), Recorder()
     tables = private(real_rows(300, 1)), synthetic(uniform(300, 2))
@@ -221,22 +206,6 @@ def test_without_replays_the_verdict_says_so():
     assert diagnostics.noise is None
     assert diagnostics.verdict is not Verdict.USE
     assert "neither signal nor noise was assessed" in diagnostics.reasons
-
-
-def test_tempered_weights_carry_tempered_noise():
-    estimator = ready(replays=39, steps=10, nominal_rows=200)
-    measured = measured_of(estimator, 200)
-    ratio = estimator.ratio(measured, schema=SCHEMA)
-    rows = synthetic(uniform(150, 4))
-    plain, tempered = (
-        weigh(
-            ratio, rows, debias=False, normalisation=Normalisation.UNNORMALISED,
-            post_processing=PostProcessing(steps=steps),
-        )
-        for steps in ((), (Temper(alpha=0.5),))
-    )  # fmt: skip
-    np.testing.assert_allclose(tempered.noise, plain.noise / 2)
-    np.testing.assert_allclose(tempered.log_weights, plain.log_weights / 2)
 
 
 def test_a_plan_warns_of_few_rows():

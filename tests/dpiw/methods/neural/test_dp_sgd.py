@@ -8,13 +8,10 @@ import pytest
 from scipy import stats
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
-from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from tests.dpiw.methods.neural.momentum import Momentum
 from tests.support.training_watch import KilledError, Recorder
 from tests.support.worlds import ADD, REPLACE, unit_of
 
@@ -129,14 +126,6 @@ def test_training_stops_where_the_accountant_did(settings, counting):
     assert len(counting.scales) == training.steps
 
 
-def test_a_state_of_other_settings_is_refused(settings, counting):
-    training = settings.training(steps=5)
-    state = settings.start(training, counting)
-    quieter = dataclasses.replace(training, noise_multiplier=0.1)
-    with pytest.raises(PrivacyError, match="other settings"):
-        quieter.private_step(state, settings.lots(), noise=counting)
-
-
 def test_seeded_noise_never_becomes_publishable(settings):
     training = settings.training(steps=2)
     state = settings.start(training, SecureNoise())
@@ -236,27 +225,6 @@ def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):
     for held in (state, TrainingState.from_bytes(state.to_bytes())):
         ends.append(training.train(held, settings.lots(), noise=SeededNoise(9)))
     assert ends[0].to_bytes() == ends[1].to_bytes()
-
-
-def test_learning_happens(settings):
-    """Two separated clouds: the logit of private rows ends above that of public ones."""
-    rng = np.random.default_rng(0)
-    private, synthetic = rng.normal(size=(400, 3)) + 1.0, rng.normal(size=(400, 3)) - 1.0
-    training = settings.training(
-        steps=150, divisor=100.0, clip=1.0, noise_multiplier=1.0,
-        optimiser=Momentum(learning_rate=0.5, momentum=0.5),
-    )  # fmt: skip
-
-    def public(network, step):
-        rows = settings.rows(synthetic)
-        return 0.25 * clipped_sum(network, rows, Logistic(label=0), clip=1.0, rule=ClipRule.LOSS)
-
-    noise = SeededNoise(2)
-    start = settings.start(training, noise)
-    end = training.train(start, settings.lots(rows=private), noise=noise, public=public)
-    network = settings.architecture.network(end.parameters)
-    for label, rows in ((1, private), (-1, synthetic)):
-        assert np.mean(label * network.outputs(CPU.array(rows)).numpy() > 0) > 0.9
 
 
 def test_adam_is_that_of_the_paper():

@@ -88,14 +88,6 @@ def test_without_codes_they_are_evenly_spaced():
     assert some.log_weights == pytest.approx(np.full(400, np.log(100)))
 
 
-def test_no_more_than_there_are_are_all():
-    whole = table(700)
-    for rows in (700, 701, 10**6):
-        some = some_of(whole, rows, block=70)
-        assert some.rows.equals(whole)
-        assert not some.log_weights.any()
-
-
 def test_a_level_that_the_first_rows_lack_is_all_there():
     """Few as they may be: there may be as many as one of the first rows stands for."""
     whole = table()

@@ -12,14 +12,10 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.measured import many_rows as streaming
 from dpiw.methods.weights.measured import scoring as scoring_module
-from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
 from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
-from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
 from tests.support.worlds import mixed, numbers, uniform_rows
 
 
@@ -233,31 +229,3 @@ def test_codes_are_those_of_the_domain_one_column_after_the_other():
         starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
         assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
         assert np.all((starts[:-1] <= found) & (found < starts[1:]))
-
-
-@pytest.mark.parametrize("rows", [2000, 4000])
-def test_weights_are_the_same_with_and_without(rows, unit, monkeypatch):
-    """Of a base of which some rows are fitted: the fit, its correction, and the calibration."""
-    for module in (weigh_measured, streaming):
-        monkeypatch.setattr(module, "MOST_FITTED", 1500)
-    schema = mixed()
-    ready = calibrated(schema, unit)
-    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-    without = streamed = 0
-
-    def counted(*arguments, scored, is_used, **options):
-        nonlocal without, streamed
-        without, streamed = without + is_used, streamed + 1
-        return StreamedRows(*arguments, scored=scored if is_used else None, **options)
-
-    weights = []
-    for is_used in (False, True):
-        monkeypatch.setattr(weigh_measured, "StreamedRows", partial(counted, is_used=is_used))
-        weights.append(
-            weigh_measured.weigh_measured(
-                ready, drawn, base_of(schema, 6000), rows=rows, rng=np.random.default_rng(3)
-            )
-        )
-    assert np.array_equal(weights[0].chosen, weights[1].chosen)
-    assert weights[1].log_weights == pytest.approx(weights[0].log_weights, abs=1e-9)
-    assert streamed == 2 * without > 0

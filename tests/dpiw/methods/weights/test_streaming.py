@@ -83,32 +83,6 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
     assert residual == pytest.approx(10 * targets.covariance @ tilting.coefficients, rel=1e-12)
 
 
-@pytest.mark.parametrize("has_weights", [True, False])
-def test_some_rows_stand_for_all(has_weights):
-    """With their own weights, those of what is rare among them."""
-    scaled, rng = table(), np.random.default_rng(2)
-    scaled.columns["d"][rng.choice(ROWS, 40, replace=False)] = 1.0
-    logs = 1.5 * scaled.columns["a"] + 0.3 * rng.normal(size=ROWS)
-    logs -= np.log(np.exp(logs).mean())
-    base = streamed(scaled, log_weights=logs if has_weights else None)
-    some = base.some(3000)
-    assert 3000 <= some.rows < 3000 + 40 + 10
-    held = np.vstack([block for _, block in some.blocks()])
-    assert np.count_nonzero(held[:, 3] == 1.0) == 40
-    assert some.own.sum() == pytest.approx(1)
-    own = dict(zip(scaled.columns["a"], base.own, strict=True))  # no two rows have one number
-    inverse = some.own / [own[a] for a in held[:, 0]]
-    is_rare = held[:, 3] == 1.0
-    assert np.ptp(inverse[is_rare]) < 1e-9 > np.ptp(inverse[~is_rare])
-    assert inverse[~is_rare][0] / inverse[is_rare][0] == pytest.approx(ROWS / 3000, rel=1e-3)
-    theta = np.array([0.3, -0.2, 0.1, 1.0])
-    chance = 0.3 / np.sqrt(3000)
-    assert some.tilted(theta)[2] == pytest.approx(base.tilted(theta)[2], abs=5 * chance)
-    few = some.some(300)  # once more
-    assert few.tilted(theta)[2] == pytest.approx(base.tilted(theta)[2], abs=5 * 0.3 / np.sqrt(300))
-    assert few.own.sum() == pytest.approx(1)
-
-
 def counted_passes(monkeypatch):
     """How many rows each pass reads."""
     passes, real = [], BaseRows.tilted

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.credit import solvable
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.thinning import thin
 from tests.dpiw.methods.weights.measuring import calibration_of
@@ -108,34 +106,3 @@ def test_calibrated_weights_are_as_mild_as_asked(seed, effect):
         assert (w**2).mean() <= effect
     else:
         assert np.array_equal(calibration.log_weights, calibration.rows.log_weights)
-
-
-def test_rows_without_weights_stay_without():
-    features, logs, targets = fitted(3, 1e-6)
-    calibration = calibration_of(
-        logs, 500, targets, features, design_effect=1.0, rng=np.random.default_rng(4)
-    )
-    assert calibration.log_weights == pytest.approx(0, abs=1e-8)
-    assert calibration.credit == np.inf
-
-
-@pytest.mark.parametrize(
-    ("factor", "is_spared"), [(0.5, True), (1.0, True), (2.0, True), (1e-4, False), (-1.0, False)]
-)
-def test_a_covariance_spares_making_one_and_changes_no_minimum(factor, is_spared, monkeypatch):
-    """One that is far off, or none at all, is not trusted."""
-    features = np.random.default_rng(1).uniform(-0.5, 0.5, (4000, 3))
-    targets = Targets(means=np.array([0.03, -0.02, 0.01]), covariance=1e-6 * np.eye(3), rows=1e4)
-    rows = BaseRows.of(features)
-    least = solvable(rows, targets, 20.0)
-    made, real = list[int](), BaseRows.covariance
-
-    def counted(self, weights, means):
-        made.append(self.rows)
-        return real(self, weights, means)
-
-    monkeypatch.setattr(BaseRows, "covariance", counted)
-    solved = solvable(BaseRows.of(features), targets, 20.0, covariance=factor * np.eye(3) / 12)
-    assert (made == []) is is_spared
-    assert solved.coefficients == pytest.approx(least.coefficients, abs=1e-4)
-    assert solved.gap <= 2e-10
