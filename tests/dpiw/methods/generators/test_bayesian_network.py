@@ -120,15 +120,9 @@ def test_greedy_search_equals_the_naive_twin(degree):
         return int(np.argmax(scores))
 
     families = choose_network(
-        counter,
-        sizes=sizes,
-        shares=shares,
-        root=0,
-        degree=degree,
-        max_cells=50,
-        cell_penalty=0.7,
-        select=best,
-    )
+        counter, sizes=sizes, shares=shares, root=0, degree=degree, max_cells=50,
+        cell_penalty=0.7, select=best,
+    )  # fmt: skip
     naive = _naive_greedy(counter, sizes, shares, degree, 50, 0.7)
     assert [(f.child, tuple(sorted(f.parents))) for f in families] == naive
     assert len(offered) == len(sizes) - 1
@@ -145,15 +139,10 @@ def test_scores_are_on_a_grid_that_sums_exactly():
         met.append(scores)
         return 0
 
+    counter = ContingencyCounter(lambda: [codes], (3, 3, 3))
     choose_network(
-        ContingencyCounter(lambda: [codes], (3, 3, 3)),
-        sizes=(3, 3, 3),
-        shares=shares,
-        root=0,
-        degree=2,
-        max_cells=100,
-        cell_penalty=np.pi / 10,
-        select=first,
-    )
+        counter, sizes=(3, 3, 3), shares=shares, root=0, degree=2, max_cells=100,
+        cell_penalty=np.pi / 10, select=first,
+    )  # fmt: skip
     for scores in met:
         assert np.array_equal(scores * 2 * SHARE_UNIT, np.rint(scores * 2 * SHARE_UNIT))

@@ -107,12 +107,6 @@ def test_nothing_to_tell_is_spread_evenly():
     )
 
 
-def test_only_columns_of_numbers_with_three_wide_bins_have_splines():
-    splines = histosplines(DOMAIN, marginals())
-    names = {SCHEMA.released[j].name.rsplit("_", 1)[0] for j in splines}
-    assert names == {"continuous", "rounded", "date", "datetime"}
-
-
 @pytest.mark.parametrize(("variance", "told"), [(0.0, 1.0), (25.0, 0.5), (50.0, 0.0), (1e6, 0.0)])
 def test_what_may_be_noise_is_not_leant_on(variance, told):
     """Of eight bins whose squared distance from even ones is 350: seven times 50."""

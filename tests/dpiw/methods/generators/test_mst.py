@@ -5,10 +5,8 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal
@@ -31,15 +29,9 @@ from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
 from tests.support.fits import fitted_at_once
-from tests.support.worlds import UNITS, levels
+from tests.support.worlds import UNITS, coded, levels
 
 ADD, _, REPLACE, _ = UNITS
-
-
-def table(own, cells):
-    names = [column.name for column in own.released]
-    frame = pd.DataFrame(np.asarray(cells, dtype=object).reshape(-1, len(names)), columns=names)
-    return PrivateTable(schema=own, scaled=own.scale(frame))
 
 
 def ready(own, *, unit=ADD, rho=1.0, **settings):
@@ -178,10 +170,10 @@ def test_merged_levels_are_dealt_evenly_and_vote_only_where_they_stay():
 
 def test_rare_levels_enter_the_fit_with_their_summed_noise():
     own = levels(2, 6)
-    rows = ["aa"] * 60 + ["bb"] * 60
+    rows = [[0, 0]] * 60 + [[1, 1]] * 60
     generator = ready(own, rho=2.0)
     with fitted_at_once():
-        measurement = generator.measure(table(own, [list(r) for r in rows]), noise=SeededNoise(4))
+        measurement = generator.measure(coded(own, rows), noise=SeededNoise(4))
         model = generator.model(measurement, schema=own)
     first, pair = model.marginals[0], model.marginals[2]
     assert [merging.size for merging in model.merging] == [3, 3]

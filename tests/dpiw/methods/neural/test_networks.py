@@ -276,23 +276,6 @@ def test_large_lots_go_in_parts(settings, monkeypatch):
     np.testing.assert_allclose(parts, whole, atol=1e-13)
 
 
-def test_output_clipping_keeps_its_stationary_point_and_loss_clipping_moves_it(settings):
-    """Three synthetic rows for each private one at a point: the logit log(1/3) is stationary."""
-    network, x = settings.network(3, 5, 1), settings.rows(rows_of(1))
-    parameters = network.parameters + 0.0
-    parameters[-1] += np.log(1 / 3) - float(network.outputs(x)[0, 0])
-    there = dataclasses.replace(network, parameters=parameters)
-
-    def force(rule):
-        return np.linalg.norm(
-            clipped_sum(there, x, Logistic(label=1), clip=0.3, rule=rule)
-            + 3 * clipped_sum(there, x, Logistic(label=0), clip=0.3, rule=rule)
-        )
-
-    assert force(ClipRule.OUTPUT) < 1e-12
-    assert force(ClipRule.LOSS) > 0.1
-
-
 def test_output_clipping_needs_one_output_and_bounded_slopes(settings):
     with pytest.raises(SpecError):
         clipped_sum(

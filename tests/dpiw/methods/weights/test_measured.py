@@ -122,28 +122,15 @@ def test_the_sum_is_exact_in_any_order():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"features": {}}, "features"),
-        ({"features": {"fourier": -1}}, r"features\.fourier"),
-        ({"features": {"fourier": 101}}, r"features\.fourier"),
-        ({"features": "fourier"}, "features"),
-        ({"omega_seed": None}, "omega_seed"),
-        ({"omega_seed": -1}, "omega_seed"),
-        ({"frequencies": 0}, "frequencies"),
-        ({"scales": ()}, "scales"),
-        ({"scales": (0.0,)}, "scales"),
-        ({"credit": "belief"}, "credit"),
-        ({"credit": 0}, "credit"),
-        ({"credit": 10**400}, "credit"),
-        ({"base_rows": 5}, "base_rows"),
-        ({"design_effect": 0.5}, "design_effect"),
-        ({"debias": 1}, "debias"),
-    ],
-)
-def test_a_wrong_setting_is_named(change, told):
-    with pytest.raises(SpecError, match=rf"weights\.settings\.{told}"):
-        method(**change)
+    ("name", "wrong"),
+    [("features", {}), ("features", {"fourier": -1}), ("features", {"fourier": 101}),
+     ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
+     ("scales", ()), ("scales", (0.0,)), ("credit", "belief"), ("credit", 0),
+     ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5), ("debias", 1)],
+)  # fmt: skip
+def test_a_wrong_setting_is_named(name, wrong):
+    with pytest.raises(SpecError, match=rf"weights\.settings\.{name}"):
+        method(**{name: wrong})
 
 
 def test_by_default_features_follow_from_the_schema(unit):

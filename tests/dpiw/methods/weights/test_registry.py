@@ -31,15 +31,11 @@ def test_pure_releases_get_pure_noise():
 
 
 @pytest.mark.parametrize(
-    ("method", "settings", "text"),
-    [
-        ("magic", {}, "weights.method=magic: expected one of measured, beta_debiased"),
-        ("beta_debiased", {"lambda": 1}, "settings.lambda: unknown for beta_debiased"),
-        ("beta_debiased", {"calibrated": None}, "settings.calibrated: unknown"),
-        ("none", {"tau": 1}, r"settings.tau: unknown for none \(known: none\)"),
-        ("selected", {}, "weights.method=selected: expected one of measured"),
-    ],
-)
-def test_unknown_names_are_refused(method, settings, text):
-    with pytest.raises(SpecError, match=text):
+    ("method", "settings", "name"),
+    [("magic", {}, "weights.method"), ("selected", {}, "weights.method"),
+     ("beta_debiased", {"lambda": 1}, "settings.lambda"), ("none", {"tau": 1}, "settings.tau"),
+     ("beta_debiased", {"calibrated": None}, "settings.calibrated")],
+)  # fmt: skip
+def test_unknown_names_are_refused(method, settings, name):
+    with pytest.raises(SpecError, match=name):
         make_weights(method, settings)

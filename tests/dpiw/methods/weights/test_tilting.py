@@ -110,22 +110,16 @@ def test_a_large_credit_leaves_the_base_alone():
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"means": np.full(DIMENSION, np.nan)},
-        {"means": np.zeros(DIMENSION + 1)},
-        {"rows": 0.0},
-        {"covariance": np.full((DIMENSION, DIMENSION), np.inf)},
-        {"relative": np.ones(DIMENSION + 1)},
-        {"relative": np.full(DIMENSION, np.nan)},
-        {"relative": np.zeros(DIMENSION)},
-        {"relative": np.full(DIMENSION, 1.1)},
-    ],
-)
-def test_targets_are_finite_and_fit(change):
+    ("name", "wrong"),
+    [("means", np.full(DIMENSION, np.nan)), ("means", np.zeros(DIMENSION + 1)), ("rows", 0.0),
+     ("covariance", np.full((DIMENSION, DIMENSION), np.inf)),
+     ("relative", np.ones(DIMENSION + 1)), ("relative", np.full(DIMENSION, np.nan)),
+     ("relative", np.zeros(DIMENSION)), ("relative", np.full(DIMENSION, 1.1))],
+)  # fmt: skip
+def test_targets_are_finite_and_fit(name, wrong):
     facts = {"means": np.zeros(DIMENSION), "covariance": np.eye(DIMENSION), "rows": 3.0}
     with pytest.raises(WeightError):
-        Targets(**facts | change)
+        Targets(**facts | {name: wrong})
 
 
 def test_credit_covariance_and_rows_that_have_no_minimum_are_refused():

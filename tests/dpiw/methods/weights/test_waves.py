@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
@@ -151,29 +150,6 @@ def test_threads_add_what_one_would(monkeypatch):
     alone = sum(feature_sum._block_sum(stack, part) for part in rows.batches(feature_sum._BLOCK))
     total = feature_sum.exact_sum(stack, [rows], constant=0.0)
     assert np.array_equal(total, alone * feature_sum.UNIT)
-
-
-@pytest.mark.parametrize("rows", [1, 300, feature_sum._BLOCK + 1])
-def test_the_matrix_library_has_one_thread_while_rows_are_summed(rows, monkeypatch):
-    """Its threads spin between the small products of a block; they change no bit of the sum."""
-    schema = SCHEMAS["mixed"]
-    stack = Stack(schema=schema, shares={"linear": 1.0, "fourier": 3.0}, frequencies=150)
-    table = uniform_rows(schema, rows, np.random.default_rng(9))
-    threads, block_sum = [], feature_sum._block_sum
-
-    def counted(*arguments):
-        threads.extend(pool["num_threads"] for pool in threadpool_info())
-        return block_sum(*arguments)
-
-    feature_sum._matrix_threads.cache_clear()  # other tests may have loaded more libraries since
-    with threadpool_limits(limits=2, user_api="blas"):
-        free = block_sum(stack, table)
-        before = threadpool_info()
-        monkeypatch.setattr(feature_sum, "_block_sum", counted)
-        total = feature_sum.exact_sum(stack, [table], constant=0.0)
-        assert threadpool_info() == before  # and has them back
-    assert set(threads) == {1}
-    assert np.array_equal(total, free * feature_sum.UNIT)
 
 
 @pytest.mark.parametrize("largest", [1, 2**20, 2**29, 2**31 - 1])

@@ -98,20 +98,6 @@ def test_a_base_is_read_in_any_batches(unit, debias):
     assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
 
 
-@pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.usefixtures("few_fitted")
-def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(unit, debias, monkeypatch):
-    given = drawn(unit, debias=debias)
-    real = weigh_measured.rough_covariance
-
-    def rough(*arguments):
-        return real(*arguments) / 4
-
-    exact = weighed(*given, MADE(4000), 2000)
-    monkeypatch.setattr(weigh_measured, "rough_covariance", rough)
-    assert np.allclose(weighed(*given, MADE(4000), 2000).noise, exact.noise) is debias
-
-
 @pytest.fixture
 def held(monkeypatch):
     """How many rows each base has, of which features are written down."""
