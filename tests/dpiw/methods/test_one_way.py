@@ -24,17 +24,15 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation
 from tests.support.worlds import UNIT, unit_of
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "marginals",
-        "columns": [
-            {"name": "region", "kind": "categorical", "levels": ["north", "south", "west"]},
-            {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e5, "nullable": True},
-            {"name": "ill", "kind": "boolean", "role": "target"},
-        ],
-    }
-)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "marginals",
+    "columns": [
+        {"name": "region", "kind": "categorical", "levels": ["north", "south", "west"]},
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+        {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e5, "nullable": True},
+        {"name": "ill", "kind": "boolean", "role": "target"},
+    ],
+})  # fmt: skip
 DOMAIN = Domain.from_schema(SCHEMA, bins=8)
 BINS = 8
 

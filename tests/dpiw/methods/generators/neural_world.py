@@ -7,7 +7,7 @@ give the same bytes, or something of them went past the mechanisms.
 import numpy as np
 import pandas as pd
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
@@ -20,14 +20,14 @@ from tests.support import worlds
 from tests.support.worlds import UNIT, unit_of
 
 REPLACE = unit_of(worlds.REPLACE)
-SCHEMA = PublicSchema(
-    name="small",
-    columns=(
-        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
-        Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
-        Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-    ),
-)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "small",
+    "columns": [
+        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
+        {"name": "sick", "kind": "boolean", "role": "target"},
+    ],
+})  # fmt: skip
 MARK = 0.7182818284
 """The first value of every private row in `marked_table`; no network makes it."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
 from dpiw.methods.generators.base import MadeElsewhere
@@ -18,15 +18,15 @@ from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from tests.support.made_elsewhere import ROWS, rows_of_town, settings, written
 from tests.support.worlds import UNIT, UNITS
 
-SCHEMA = PublicSchema(
-    name="town",
-    columns=(
-        Column(name="age", kind=ColumnKind.INTEGER, lower=0, upper=100),
-        Column(name="income", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1e3, nullable=True),
-        Column(name="region", kind=ColumnKind.CATEGORICAL, levels=("north", "south", "other")),
-        Column(name="ill", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-    ),
-)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "town",
+    "columns": [
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
+        {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e3, "nullable": True},
+        {"name": "region", "kind": "categorical", "levels": ["north", "south", "other"]},
+        {"name": "ill", "kind": "boolean", "role": "target"},
+    ],
+})  # fmt: skip
 
 
 @pytest.fixture

@@ -65,12 +65,12 @@ def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
 
 
 def test_bars_stand_and_lie_as_they_are_told():
-    """At a generous epsilon, in 200 steps; a generator that knows nothing has a contrast of 0.
+    """At a generous epsilon, in 100 steps; a generator that knows nothing has a contrast of 0.
 
-    The table's is 0.9; starts and seeds 0 to 4 came to 0.83 to 0.96.
+    The table's is 0.9; starts 0 to 2 and seeds 0 and 1 came to 0.85 to 0.98.
     """
     generator = ready(
-        rho=20.0, nominal_rows=600, steps=200, lot=100, batch=32, generator=[8, 4],
+        rho=20.0, nominal_rows=600, steps=100, lot=100, batch=32, generator=[8, 4],
         discriminator=[4, 8], learning_rate=5e-3, generator_steps=2, proportions=[1, 1],
     )  # fmt: skip
     measurement = generator.measure(table(600, seed=1), noise=SeededNoise(0))

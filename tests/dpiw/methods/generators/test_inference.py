@@ -1,6 +1,5 @@
 """Junction trees, what is read from them, and the process that fits."""
 
-import io
 import os
 import tracemalloc
 from contextlib import nullcontext
@@ -23,8 +22,6 @@ from dpiw.methods.generators.pgm.inference import (
     families_of,
     pairs_cells,
 )
-from dpiw.methods.generators.pgm.inference_process import receive, send
-from dpiw.privacy.measurement import Measurement
 
 
 def random_cliques(rng, columns):
@@ -127,17 +124,6 @@ def test_pairs_take_no_more_memory_than_a_plan_counts_on(sizes, cliques, monkeyp
         monkeypatch.setattr(inference, "BLOCK_CELLS", 1 << 40)
         most = 8 * (sum(cells) + 4 * max(cells) + sizes[0] * (sum(sizes) - sizes[0])) + 50_000
         assert peak(model, 0) > most
-
-
-def test_messages_arrive_whole_or_not_at_all():
-    arrays = {"a": np.arange(3.0)}
-    message = Measurement(kind="fit", arrays=arrays, facts={"x": 1}, publishable=True)
-    stream = io.BytesIO()
-    send(stream, message)
-    data = stream.getvalue()
-    assert receive(io.BytesIO(data)).digest == message.digest
-    for cut in (0, 5, 8, len(data) - 1):
-        assert receive(io.BytesIO(data[:cut])) is None
 
 
 CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])

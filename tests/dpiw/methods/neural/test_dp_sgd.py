@@ -158,17 +158,6 @@ def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
     np.testing.assert_array_equal(last.average, last.parameters)
 
 
-def test_a_checkpoint_holds_the_state_and_its_bytes_are_repeatable(settings, counting):
-    _, state = trained(settings, counting)
-    again = TrainingState.from_bytes(state.to_bytes())
-    assert again.to_bytes() == state.to_bytes()
-    assert (again.step, again.settings, again.publishable) == (20, state.settings, False)
-    for name in ("parameters", "moments", "average"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(state, name))
-    with pytest.raises(PrivacyError, match="not a checkpoint"):
-        TrainingState.from_bytes(b"something else")
-
-
 def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
     """KilledError at step 15 before its checkpoint was kept: steps 11 to 15 are drawn again."""
     training = settings.training(steps=100, resumes=1)

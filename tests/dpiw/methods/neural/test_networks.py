@@ -134,15 +134,6 @@ def test_a_perceptron_is_its_layers_one_by_one():
     np.testing.assert_allclose(network.outputs(rows), value, rtol=1e-12)
 
 
-def test_initial_parameters_are_repeatable_and_without_bias():
-    architecture = Architecture(widths=(20, 64, 64, 1))
-    assert architecture.size == 20 * 64 + 64 + 64 * 64 + 64 + 64 + 1 == 5569
-    first = architecture.initial(np.random.default_rng(3))
-    np.testing.assert_array_equal(first, architecture.initial(np.random.default_rng(3)))
-    assert np.all(first[1280:1344] == 0)
-    assert np.std(first[:1280]) == pytest.approx(np.sqrt(2 / 20), rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("widths", "activation"), [((3,), "relu"), ((3, 0, 1), "relu"), ((3, 1), "gelu")]
 )
@@ -160,19 +151,6 @@ def test_logistic_slopes_are_those_of_the_cross_entropy(label):
     expected = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - label
     np.testing.assert_allclose(slopes, expected, atol=1e-15)
     assert slopes.abs().max() <= 1
-
-
-def test_losses_know_their_labels():
-    np.testing.assert_array_equal(Critic(sign=-1).slopes(np.ones((3, 1))), -np.ones((3, 1)))
-    for make in (lambda: Logistic(label=2), lambda: Critic(sign=0)):
-        with pytest.raises(SpecError):
-            make()
-
-
-@pytest.mark.parametrize("device", ["gpu", ""])
-def test_unknown_devices_are_refused(device):
-    with pytest.raises(SpecError):
-        make_backend(device)
 
 
 def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):

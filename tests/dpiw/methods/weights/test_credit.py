@@ -103,16 +103,6 @@ def test_the_evidence_sees_what_the_chi_square_drowns():
     assert fit.chi_square()[1] > fit.evidence_test(rng)
 
 
-def test_what_one_credit_leaves_is_the_risk_of_the_grid():
-    base = base_rows(8)
-    wanted = targets(base, np.random.default_rng(9), credit=20.0)
-    fit = misfit_of(BaseRows.of(base), wanted)
-    without = float((fit.distances**2 - 1).sum())
-    for at in (60, 120):
-        gain = fit.gain(fit.left(fit.credits[at] * wanted.ridge))
-        assert gain == pytest.approx(1 - fit.risk()[at] / without)
-
-
 def test_the_gain_is_that_of_the_ridge_which_shrinks():
     """Features with credits of their own: Stein's estimate is unbiased for the squared error.
 

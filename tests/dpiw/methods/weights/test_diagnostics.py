@@ -93,13 +93,6 @@ def test_a_tail_of_ties_has_a_shape():
     assert fit_generalised_pareto(tied) == pytest.approx(fit_generalised_pareto(moved), rel=1e-4)
 
 
-def test_k_hat_is_none_without_a_tail():
-    assert k_hat(np.zeros(1000)) is None
-    assert k_hat(np.random.default_rng(0).standard_normal(24)) is None
-    assert k_hat(np.minimum(np.random.default_rng(0).standard_normal(1000), -1.0)) is None
-    assert k_hat(np.random.default_rng(0).standard_normal(25)) is not None
-
-
 def test_tail_length_and_threshold():
     assert [tail_length(n) for n in (25, 225, 10_000)] == [5, 45, 300]
     assert k_hat_threshold(100) == 0.5

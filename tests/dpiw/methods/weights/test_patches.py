@@ -42,11 +42,6 @@ def test_features_are_means_of_random_filters_over_parts_of_the_image(side):
     assert features.dimension == 2 * 16 * 2
 
 
-def test_large_images_have_no_more_features_than_small_ones():
-    assert patches_of(numbers(28**2), frequencies=300).dimension == 2 * 16 * 18
-    assert patches_of(numbers(25), frequencies=300).dimension == 2 * 300
-
-
 def test_the_target_and_levels_are_no_pixels():
     digit = Column(name="digit", levels=("0", "1"), role=ColumnRole.TARGET)
     schema = PublicSchema(name="digits", columns=(*numbers(SIDE**2).columns, digit))

@@ -24,16 +24,14 @@ def rng():
     return np.random.default_rng(20261124)
 
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "ranges",
-        "columns": [
-            {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
-            {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
-            {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
-        ],
-    }
-)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "ranges",
+    "columns": [
+        {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+        {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
+    ],
+})  # fmt: skip
 
 
 def rows_of(a, b):

@@ -9,53 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import scoring as scoring_module
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
 from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
-from tests.support.worlds import mixed, numbers, uniform_rows
-
-
-def labels_schema():
-    """No column of numbers, and a target in the middle."""
-    levels = ("a", "b", "c", "d")
-    return PublicSchema(
-        name="labels",
-        columns=(
-            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=levels, nullable=True),
-            Column(name="yes", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-            Column(name="one", kind=ColumnKind.CATEGORICAL, levels=("a",)),
-            Column(name="no", kind=ColumnKind.BOOLEAN, nullable=True),
-        ),
-    )
-
-
-def whole_schema():
-    """Whole numbers, dates and cuts beside a target that may be missing."""
-    return PublicSchema(
-        name="whole",
-        columns=(
-            Column(name="age", kind=ColumnKind.INTEGER, lower=17, upper=90, nullable=True),
-            Column(name="born", kind=ColumnKind.DATE, lower="1930-01-01", upper="2010-01-01"),
-            Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c")),
-            Column(name="pay", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=10.0,
-                   cuts=(1.0, 1.001, 1.002, 9.0)),
-            Column(name="y", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True,
-                   role=ColumnRole.TARGET),
-        ),
-    )  # fmt: skip
-
+from tests.support.columns import COLUMNS
+from tests.support.worlds import levels, mixed, numbers, uniform_rows
 
 SCHEMAS = {
     "mixed": mixed(),
     "numeric": numbers(3, target=True),
     "one number": numbers(1),
     "no target": numbers(3),
-    "labels": labels_schema(),
-    "whole": whole_schema(),
+    "labels": levels(4, 4, target=1, nullable=True),
+    "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]),
     "image": numbers(25),
 }
 
@@ -119,22 +89,6 @@ def assert_alike(dense, without, *, score=1.0):
     assert without[2] == pytest.approx(dense[2], rel=1e-11, abs=tolerance)
 
 
-def logs_of(rows, rng):
-    logs = rng.normal(size=rows)
-    return np.asarray(logs - np.log(np.exp(logs).mean()))
-
-
-@pytest.mark.parametrize("rows", [1, 7, 8, 50])
-def test_blocks_are_put_together(rows, monkeypatch):
-    monkeypatch.setattr(Scoring, "rows", 7)
-    rng = np.random.default_rng(2)
-    scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")), known=law_of("mixed"))
-    table = uniform_rows(SCHEMAS["mixed"], rows, rng)
-    theta = rng.normal(size=scoring.stack.dimension + law_of("mixed").dimension)
-    for logs in (None, logs_of(rows, rng)):
-        assert_alike(*tiltings(scoring, table, theta, log_weights=logs))
-
-
 @pytest.mark.parametrize("rows", [511, 512, 513, 1536, 16_384, 16_385])
 def test_waves_are_put_together(rows):
     """Of few rows each, with scores so far apart that a sum is no use beside another's.
@@ -155,28 +109,26 @@ def test_waves_are_put_together(rows):
 
 @settings(deadline=None)
 @given(
-    name=st.sampled_from([*SCHEMAS]),
-    data=st.data(),
-    seed=st.integers(0, 2**32 - 1),
-    rows=st.integers(1, 40),
-    count=st.integers(1, 20),
+    name=st.sampled_from([*SCHEMAS]), data=st.data(), seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(1, 40), count=st.integers(1, 20), narrow=st.booleans(),
     size=st.sampled_from([0.0, 1e-6, 0.1, 1.0, 30.0, 1e3]),
-    narrow=st.booleans(),
-    is_known=st.booleans(),
-)
+    marginals=st.sampled_from([None, True, False]), has_weights=st.booleans(),
+)  # fmt: skip
 def test_any_stack_and_any_theta(
-    name, data, seed, rows, count, size, narrow,
-    is_known,
+    name, data, seed, rows, count, narrow, size, marginals, has_weights
 ):  # fmt: skip
-    """Scores up to a size."""
+    """Scores up to a size; rows with weights of their own, and marginals of all columns or some."""
     rng = np.random.default_rng(seed)
     stack = stack_of(name, data.draw(st.sampled_from(choices(name))), narrow=narrow, count=count)
-    known = law_of(name) if is_known else None
+    known = None if marginals is None else law_of(name, every=marginals)
     table = uniform_rows(SCHEMAS[name], rows, rng)
     theta = rng.normal(size=all_features(stack, known, table).shape[1])
     largest = float(np.abs(all_features(stack, known, table) @ theta).max())
     theta *= size / max(largest, 1e-9)
-    assert_alike(*tiltings(Scoring(stack=stack, known=known), table, theta), score=size)
+    logs = rng.normal(size=rows)
+    logs = logs - np.log(np.exp(logs).mean()) if has_weights else None
+    scoring = Scoring(stack=stack, known=known)
+    assert_alike(*tiltings(scoring, table, theta, log_weights=logs), score=size)
 
 
 def test_a_wrong_order_is_seen():

@@ -67,15 +67,6 @@ def greys(schema):
     return ScaledTable(cells, 9) if is_image else corners(schema, 9, np.random.default_rng(0))
 
 
-def test_shares_are_shares_of_the_norm():
-    stack = stack_of(mixed(), fourier=1.0, target=0.5)
-    assert stack.norm == pytest.approx(np.hypot(1.0, 0.5))
-    rows = uniform_rows(mixed(), 50, np.random.default_rng(2))
-    matrix = stack.matrix(rows)
-    waves = matrix[:, stack.dimension - 22 :]
-    assert np.linalg.norm(waves, axis=1) == pytest.approx(np.ones(50))
-
-
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name):
     schema, rng = SCHEMAS[name], np.random.default_rng(3)
@@ -97,14 +88,6 @@ def test_target_products_are_some_of_all_products():
     assert every.shape[1] == 3
     u = schema.centred(rows)
     assert target_products == pytest.approx(u[:, :2] * u[:, 2:] / np.sqrt(2 / 16))
-
-
-def test_scales_share_the_frequencies():
-    schema = numbers(2)
-    single = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
-    double = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
-    assert double.waves.omega[:, ::2] == pytest.approx(single.waves.omega[:, ::2])
-    assert double.waves.omega[:, 1::2] == pytest.approx(3 * single.waves.omega[:, 1::2])
 
 
 @pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])

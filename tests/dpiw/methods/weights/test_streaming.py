@@ -58,13 +58,6 @@ def test_blocks_are_the_rows_in_order(rows, batch, monkeypatch):
         [*StreamedRows(rows + 1, lambda: scaled.batches(9), features, codes=codes).blocks()]
 
 
-def test_a_feature_that_is_not_finite_is_refused():
-    scaled = table(100)
-    scaled.columns["c"][70] = np.inf
-    with pytest.raises(WeightError):
-        streamed(scaled).tilted(np.zeros(4))
-
-
 def test_a_tilting_of_some_rows_is_corrected_to_all():
     rows = table()
     targets = Targets(

@@ -103,12 +103,6 @@ def test_streaming_changes_nothing(monkeypatch):
     assert streamed.covariance == pytest.approx(held.covariance, abs=1e-12)
 
 
-def test_a_large_credit_leaves_the_base_alone():
-    base, targets = problem(3)
-    solved = tilt(BaseRows.of(base), targets, credit=1e12)
-    assert solved.weights * ROWS == pytest.approx(np.ones(ROWS), abs=1e-4)
-
-
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [("means", np.full(DIMENSION, np.nan)), ("means", np.zeros(DIMENSION + 1)), ("rows", 0.0),
