@@ -26,6 +26,7 @@ from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.release.parquet import FACTS, as_frame, write_synthetic
 from tests.support import small
+from tests.support.fits import fitted_at_once
 from tests.support.kinds import CELLS, KINDS, MANY, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD
@@ -88,7 +89,14 @@ def read_back(one, path):
     return frame
 
 
-@pytest.mark.nightly_cases("-mst]", "-aim]", "many-bayes]")
+@pytest.fixture(autouse=True)
+def _no_process():
+    """MST and AIM fit in this process; `test_admission.py` has their own fits."""
+    with fitted_at_once():
+        yield
+
+
+@pytest.mark.nightly_cases("many-bayes]")
 @pytest.mark.parametrize(("kind", "method"), CELLS)
 def test_a_kind_is_published_as_declared_or_refused(kind, method, tmp_path):
     expected = KINDS[kind]

@@ -81,11 +81,6 @@ def centring(size):
     return (np.eye(size) - 1 / size)[:-1]
 
 
-def shares_of(counts, total):
-    """What noisy counts say of the features' means, if there are so many rows."""
-    return np.concatenate([centring(c.size) @ c / total + 1 / c.size for c in counts])
-
-
 def test_the_targets_are_shares():
     assert marginals().shares == pytest.approx(law().matrix(rows_of(400)).mean(axis=0))
 
@@ -100,16 +95,6 @@ def test_the_covariance_is_that_of_what_is_done_to_the_counts():
         covariance[place, place] = 0
         start += size - 1
     assert not covariance.any()
-
-
-def test_an_error_of_the_number_of_rows_is_shared_by_the_marginals():
-    """To first order: counts over 400.4 rows against counts over 400."""
-    codes = DOMAIN.codes(rows_of(400))
-    counts = [np.bincount(codes[:, j], minlength=s) for j, s in enumerate(DOMAIN.sizes)]
-    about, noisy = shares_of(counts, 400.0), shares_of(counts, 400.4)
-    alone, shared = (law(total=v).covariance(about, 400.0) for v in (0.0, 9.0))
-    moved = (noisy - about) * 3.0 / 0.4  # by one standard deviation of the number
-    assert shared - alone == pytest.approx(np.outer(moved, moved), rel=0.01, abs=1e-12)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.5])

@@ -321,20 +321,6 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
     assert np.mean(residual_only) < 0.1 * np.mean(variances)
 
 
-def test_drawn_errors_give_the_interval_of_the_closed_form():
-    rng = np.random.default_rng(54)
-    sample = sample_of(rng)
-    for name in ("mean", "logistic"):
-        estimate = ESTIMANDS[name](sample)
-        closed = estimate.interval()
-        drawn = estimate.interval(method="noise_aware_bootstrap", replicates=600, rng=rng)
-        width = closed.upper - closed.lower
-        # the 2.5% quantile of 600 draws is known to 8% of the reach
-        assert np.all(np.abs(drawn.lower - closed.lower) < 0.2 * width)
-        assert np.all(np.abs(drawn.upper - closed.upper) < 0.2 * width)
-        assert drawn.verdicts == closed.verdicts
-
-
 def test_support_is_a_share_and_says_what_the_means_reach():
     rng = np.random.default_rng(55)
     sample = sample_of(rng)
