@@ -53,13 +53,6 @@ def test_every_kind_comes_back_whatever_stands_beside(columns, levels):
     np.testing.assert_array_equal(heads.encode(table.take(chosen)), rows[chosen])
 
 
-def test_no_rows_and_no_columns():
-    assert Heads(columns=EACH).encode(scaled_rows(EACH, 0)).shape[0] == 0
-    none = Heads(columns=())
-    assert none.encode(scaled_rows(EACH, 4)).shape == (4, 0)
-    assert none.decode(np.zeros((4, 0))) == {}
-
-
 def test_inadmissible_cells_stay_in_their_column():
     heads = Heads(columns=(BY_NAME["categorical_0"], BY_NAME["boolean_0"]))
     missing = np.array([-1], dtype=np.int32)

