@@ -43,11 +43,11 @@ PROVED_ELSEWHERE = {
     ),
     "dpgan": Elsewhere(
         reason="a resumed training may repeat steps, which are accounted and not drawn",
-        test="dpiw/methods/generators/test_dpgan.py::test_as_many_draws_as_accounted",
+        test="dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted",
     ),
     "dpcgan": Elsewhere(
         reason="as dpgan",
-        test="dpiw/methods/generators/test_dpgan.py::test_as_many_draws_as_accounted",
+        test="dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted",
     ),
     "dp_mlp": Elsewhere(
         reason="a resumed training may repeat steps, which are accounted and not drawn",

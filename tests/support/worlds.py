@@ -98,3 +98,10 @@ def repeated(schema: PublicSchema, *codes: int) -> PrivateTable:
     values = np.array(codes, dtype=np.int32)
     scaled = ScaledTable({c.name: values for c in schema.columns}, len(codes))
     return PrivateTable(schema=schema, scaled=scaled)
+
+
+def coded(schema: PublicSchema, codes: np.ndarray) -> PrivateTable:
+    """Rows of these codes, one column of the array for each of the schema."""
+    cells = np.asarray(codes, dtype=np.int32)
+    columns = {column.name: cells[:, j].copy() for j, column in enumerate(schema.released)}
+    return PrivateTable(schema=schema, scaled=ScaledTable(columns, len(cells)))

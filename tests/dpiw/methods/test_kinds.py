@@ -3,10 +3,7 @@
 The table of expectations is `tests.support.kinds`; `docs/spec.md` shows it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +16,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError
 from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.recipe import Played, Recipe, play
+from dpiw.methods.recipe import Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
@@ -27,20 +24,17 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.parquet import FACTS, as_frame, write_synthetic
-from tests.support.kinds import CELLS, KINDS, MANY, Kind, table
+from tests.support import small
+from tests.support.fits import fitted_at_once
+from tests.support.kinds import CELLS, KINDS, MANY, table
 from tests.support.made_elsewhere import settings, written
 from tests.support.specs import GOOD
 from tests.support.whole_runs import loaded, publish_run
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 ROWS = 60
-_GAME: dict[str, Any] = {"steps": 2, "lot": 16, "batch": 8, "generator": [4], "discriminator": [4]}
-SMALL: dict[str, dict[str, Any]] = {
-    "dpgan": _GAME,
-    "dpcgan": _GAME,
-    "pategan": {"rounds": 2, "batch": 8, "generator": [4], "student": [4], "teacher": 3},
+SMALL = small.SMALL | {
     "measured": {"omega_seed": 1, "frequencies": 5, "base_rows": 100},
     "output_noised": {"allow_more_rows": True},
     "dp_mlp": {"hidden": [4], "steps": 5, "replays": 0},
@@ -48,13 +42,11 @@ SMALL: dict[str, dict[str, Any]] = {
 """Settings that keep a cell to some hundredths of a second."""
 
 
-def recipe(
-    schema: PublicSchema, method: str, elsewhere: dict[str, Any] | None = None, **settings: Any
-) -> Recipe:
+def recipe(schema, method, elsewhere=None, **settings):
     """A generator alone, or weights on a histogram; `discriminator` has its GAN's."""
     weights = method if method in WEIGHTS else NONE
     generator = {NONE: method, "discriminator": "dpgan"}.get(weights, "histogram")
-    facts: dict[str, Any] = {"rho": 1.0, "schema": schema, "unit": UNIT, "nominal_rows": ROWS}
+    facts = {"rho": 1.0, "schema": schema, "unit": UNIT, "nominal_rows": ROWS}
     chosen = elsewhere or SMALL.get(generator, {})
     estimator = make_weights(weights, SMALL.get(weights, {}) | settings, rows=ROWS)
     spec = parse_spec(GOOD | {"generator": {"method": generator}, "weights": {"method": weights}})
@@ -72,18 +64,18 @@ def recipe(
     return Recipe(schema=schema, generator=calibrated, weights=estimator, weighing=weighing)
 
 
-def file_of(kind: Kind, path: Path) -> dict[str, Any]:
+def file_of(kind, path):
     """Settings of a file that another tool made: released cells of that kind."""
     schema = kind.schema()
     return settings(path, written(path, schema.unscale(schema.scale(kind.frame(ROWS)))))
 
 
-def played(made: Recipe, frame: pd.DataFrame) -> Played:
+def played(made, frame):
     private = PrivateTable(schema=made.schema, scaled=made.schema.scale(frame))
     return play(made, private, noise=SeededNoise(7), rng=np.random.default_rng(7))
 
 
-def read_back(one: Played, path: Path) -> pd.DataFrame:
+def read_back(one, path):
     """The rows, through the file that a release holds."""
     write_synthetic(
         path.parent,
@@ -97,9 +89,16 @@ def read_back(one: Played, path: Path) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.nightly_cases("-mst]", "-aim]", "many-bayes]")
+@pytest.fixture(autouse=True)
+def _no_process():
+    """MST and AIM fit in this process; `test_admission.py` has their own fits."""
+    with fitted_at_once():
+        yield
+
+
+@pytest.mark.nightly_cases("many-bayes]")
 @pytest.mark.parametrize(("kind", "method"), CELLS)
-def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_path: Path) -> None:
+def test_a_kind_is_published_as_declared_or_refused(kind, method, tmp_path):
     expected = KINDS[kind]
     for where in ("schema", method):
         if said := expected.refused.get(where):
@@ -129,23 +128,23 @@ def test_a_kind_is_published_as_declared_or_refused(kind: str, method: str, tmp_
     pd.testing.assert_frame_equal(released.unscale(released.scale(frame)), frame)
 
 
-def test_the_table_of_the_docs_is_the_one_that_is_tested() -> None:
+def test_the_table_of_the_docs_is_the_one_that_is_tested():
     page = Path(__file__).parents[3] / "docs" / "spec.md"
     assert table() in page.read_text()
 
 
 @pytest.fixture
-def never_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+def never_dense(monkeypatch):
     """Nothing may hold a row as a number for each level."""
 
-    def encode(schema: PublicSchema, scaled: Any) -> None:
+    def encode(schema, scaled):
         raise AssertionError(f"a matrix of {schema.width} columns")
 
     monkeypatch.setattr(PublicSchema, "encode", encode)
 
 
 @pytest.mark.usefixtures("never_dense")
-def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each() -> None:
+def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each():
     """As the refusal of products says."""
     kind = KINDS["many"]
     made = recipe(kind.schema(), "measured", features={"fourier": 1.0}, scales=[1.0])
@@ -153,7 +152,7 @@ def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each() 
 
 
 @pytest.mark.parametrize("method", ["dpgan", "measured"])
-def test_a_refused_kind_is_refused_by_the_plan(method: str) -> None:
+def test_a_refused_kind_is_refused_by_the_plan(method):
     """Before a ledger is opened, so before anything is reserved."""
     weights = {"method": NONE} if method == "dpgan" else {"method": method}
     settings = SMALL[method] if method == "measured" else {}
@@ -177,9 +176,7 @@ columns:
 
 
 @pytest.mark.usefixtures("never_dense")
-def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(
-    make_workplace: Any,
-) -> None:
+def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(make_workplace):
     place = make_workplace(generator="histogram", weights=NONE)
     (place.root / "schema.yaml").write_text(DICTIONARY)
     (place.root / "trades.txt").write_text("\n".join(MANY))

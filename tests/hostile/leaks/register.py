@@ -49,6 +49,7 @@ STEPS = "dpiw/run/test_steps.py"
 PUBLISHING = "dpiw/run/test_publishing.py"
 CELLS = "dpiw/data/test_schema_cells.py"
 DPGAN = "dpiw/methods/generators/test_dpgan.py"
+GAMES = "dpiw/methods/generators/test_games.py"
 
 REGISTER: tuple[Leak, ...] = (
     leak(1, "values as Prefect parameters", "H", "a flow takes the path of a spec and a period",
@@ -167,7 +168,7 @@ REGISTER: tuple[Leak, ...] = (
          " dpiw/methods/generators/gan/pategan.py::PATEGAN",
          f"{DPGAN}::test_private_rows_meet_the_clipped_sum_alone",
          f"{DPGAN}::test_private_rows_elsewhere_are_found",
-         f"{DPGAN}::test_a_planted_leak_is_found",
+         f"{GAMES}::test_a_planted_leak_is_found",
          "dpiw/methods/neural/test_planted_bugs.py::test_a_planted_bug_is_found",
          "dpiw/methods/generators/test_pategan.py::test_the_student_never_sees_private_rows"),
     leak(23, "free weights of a critic that saw data", "H", "weights come from a charged stage; a"
@@ -227,7 +228,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/neural/test_dp_sgd.py::test_the_event_is_what_was_drawn",
          "dpiw/methods/neural/test_dp_sgd.py::test_training_stops_where_the_accountant_did",
          "dpiw/methods/neural/test_planted_bugs.py::test_a_planted_bug_is_found",
-         f"{DPGAN}::test_as_many_draws_as_accounted"),
+         f"{GAMES}::test_as_many_draws_as_accounted"),
     leak(34, "a fixed-sequence bound for a sequence chosen at run time", "H", "a privacy filter"
          " across runs", "dpiw/ledger/accounts.py::Account",
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",

@@ -4,31 +4,30 @@ A check of non-interference replaces every noisy value by one that no data decid
 give the same bytes, or something of them went past the mechanisms.
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support import worlds
+from tests.support.worlds import UNIT, unit_of
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
-SCHEMA = PublicSchema(
-    name="small",
-    columns=(
-        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
-        Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
-        Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-    ),
-)
+REPLACE = unit_of(worlds.REPLACE)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "small",
+    "columns": [
+        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
+        {"name": "sick", "kind": "boolean", "role": "target"},
+    ],
+})  # fmt: skip
 MARK = 0.7182818284
 """The first value of every private row in `marked_table`; no network makes it."""
 
@@ -131,14 +130,14 @@ def bytes_of(ready, private, monkeypatch):
         return ready.measure(private, noise=SeededNoise(0)).to_bytes()
 
 
-def assert_tables_do_not_interfere(ready, monkeypatch):
+def assert_tables_do_not_interfere(ready, monkeypatch, *, table=table):
     """Neighbours, an empty table and an altogether different one."""
     tables = [table(40), without(table(40), 0), without(table(40), 25), table(0), table(90, seed=3)]
     found = {bytes_of(ready, private, monkeypatch) for private in tables}
     assert len(found) == 1
 
 
-SMALL: dict[str, Any] = {
+SMALL = {
     "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
     "marginals_share": 0.0,
 }  # fmt: skip
@@ -151,11 +150,38 @@ def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
     )
 
 
+GAME = SMALL | {"settle": 0.5}
+PATE = {
+    "rounds": 8, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
+    "latent": 2,
+}  # fmt: skip
+
+
+def with_marginals(kind=DPGAN, *, rho=0.5, unit=UNIT, **settings):
+    own = (PATE if kind.method == "pategan" else GAME) | {"marginals_share": 0.4} | settings
+    return kind(**own).calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=40)
+
+
+def settle_on_few_rows(monkeypatch):
+    """Known marginals are met at the end over 65,536 rows, which is most of a small training."""
+    monkeypatch.setattr(training, "SETTLING_ROWS", 2048)
+
+
 def relaxed(heads, outputs, noise):
     return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
 
 
-def derivative(heads, outputs, noise, slopes):
+def check_derivative(heads, *, rows):
+    """Central differences, every output."""
+    rng, step = np.random.default_rng(1), 1e-6
+    outputs, slopes = rng.normal(size=(2, rows, heads.width))
+    noise = heads.draw_noise(rows, rng)
     given = CPU.array(outputs).requires_grad_()
     made = heads.relaxed(given, CPU.array(noise))
-    return library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
+    exact = library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
+    for place in range(heads.width):
+        moved = np.zeros(heads.width)
+        moved[place] = step
+        high, low = (relaxed(heads, outputs + sign * moved, noise) for sign in (1, -1))
+        numeric = ((high - low) * slopes).sum(axis=1) / (2 * step)
+        np.testing.assert_allclose(exact[:, place], numeric, atol=1e-6)

@@ -1,18 +1,18 @@
 """Ranks in known laws, and a network's outputs levelled to them."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan.heads import KNOTS, ColumnDistributions, Heads, line
+from dpiw.methods.generators.gan.heads import KNOTS, ColumnDistributions, Heads
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.generators.neural_world import UNIT, derivative, relaxed
+from tests.dpiw.methods.generators.neural_world import check_derivative
 from tests.support.columns import COLUMNS, uneven_laws
+from tests.support.worlds import UNIT
 
 SCHEMA = PublicSchema(name="all", columns=COLUMNS)
 DOMAIN = Domain.from_schema(SCHEMA, bins=6)
@@ -76,12 +76,6 @@ def test_a_row_s_ranks_depend_on_that_row_alone_to_the_last_bit():
         assert np.array_equal(encoder.encode(table.take(np.array(chosen))), whole[chosen])
 
 
-def test_a_line_is_linear_between_its_knots_and_flat_beyond():
-    start, end = np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.0])
-    points = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 9.0])
-    np.testing.assert_allclose(line(points, start, end), [0, 0, 0.25, 0.5, 0.75, 1, 1])
-
-
 def mean_shares(encoder, outputs):
     """Known ones, and those that rows of these outputs have in the mean: levels and missing."""
     known = encoder.distributions
@@ -121,29 +115,8 @@ def test_what_is_drawn_has_the_known_laws(loud):
     assert far.max() < 0.03 if loud == 0 else far.max() > 0.1  # levelling is what does it
 
 
-def test_a_network_that_says_nothing_draws_independent_rows():
-    """Correlations of ranks, 40,000 rows: below five standard errors."""
-    encoder, rng = heads(), np.random.default_rng(6)
-    noise = encoder.draw_noise(40_000, rng)
-    rows = encoder.draw(np.zeros_like(noise), noise).rows
-    numbers = rows[:, [p.start for p in encoder.parts if p.numeric and not p.column.nullable]]
-    correlations = np.corrcoef(numbers.T) - np.eye(numbers.shape[1])
-    assert np.abs(correlations).max() < 5 / np.sqrt(40_000)
-
-
 def test_derivatives_are_those_of_the_relaxed_rows():
-    encoder, rng = heads(), np.random.default_rng(7)
-    outputs, slopes = rng.normal(size=(3, encoder.width)), rng.normal(size=(3, encoder.width))
-    noise = encoder.draw_noise(3, rng)
-    gradient = derivative(encoder, outputs, noise, slopes)
-    step = 1e-6
-    for i in range(encoder.width):
-        high, low = outputs.copy(), outputs.copy()
-        high[:, i] += step
-        low[:, i] -= step
-        moved = relaxed(encoder, high, noise) - relaxed(encoder, low, noise)
-        wanted = (moved * slopes).sum(axis=1) / (2 * step)
-        np.testing.assert_allclose(gradient[:, i], wanted, atol=1e-6)
+    check_derivative(heads(), rows=3)
 
 
 def test_knots_increase_whatever_the_outputs_are():
@@ -155,34 +128,32 @@ def test_knots_increase_whatever_the_outputs_are():
         assert np.isfinite(distributions.offsets).all()
 
 
-PAIR = PublicSchema(
-    name="pair",
-    columns=(
-        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0),
-        Column(
-            name="g", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), role=ColumnRole.TARGET
-        ),
-    ),
-)
+PAIR = PublicSchema.from_mapping({
+    "name": "pair",
+    "columns": [
+        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "g", "kind": "categorical", "levels": ["a", "b", "c"], "role": "target"},
+    ],
+})  # fmt: skip
 
 
-@pytest.mark.nightly_cases("DPCGAN")
-@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
-def test_dependence_is_learnt_with_distributions_of_the_histogram(kind):
-    """At epsilon 1 and 4,000 rows, seed 0: groups whose means are 0.3 and 0.7.
+@pytest.mark.parametrize(("kind", "least"), [(DPGAN, 0.15), (DPCGAN, 0.1)])
+def test_dependence_is_learnt_with_distributions_of_the_histogram(kind, least):
+    """At epsilon 1, 4,000 rows and 200 steps, seed 0: groups whose means are 0.3 and 0.7.
 
-    Of seeds 0 to 9 the difference of made means was 0.235 at least (dpgan) and 0.203 (dpcgan).
+    Of seeds 0 to 3 the difference of made means was 0.197 at least (dpgan) and 0.128 (dpcgan).
     """
     rng = np.random.default_rng(1)
-    group = rng.choice(["a", "b", "c"], 4000, p=[0.6, 0.3, 0.1])
-    value = np.clip(rng.normal(np.where(group == "a", 0.3, 0.7), 0.1), 0, 1)
-    scaled = PAIR.scale(pd.DataFrame({"x": value, "g": group}))
-    generator = kind().calibrate(rho=0.02, schema=PAIR, unit=UNIT, nominal_rows=4000)
+    group = rng.choice(3, 4000, p=[0.6, 0.3, 0.1])
+    value = np.clip(rng.normal(np.where(group == 0, 0.3, 0.7), 0.1), 0, 1)
+    private = PrivateTable(
+        schema=PAIR, scaled=ScaledTable({"x": value, "g": group.astype(np.int32)}, 4000)
+    )
+    generator = kind(steps=200).calibrate(rho=0.02, schema=PAIR, unit=UNIT, nominal_rows=4000)
     assert accounting.epsilon(generator.events(schema=PAIR, unit=UNIT), delta=1e-6) < 1
-    measured = generator.measure(PrivateTable(schema=PAIR, scaled=scaled), noise=SeededNoise(0))
-    model = generator.model(measured, schema=PAIR)
-    rows = model.sample(20_000, rng=np.random.default_rng(3)).frame()
-    means = rows["x"].groupby(rows["g"] == "a").mean()
-    assert means[False] - means[True] > 0.15
+    model = generator.model(generator.measure(private, noise=SeededNoise(0)), schema=PAIR)
+    rows = model.sample(20_000, rng=np.random.default_rng(3)).scaled.columns
+    first = rows["g"] == 0
+    assert rows["x"][~first].mean() - rows["x"][first].mean() > least
     assert rows["x"].mean() == pytest.approx(value.mean(), abs=0.03)
-    assert (rows["g"] == "a").mean() == pytest.approx(0.6, abs=0.03)
+    assert first.mean() == pytest.approx(0.6, abs=0.03)

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 
 from dpiw.methods.generators.bayesian_network import Conditional, Family
 from dpiw.methods.generators.estimation import (
-    combine,
     estimate_total,
     marginal,
     project_to_total,
@@ -16,7 +15,7 @@ from dpiw.methods.generators.estimation import (
 )
 
 
-def test_projection_is_the_nearest_table() -> None:
+def test_projection_is_the_nearest_table():
     """Against a general solver on small vectors."""
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -34,22 +33,14 @@ def test_projection_is_the_nearest_table() -> None:
 
 
 @settings(derandomize=True, database=None, deadline=None)
-@given(
-    values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30),
-    total=st.floats(1e-3, 1e9),
-)
-def test_projection_is_non_negative_and_has_its_total(values: list[float], total: float) -> None:
+@given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30), total=st.floats(1e-3, 1e9))
+def test_projection_is_non_negative_and_has_its_total(values, total):
     projected = project_to_total(np.array(values), total)
     assert projected.min() >= 0
     assert projected.sum() == pytest.approx(total, rel=1e-9)
 
 
-def test_projection_keeps_an_admissible_table() -> None:
-    table = np.array([[3.0, 0.0], [1.0, 6.0]])
-    assert project_to_total(table, 10.0) == pytest.approx(table)
-
-
-def test_total_is_precision_weighted_and_at_least_one() -> None:
+def test_total_is_precision_weighted_and_at_least_one():
     # Sums 10 (2 cells, variance 1) and 40 (4 cells, variance 4): weights 1/2 and 1/16.
     tables = [np.array([4.0, 6.0]), np.full((2, 2), 10.0)]
     assert estimate_total(tables, [1.0, 4.0]) == pytest.approx(
@@ -58,20 +49,7 @@ def test_total_is_precision_weighted_and_at_least_one() -> None:
     assert estimate_total([np.array([-5.0, -9.0])], [1.0]) == 1.0
 
 
-def test_combine_lowers_the_variance() -> None:
-    rng = np.random.default_rng(1)
-    truth = np.array([5.0, 1.0])
-    draws = np.array(
-        [
-            combine([truth + rng.normal(0, 1, 2), truth + rng.normal(0, 2, 2)], [1.0, 4.0])
-            for _ in range(4000)
-        ]
-    )
-    # Optimal variance 1/(1 + 1/4) = 0.8; standard error 0.013 on 8000 values, five of them.
-    assert np.mean((draws - truth) ** 2) == pytest.approx(0.8, abs=0.065)
-
-
-def test_reconciled_tables_have_their_margins() -> None:
+def test_reconciled_tables_have_their_margins():
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
     marginals = [marginal(truth, axis) for axis in range(3)]
@@ -81,19 +59,13 @@ def test_reconciled_tables_have_their_margins() -> None:
         assert marginal(reconciled, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
 
 
-def test_reconciling_the_truth_changes_nothing() -> None:
-    truth = np.random.default_rng(3).uniform(1, 9, (4, 6))
-    reconciled = reconcile(truth, [marginal(truth, 0), marginal(truth, 1)])
-    assert reconciled == pytest.approx(truth)
-
-
-def test_reconciling_survives_empty_slices() -> None:
+def test_reconciling_survives_empty_slices():
     reconciled = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
     assert np.all(np.isfinite(reconciled))
     assert reconciled.min() >= 0
 
 
-def test_unseen_parents_fall_back_to_the_one_way_marginal() -> None:
+def test_unseen_parents_fall_back_to_the_one_way_marginal():
     table = np.array([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
     fallback = np.array([1.0, 0.0, 3.0])
     conditional = Conditional.from_table(Family(child=1, parents=(0,)), table, fallback)
@@ -107,7 +79,7 @@ def test_unseen_parents_fall_back_to_the_one_way_marginal() -> None:
     assert set(drawn[8000:]) == {1}
 
 
-def test_cells_without_mass_are_never_drawn() -> None:
+def test_cells_without_mass_are_never_drawn():
     """Also at the ends of a slice and with many slices, where offsets cost precision."""
     rows = 5000
     table = np.zeros((rows, 4))
@@ -117,3 +89,46 @@ def test_cells_without_mass_are_never_drawn() -> None:
     parents = np.arange(rows, dtype=np.intp).repeat(20)
     drawn = conditional.draw(parents, 4, np.random.default_rng(5))
     assert set(drawn) == {1, 2}
+
+
+GRID = 2.0**-32
+"""Of the uniforms that a draw takes."""
+
+
+def conditional(parents, levels, zeros, seed):
+    rng = np.random.default_rng(seed)
+    table = rng.random((parents, levels)) * (rng.random((parents, levels)) >= zeros)
+    return Conditional.from_table(Family(child=0, parents=()), table, np.ones(levels))
+
+
+def points_about(steps, parents, seed):
+    """On the grid: at every step, beside it, at both ends of every row, and anywhere."""
+    rng = np.random.default_rng(seed)
+    beside = [np.floor(steps / GRID + more) * GRID for more in (-1, 0, 1)]
+    anywhere = rng.integers(0, parents, 1000) + rng.integers(0, 1 << 32, 1000) * GRID
+    ends = np.arange(parents)[:, None] + np.array([0.0, 1 - GRID])
+    points = np.concatenate([*beside, anywhere, ends.ravel()])
+    return points[(points >= 0) & (points < parents)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(2, 40), st.sampled_from([0.0, 0.3, 0.9]), st.integers(0, 99))
+def test_a_place_is_the_same_as_by_search(parents, levels, zeros, seed):
+    law = conditional(parents, levels, zeros, seed)
+    points = points_about(law.steps, parents, seed)
+    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
+
+
+@pytest.mark.parametrize(
+    ("parents", "levels", "guided"),
+    [(1, 64, True), (1000, 4, True), (5000, 4, False), (20_000, 2, False)],
+)
+def test_a_table_serves_where_few_cells_hold_a_step(parents, levels, guided):
+    law = conditional(parents, levels, 0.2, 1)
+    cells, places, is_sure = law._guide
+    assert (cells > 0) is guided
+    points = points_about(law.steps, parents, 2)
+    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
+    if guided:
+        assert len(places) == cells * parents
+        assert 0 < (~is_sure).sum() <= len(law.steps)

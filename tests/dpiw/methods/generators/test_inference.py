@@ -1,13 +1,9 @@
 """Junction trees, what is read from them, and the process that fits."""
 
-from __future__ import annotations
-
-import io
 import os
 import tracemalloc
-from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 from math import prod
 from pathlib import Path
 
@@ -26,16 +22,14 @@ from dpiw.methods.generators.pgm.inference import (
     families_of,
     pairs_cells,
 )
-from dpiw.methods.generators.pgm.inference_process import receive, send
-from dpiw.privacy.measurement import Measurement
 
 
-def random_cliques(rng: np.random.Generator, columns: int) -> list[tuple[int, ...]]:
+def random_cliques(rng, columns):
     pairs = list(combinations(range(columns), 2))
     return [pairs[k] for k in rng.choice(len(pairs), size=columns, replace=False)]
 
 
-def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.random.Generator):
+def joint_of(families, sizes, rng):
     """A random distribution that factorises along families, as one array over all columns."""
     joint = np.ones(sizes)
     for family in families:
@@ -45,7 +39,7 @@ def joint_of(families: tuple[Family, ...], sizes: tuple[int, ...], rng: np.rando
     return joint / joint.sum()
 
 
-def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
+def over(joint, columns):
     """Its marginal of some columns, in their order."""
     away = tuple(j for j in range(joint.ndim) if j not in columns)
     order = [j for j in range(joint.ndim) if j in columns]
@@ -53,7 +47,7 @@ def over(joint: np.ndarray, columns: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
+def test_families_are_a_junction_tree_of_the_cliques(seed):
     rng = np.random.default_rng(seed)
     cliques, sizes = random_cliques(rng, 6), tuple(int(s) for s in rng.integers(2, 5, 6))
     families = families_of(sizes, cliques)
@@ -70,40 +64,28 @@ def test_families_are_a_junction_tree_of_the_cliques(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pairs_are_those_of_the_joint(seed: int) -> None:
-    """Through trees, triangulated cycles and unconnected columns, against the joint table."""
+def test_pairs_are_those_of_the_joint(seed, monkeypatch):
+    """Through trees, triangulated cycles and unconnected columns, against the joint table.
+
+    And in blocks of codes: one at a time, a few, or all; of what is asked, and no more.
+    """
     rng = np.random.default_rng([1, seed])
-    sizes = (2, 3, 2, 4, 3)
+    monkeypatch.setattr(inference, "BLOCK_CELLS", (1, 40, 1 << 20)[seed % 3])
+    sizes = (7, 3, 2, 4, 3)
     families = families_of(sizes, random_cliques(rng, 5)[: seed % 6])
     joint = joint_of(families, sizes, rng)
-    model = FittedModel(
-        families=families, tables=tuple(over(joint, family.members) for family in families)
-    )
+    tables = tuple(over(joint, family.members) for family in families)
+    model = FittedModel(families=families, tables=tables)
     for column in range(5):
-        pairs = model.pairs(column, {0, 1, 2, 3, 4} - {column})
-        assert set(pairs) == set(range(5)) - {column}
-        for partner, table in pairs.items():
-            assert table == pytest.approx(over(joint, (column, partner)))
+        others = set(range(5)) - {column}
+        for asked in (others, *({partner} for partner in others)):
+            pairs = model.pairs(column, asked)
+            assert set(pairs) == asked
+            for partner, table in pairs.items():
+                assert table == pytest.approx(over(joint, (column, partner)))
 
 
-@pytest.mark.parametrize("block", [1, 40, 1000])
-def test_pairs_in_blocks_of_codes_are_the_same(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A code at a time, a few, or all; and only what is asked."""
-    monkeypatch.setattr(inference, "BLOCK_CELLS", block)
-    rng = np.random.default_rng(block)
-    sizes = (7, 3, 2, 4, 3)
-    families = families_of(sizes, [(0, 1), (1, 2), (2, 3), (1, 3)])
-    joint = joint_of(families, sizes, rng)
-    model = FittedModel(
-        families=families, tables=tuple(over(joint, family.members) for family in families)
-    )
-    for column, partner in permutations(range(5), 2):
-        pairs = model.pairs(column, [partner])
-        assert set(pairs) == {partner}
-        assert pairs[partner] == pytest.approx(over(joint, (column, partner)))
-
-
-def peak(model: FittedModel, column: int) -> int:
+def peak(model, column):
     """Bytes that pairs with all other columns take, the answer with them."""
     others = {family.child for family in model.families} - {column}
     tracemalloc.start()
@@ -114,7 +96,7 @@ def peak(model: FittedModel, column: int) -> int:
         tracemalloc.stop()
 
 
-def uniform(sizes: Sequence[int], cliques: Sequence[tuple[int, ...]]) -> FittedModel:
+def uniform(sizes, cliques):
     families = families_of(sizes, cliques)
     shapes = [tuple(sizes[j] for j in family.members) for family in families]
     return FittedModel(
@@ -130,9 +112,7 @@ BEHIND = ((300, 12, 12, 12, 12), [(0, 1), *combinations(range(1, 5), 2)])
 
 
 @pytest.mark.parametrize(("sizes", "cliques"), [LONG_COLUMN, BEHIND], ids=["long", "behind"])
-def test_pairs_take_no_more_memory_than_a_plan_counts_on(
-    sizes: tuple[int, ...], cliques: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_take_no_more_memory_than_a_plan_counts_on(sizes, cliques, monkeypatch):
     """At blocks of this model's size; without blocks more, where there is anything to divide."""
     monkeypatch.setattr(inference, "BLOCK_CELLS", 1)
     model = uniform(sizes, cliques)
@@ -146,50 +126,33 @@ def test_pairs_take_no_more_memory_than_a_plan_counts_on(
         assert peak(model, 0) > most
 
 
-def test_messages_arrive_whole_or_not_at_all() -> None:
-    arrays = {"a": np.arange(3.0)}
-    message = Measurement(kind="fit", arrays=arrays, facts={"x": 1}, publishable=True)
-    stream = io.BytesIO()
-    send(stream, message)
-    data = stream.getvalue()
-    again = receive(io.BytesIO(data))
-    assert again is not None
-    assert again.digest == message.digest
-    for cut in (0, 5, 8, len(data) - 1):
-        assert receive(io.BytesIO(data[:cut])) is None
-
-
 CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])
 """Counts of three columns."""
 
 
-def test_a_process_that_is_gone_is_told_so() -> None:
+def test_a_process_that_is_gone_is_told_so():
     with Inference() as process:
         process._process.kill()
         process._process.wait()
         noisy = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
-        with pytest.raises(StageFailedError, match="stage fit ended with code 70"):
+        with pytest.raises(StageFailedError):
             process.fit([noisy], (2,), total=2.0)
 
 
 JAX = "class config:\n    update = staticmethod(lambda *setting: None)\n"
 
 
-def test_a_library_that_cannot_fit_is_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_cannot_fit_is_told_at_once(tmp_path, monkeypatch):
     """It is there, under its name, and is another one: the process ends at the first question."""
     (tmp_path / "jax.py").write_text(JAX)
     (tmp_path / "mbi.py").write_text("class Domain:\n    pass\n")
     code = Path(inference.__file__).parents[3]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{code}")
-    with pytest.raises(StageFailedError, match="stage fit"):
+    with pytest.raises(StageFailedError):
         check_fits()
 
 
-def test_a_library_that_fits_something_else_is_told_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_library_that_fits_something_else_is_told_at_once(monkeypatch):
     for law, refused in (((0.75, 0.25), False), ((0.5, 0.5), True)):
         (family,) = families_of((2,), [])
         model = FittedModel(families=(family,), tables=(np.array(law),))
@@ -198,7 +161,7 @@ def test_a_library_that_fits_something_else_is_told_at_once(
             Inference().probe()
 
 
-def test_a_tree_without_noise_is_fitted_exactly() -> None:
+def test_a_tree_without_noise_is_fitted_exactly():
     """Two pairs of one column: P(a, b) P(b, c) / P(b)."""
     pytest.importorskip("mbi")
     total = float(CHAIN.sum())
@@ -216,7 +179,7 @@ def test_a_tree_without_noise_is_fitted_exactly() -> None:
 
 
 @pytest.mark.nightly
-def test_a_cycle_is_fitted_to_the_nearest_marginals() -> None:
+def test_a_cycle_is_fitted_to_the_nearest_marginals():
     """Three pairs, made of one table: all of them are met, also with merged cells."""
     pytest.importorskip("mbi")
     total, sizes = float(CHAIN.sum()), (2, 2, 2)
@@ -227,8 +190,6 @@ def test_a_cycle_is_fitted_to_the_nearest_marginals() -> None:
     with Inference() as process:
         model = process.fit(marginals, sizes, total=total, iterations=3000)
         assert len(model.families[-1].parents) == 2
-        for a, b in product(range(3), repeat=2):
-            if a != b:
-                assert model.pairs(a, [b])[b] == pytest.approx(
-                    over(CHAIN, (a, b)) / total, abs=1e-3
-                )
+        for a, b in permutations(range(3), 2):
+            wanted = over(CHAIN, (a, b)) / total
+            assert model.pairs(a, [b])[b] == pytest.approx(wanted, abs=1e-3)

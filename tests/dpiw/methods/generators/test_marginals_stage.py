@@ -5,16 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan.heads import Heads
 from dpiw.methods.generators.gan.marginals import LEAST, MOST, share_of
 from dpiw.methods.generators.gan.pategan import PATEGAN
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.registry import make_generator
-from dpiw.methods.neural import dp_sgd
-from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
@@ -24,21 +18,12 @@ from tests.dpiw.methods.generators.neural_world import (
     REPLACE,
     SCHEMA,
     UNIT,
-    Counting,
-    assert_tables_do_not_interfere,
     table,
+    with_marginals,
 )
-from tests.support.training_watch import KilledError, Recorder
 
-GAME = {"steps": 8, "lot": 10, "batch": 6, "discriminator": (4,), "latent": 2, "settle": 0.5}
-PATE = {"rounds": 8, "queries": 3, "teachers": 5, "batch": 6, "student": (4,), "latent": 2}
-KINDS = {DPGAN: GAME, DPCGAN: GAME, PATEGAN: PATE}
 COLUMNS = len(SCHEMA.released)
-
-
-def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, **settings):
-    arguments = KINDS[kind] | {"marginals_share": 0.4} | settings
-    return kind(**arguments).calibrate(rho=rho, schema=SCHEMA, unit=unit, nominal_rows=40)
+KINDS = [DPGAN, DPCGAN, PATEGAN]
 
 
 def recorded(monkeypatch):
@@ -58,7 +43,7 @@ def recorded(monkeypatch):
 def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, rows, monkeypatch):
     laws = recorded(monkeypatch)
     unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="id")
-    generator = ready(kind, unit=unit)
+    generator = with_marginals(kind, unit=unit)
     measurement = generator.measure(table(rows), noise=SeededNoise(0))
     *columns, training = generator.events(schema=SCHEMA, unit=unit)
     assert len(columns) == COLUMNS
@@ -76,7 +61,7 @@ def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, rows, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_share_is_the_histogram_s(kind):
     """Its effort is the share of the whole; the training has what is left."""
-    shared, unshared = ready(kind), ready(kind, marginals_share=0.0, rho=0.3)
+    shared, unshared = with_marginals(kind), with_marginals(kind, marginals_share=0.0, rho=0.3)
     columns = shared.events(schema=SCHEMA, unit=UNIT)[:COLUMNS]
     spent = sum(1 / (2 * event.noise_multiplier**2) for event in columns)
     assert spent == pytest.approx(0.4 * 0.5, rel=1e-12)
@@ -86,7 +71,7 @@ def test_the_share_is_the_histogram_s(kind):
 
 
 def test_laplace_noise_shares_the_pure_epsilon():
-    generator = ready(PATEGAN, noise=NoiseKind.LAPLACE)
+    generator = with_marginals(PATEGAN, noise=NoiseKind.LAPLACE)
     events = generator.events(schema=SCHEMA, unit=UNIT)
     assert all(isinstance(event, LaplaceEvent) for event in events)
     assert sum(event.count / event.noise_multiplier for event in events) == pytest.approx(1.0)
@@ -104,170 +89,17 @@ def test_the_rule_of_the_share_is_of_public_facts():
     assert share(0.02, 300, PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="i")) > middle
 
 
-@pytest.mark.parametrize("share", [-0.1, 0.96, True, "much", float("nan")])
-@pytest.mark.parametrize("method", ["dpgan", "pategan"])
-def test_inadmissible_shares_are_refused(method, share):
-    with pytest.raises(SpecError, match=r"settings\.marginals_share: expected"):
-        make_generator(method, {"marginals_share": share}, pure=False)
-
-
 def test_images_have_no_known_marginals():
     assert DPGAN(image=(4, 4), generator=(2,)).marginals_share == 0
     with pytest.raises(SpecError, match="marginals_share: expected none with an image"):
         DPGAN(image=(4, 4), generator=(2,), marginals_share=0.2)
 
 
-def test_without_a_histogram_parameters_are_what_they_were():
-    """Whoever asks for none has the public randomness of before."""
-    assert "marginals_share" not in DPGAN(marginals_share=0).parameters()
-    assert DPGAN().parameters()["marginals_share"] is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tables_do_not_interfere(kind, monkeypatch):
-    assert_tables_do_not_interfere(ready(kind), monkeypatch)
-
-
-def exact_counts(patch):
-    """ColumnDistributions of the exact histogram."""
-    draw = Histogram.measure
-
-    def exact(self, table, *, noise):
-        measurement = draw(self, table, noise=noise)
-        codes = table.confidential().columns["sick"]
-        return dataclasses.replace(
-            measurement,
-            arrays={**measurement.arrays, "one_way_2": np.bincount(codes, minlength=2) + 0.0},
-        )
-
-    patch.setattr(Histogram, "measure", exact)
-
-
-def levelled_on_the_table(patch):
-    """Offsets that give the table's own shares of levels."""
-    encode = Heads.encode
-
-    def encoded(self, scaled):
-        rows = encode(self, scaled)
-        if self.distributions is not None:
-            levels = slice(*self.groups[0])
-            seen = self.distributions.shares[levels] + 1e-3 * rows[:, levels].sum(axis=0)
-            self.distributions.shares[levels] = seen / seen.sum()
-        return rows
-
-    patch.setattr(Heads, "encode", encoded)
-
-
-@pytest.mark.parametrize("plant", [exact_counts, levelled_on_the_table])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_planted_leak_is_found(kind, plant, monkeypatch):
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        assert_tables_do_not_interfere(ready(kind), monkeypatch)
-
-
-def test_private_ranks_meet_the_clipped_sum_alone(monkeypatch):
-    """Of 40 equal rows, whose ranks no made row has: forward passes outside of `clipped_sum`."""
-    rows, inside, met = [], [], []
-    encode, forward, private_sum = Heads.encode, Network.outputs, dp_sgd.clipped_sum
-
-    def encoded(self, scaled):
-        found = encode(self, scaled)
-        rows.extend(found[:1] if self.width else [])
-        return found
-
-    def seen(self, given, **hint):
-        if (
-            given.shape[1] == rows[0].size
-            and np.isclose(given.detach(), rows[0], atol=1e-12).all(axis=1).any()
-        ):
-            met.append(bool(inside))
-        return forward(self, given, **hint)
-
-    def summed(network, given, loss, *, clip, rule):
-        inside.append(1)
-        found = private_sum(network, given, loss, clip=clip, rule=rule)
-        inside.pop()
-        assert np.linalg.norm(found) <= len(given) * clip * (1 + 1e-9)
-        return found
-
-    copies = table(1).confidential().take(np.zeros(40, dtype=np.int64))
-    private = PrivateTable(schema=SCHEMA, scaled=copies)
-    monkeypatch.setattr(Heads, "encode", encoded)
-    monkeypatch.setattr(Network, "outputs", seen)
-    monkeypatch.setattr(dp_sgd, "clipped_sum", summed)
-    ready().measure(private, noise=SeededNoise(0))
-    assert met
-    assert all(met)
-
-
-class Turning(SeededNoise):
-    """Seeded noise that begins anew, from another seed, at its n-th lot."""
-
-    def __init__(self, seed, *, at, then):
-        super().__init__(seed)
-        self._left, self._then = at, then
-
-    def poisson_sample(self, *, rows, probability):
-        if self._left == 0:
-            self._generator = SeededNoise(self._then)._generator
-        self._left -= 1
-        return super().poisson_sample(rows=rows, probability=probability)
-
-
-@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
-@pytest.mark.parametrize("at", [0, 3, 4, 7, 8])
-def test_a_resumed_game_is_the_game_that_was_not_stopped(kind, at):
-    """Levelled as it was, with the same histogram, bit for bit; at 4 the generator rests."""
-    generator = ready(kind)
-    whole = generator.measure(table(40), noise=Turning(1, at=at, then=2))
-    killed = Recorder(dies_at=at)
-    with pytest.raises(KilledError):
-        generator.measure(table(40), noise=SeededNoise(1), watch=killed)
-    measurement = generator.measure(
-        table(40), noise=SeededNoise(2), watch=Recorder(resumed=killed.saved[at])
-    )
-    assert measurement.to_bytes() == whole.to_bytes()
-
-
-@pytest.mark.parametrize("turn", [0, 3, 8])
-def test_a_resumed_run_of_pategan_keeps_its_histogram(turn, monkeypatch):
-    """With votes that no data decides, bit for bit; the histogram is drawn before the first."""
-    dimensions = []
-
-    def counts(counts, *, law, noise):
-        dimensions.append(law.dimension)
-        return np.random.default_rng(len(dimensions)).integers(1, 6, counts.shape)
-
-    monkeypatch.setattr(mechanisms, "noisy_counts", counts)
-    generator = ready(PATEGAN)
-    whole = generator.measure(table(30), noise=SeededNoise(1))
-    dimensions.clear()
-    killed = Recorder(dies_at=turn * 3)
-    with pytest.raises(KilledError):
-        generator.measure(table(30), noise=SeededNoise(2), watch=killed)
-    assert len(dimensions) == COLUMNS + turn
-    resumed = Recorder(resumed=killed.saved[turn * 3])
-    measurement = generator.measure(table(30), noise=SeededNoise(3), watch=resumed)
-    assert measurement.to_bytes() == whole.to_bytes()
-    assert len(dimensions) == COLUMNS + 8
-
-
-@pytest.mark.parametrize("kind", [DPGAN, DPCGAN])
-def test_a_resumed_game_draws_no_histogram_again(kind, monkeypatch):
-    generator, watch = ready(kind), Recorder()
-    generator.measure(table(40), noise=SeededNoise(1), watch=watch)
-    monkeypatch.setattr(mechanisms, "noisy_counts", lambda *_, **__: pytest.fail("drawn again"))
-    noise = Counting()
-    generator.measure(table(40), noise=noise, watch=Recorder(resumed=watch.saved[7]))
-    assert len(noise.scales) == 1
-
-
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, monkeypatch):
     """A row that is replaced leaves one cell for another, and one teacher's vote may turn."""
     laws = recorded(monkeypatch)
-    generator = ready(PATEGAN, unit=REPLACE, noise=noise)
+    generator = with_marginals(PATEGAN, unit=REPLACE, noise=noise)
     generator.measure(table(40), noise=SeededNoise(0))
     *columns, votes = generator.events(schema=SCHEMA, unit=REPLACE)
     assert len(columns) == COLUMNS
@@ -282,7 +114,7 @@ def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, m
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_have_the_histogram_s_margins(kind):
     """With faint noise, those of the table: 40,000 rows, twenty thousandths allowed."""
-    generator = ready(kind, rho=1e6)
+    generator = with_marginals(kind, rho=1e6)
     measurement = generator.measure(table(400), noise=SeededNoise(0))
     model = generator.model(measurement, schema=SCHEMA)
     rows, truth = model.sample(40_000, rng=np.random.default_rng(0)).frame(), table(400)
@@ -294,15 +126,9 @@ def test_rows_have_the_histogram_s_margins(kind):
     assert model.one_way.law.columns == (0, 1, 2)
 
 
-def test_public_proportions_stay_the_label_s():
-    generator = ready(DPCGAN, proportions=(3, 1))
-    measurement = generator.measure(table(40), noise=SeededNoise(0))
-    np.testing.assert_array_equal(measurement.arrays["proportions"], [0.75, 0.25])
-
-
 def test_what_is_known_of_rows_is_not_the_label_s_where_its_shares_are_public():
     """Rows follow the shares of the spec, which measured nothing: weights keep to the others."""
-    measured, public = ready(DPCGAN), ready(DPCGAN, proportions=(3, 1))
+    measured, public = with_marginals(DPCGAN), with_marginals(DPCGAN, proportions=(3, 1))
     models = []
     for generator in (measured, public):
         measurement = dataclasses.replace(

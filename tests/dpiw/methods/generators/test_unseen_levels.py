@@ -1,11 +1,7 @@
 """The generator that finds levels: what it counts, what it shows, and what it says of itself."""
 
-from __future__ import annotations
-
 import dataclasses
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,30 +16,29 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import UNIT
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-TRADE: dict[str, Any] = {"name": "trade", "kind": "categorical", "unseen": True}
+TRADE = {"name": "trade", "kind": "categorical", "unseen": True}
 AGE = {"name": "age", "kind": "integer", "lower": 0, "upper": 9}
 
 
-def schema(*columns: dict[str, Any]) -> PublicSchema:
+def schema(*columns):
     return PublicSchema.from_mapping({"name": "trades", "columns": [AGE, *columns]})
 
 
-def ready(of: PublicSchema, *, delta: str = "1e-6", rho: float = 2.0, **facts: Any) -> UnseenLevels:
+def ready(of, *, delta="1e-6", rho=2.0, **facts):
     facts = {"unit": UNIT, "nominal_rows": 400} | facts
     method = UnseenLevels.from_settings({}, pure=False).within(Decimal(delta))
     return method.calibrate(rho=rho, schema=of, **facts)
 
 
-def measured(of: PublicSchema, noise: Any = None, **cells: list[Any]) -> Any:
+def measured(of, noise=None, **cells):
     frame = pd.DataFrame({"age": 1, **cells})
     private = PrivateTable(schema=of, scaled=of.scale(frame))
     return ready(of).measure(private, noise=noise or SeededNoise(5))
 
 
-def test_levels_of_many_are_shown_by_text_and_a_level_of_one_is_not() -> None:
+def test_levels_of_many_are_shown_by_text_and_a_level_of_one_is_not():
     of = schema({**TRADE, "nullable": True})
     cells = ["smith", " baker "] * 100 + ["the only one"] + ["x" * (MOST_LETTERS + 1)] * 60
     cells += ["two\nlines"] * 60 + [None, " "] * 20
@@ -55,7 +50,7 @@ def test_levels_of_many_are_shown_by_text_and_a_level_of_one_is_not() -> None:
     assert measurement.publishable
 
 
-def test_texts_are_one_level_under_the_declared_normaliser() -> None:
+def test_texts_are_one_level_under_the_declared_normaliser():
     cells = ["Bäcker", "ba\u0308cker", "BÄCKER"] * 20
     folded = measured(schema({**TRADE, "normaliser": "casefold"}), trade=cells)
     assert folded.facts["levels"] == [["bäcker"]]
@@ -63,11 +58,11 @@ def test_texts_are_one_level_under_the_declared_normaliser() -> None:
     assert exact.facts["levels"] == [["BÄCKER", "Bäcker", "b\u00e4cker"]]
 
 
-def test_numbers_are_read_as_other_columns_read_them() -> None:
+def test_numbers_are_read_as_other_columns_read_them():
     assert measured(schema(TRADE), trade=[1.0, 2.0] * 60).facts["levels"] == [["1", "2"]]
 
 
-def test_a_table_without_any_text_shows_nothing_and_ends_as_others_do() -> None:
+def test_a_table_without_any_text_shows_nothing_and_ends_as_others_do():
     for cells in ([], [None] * 30, ["alone"]):
         measurement = measured(schema(TRADE), trade=pd.Series(cells, dtype=object).tolist())
         assert measurement.facts["levels"] == [[]]
@@ -76,7 +71,7 @@ def test_a_table_without_any_text_shows_nothing_and_ends_as_others_do() -> None:
         assert set(drawn["trade"]) == {"other"}
 
 
-def test_events_are_a_marginal_and_a_threshold_for_each_unseen_column() -> None:
+def test_events_are_a_marginal_and_a_threshold_for_each_unseen_column():
     of = schema(TRADE, {**TRADE, "name": "title"})
     method = ready(of, rho=0.5)
     noise, threshold = method.events(schema=of, unit=UNIT)
@@ -93,29 +88,27 @@ def test_events_are_a_marginal_and_a_threshold_for_each_unseen_column() -> None:
     assert several.parameters()["threshold"] > parameters["threshold"] + 3
 
 
-def test_what_is_not_ready_does_nothing() -> None:
+def test_what_is_not_ready_does_nothing():
     of = schema(TRADE)
     bare = UnseenLevels()
     assert bare.parameters() == {}
-    facts: dict[str, Any] = {"rho": 1.0, "unit": UNIT, "nominal_rows": 10}
-    with pytest.raises(UncalibratedError, match="expected a delta, and columns of unseen"):
+    facts = {"rho": 1.0, "unit": UNIT, "nominal_rows": 10}
+    with pytest.raises(UncalibratedError):
         bare.calibrate(schema=of, **facts)
-    with pytest.raises(UncalibratedError, match="expected a delta, and columns of unseen"):
+    with pytest.raises(UncalibratedError):
         bare.within(Decimal("1e-6")).calibrate(schema=schema(), **facts)
     with pytest.raises(UncalibratedError):
         bare.events(schema=of, unit=UNIT)
-    with pytest.raises(SpecError, match="delta=0"):
+    with pytest.raises(SpecError):
         make_generator("levels", {}, pure=True)
-    with pytest.raises(SpecError, match="levels has none"):
+    with pytest.raises(SpecError):
         make_generator("levels", {"delta": "1e-9"}, pure=False)
     foreign = dataclasses.replace(measured(of, trade=["a"]), kind="histogram")
-    with pytest.raises(SpecError, match="another method or schema"):
+    with pytest.raises(SpecError):
         ready(of).found_schema(foreign, schema=of, provenance="")
 
 
-def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads(
-    tmp_path: Path,
-) -> None:
+def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads(tmp_path):
     of = schema({**TRADE, "nullable": True, "other": "rest"}, {**TRADE, "name": "title"})
     cells = ['a "b", c', "=d", "other"] * 50 + [None] * 50
     measurement = measured(of, trade=cells, title=["Dr"] * 200)
@@ -157,12 +150,12 @@ def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads
         ({"name": "trade", "kind": "categorical"}, "or `unseen: true` for a release"),
     ],
 )
-def test_a_declaration_that_cannot_be_meant_is_refused(column: dict[str, Any], said: str) -> None:
+def test_a_declaration_that_cannot_be_meant_is_refused(column, said):
     with pytest.raises(SchemaError, match=said):
         schema(column)
 
 
-def test_a_constraint_on_levels_that_nobody_knows_is_refused() -> None:
+def test_a_constraint_on_levels_that_nobody_knows_is_refused():
     never = {"name": "n", "never": {"trade": "smith", "age": 3}}
     with pytest.raises(SchemaError, match="constraint n: column trade: unseen"):
         PublicSchema.from_mapping({"name": "t", "columns": [AGE, TRADE], "constraints": [never]})

@@ -1,32 +1,13 @@
 """A small network, a training, and noise sources that count, copy or keep silent."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.methods.generators.neural_world import Counting
 from tests.dpiw.methods.neural.settings import Settings
 
 
-class CountingNoise(SeededNoise):
-    """Seeded noise that remembers what was asked of it."""
-
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.scales, self.lots = [], []
-
-    def gaussian_vector(self, *, scale, size):
-        self.scales.append(scale)
-        return super().gaussian_vector(scale=scale, size=size)
-
-    def poisson_sample(self, *, rows, probability):
-        found = super().poisson_sample(rows=rows, probability=probability)
-        self.lots.append(found)
-        return found
-
-
-class NoNoise(CountingNoise):
+class NoNoise(Counting):
     """The lots of seeded noise, and zeros for noise: what a step does to the exact sum."""
 
     def gaussian_vector(self, *, scale, size):
@@ -40,7 +21,7 @@ def settings():
 
 @pytest.fixture
 def counting():
-    return CountingNoise()
+    return Counting()
 
 
 @pytest.fixture

@@ -2,18 +2,12 @@
 
 import numpy as np
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper.mlp import DensityNetwork
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import UNIT, numbers
 
-SCHEMA = PublicSchema(
-    name="three",
-    columns=tuple(
-        Column(name=f"x{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(3)
-    ),
-)
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+SCHEMA = numbers(3, name="three")
 SMALL = {"hidden": (8,), "steps": 60, "lot": 64, "learning_rate": 0.05, "replays": 0}
 
 

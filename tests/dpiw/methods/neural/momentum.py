@@ -1,13 +1,9 @@
 """An optimiser of the tests' own: its steps can be followed by hand."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-
-from dpiw.methods.neural.checkpoints import Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +14,12 @@ class Momentum:
     learning_rate: float = 0.1
     momentum: float = 0.9
 
-    def start(self, size: int) -> Vector:
+    def start(self, size):
         return np.zeros((1, size))
 
-    def update(
-        self, parameters: Vector, gradient: Vector, moments: Vector, step: int
-    ) -> tuple[Vector, Vector]:
+    def update(self, parameters, gradient, moments, step):
         kept = self.momentum * moments + gradient
         return parameters - self.learning_rate * kept[0], kept
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self):
         return {"rule": self.rule, **asdict(self)}

@@ -1,7 +1,5 @@
 """Bugs of DP-SGD, and the checks that must find them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar
 
@@ -90,8 +88,7 @@ def check_the_divisor_is_public(world):
     moved = []
     for copies in (1, 2):
         world.lots = dataclasses.replace(
-            world.lots,
-            rows=np.repeat(world.settings.values(8), copies, axis=0),
+            world.lots, rows=np.repeat(world.settings.values(8), copies, axis=0)
         )
         training = dataclasses.replace(world.training, sampling_rate=1.0, steps=1)
         start = world.settings.start(training, world.no_noise)

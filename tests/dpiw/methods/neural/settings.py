@@ -1,7 +1,5 @@
 """Makers of the values under test: a small network, its training and its lots."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 
@@ -11,14 +9,14 @@ from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Architecture
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.methods.neural.momentum import Momentum
+from tests.support.worlds import UNIT
 
 
 class Settings:
     """Makers of the values under test."""
 
-    unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
+    unit = UNIT
     architecture = Architecture(widths=(3, 5, 1), activation="tanh")
 
     def training(self, **changes):

@@ -1,11 +1,7 @@
 """The network as weights: its prior, its calibration, its replays, and its place in `weigh`."""
 
-from __future__ import annotations
-
 import dataclasses
-import json
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -16,15 +12,12 @@ from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.checkpoints import TrainingState
 from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
-from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.mlp import DensityNetwork
-from dpiw.methods.weights.paper.steps import PostProcessing, Temper
 from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.neural.mlp_world import (
     SCHEMA,
     UNIT,
@@ -36,6 +29,13 @@ from tests.dpiw.methods.neural.mlp_world import (
     uniform,
 )
 from tests.support.training_watch import Recorder
+from tests.support.worlds import REPLACE, UNITS, unit_of
+
+
+def measured_of(estimator, rows, *, others=None, seed=3):
+    """Of so many private rows whose law is known, and synthetic ones."""
+    tables = private(real_rows(rows, 1)), synthetic(uniform(others or rows, 2))
+    return estimator.measure(*tables, noise=SeededNoise(seed))
 
 
 def error(log_weights, u):
@@ -50,9 +50,7 @@ def test_weights_of_a_known_ratio_beat_no_weights(loss):
         rho=2.0, nominal_rows=4000, loss=loss, hidden=(16,), steps=300, lot=256,
         learning_rate=0.03,
     )  # fmt: skip
-    measured = estimator.measure(
-        private(real_rows(4000, 1)), synthetic(uniform(4000, 2)), noise=SeededNoise(3)
-    )
+    measured = measured_of(estimator, 4000)
     rows = uniform(2000, 4)
     ratio = estimator.ratio(measured, schema=SCHEMA)
     weights = weigh(ratio, synthetic(rows), debias=estimator.debias)
@@ -66,9 +64,7 @@ def test_weights_of_a_known_ratio_beat_no_weights(loss):
 
 def test_at_a_tiny_budget_the_weights_say_that_they_say_nothing():
     estimator = ready(rho=1e-7, nominal_rows=300, replays=39, steps=20)
-    measured = estimator.measure(
-        private(real_rows(300, 1)), synthetic(uniform(300, 2)), noise=SeededNoise(3)
-    )
+    measured = measured_of(estimator, 300)
     ratio = estimator.ratio(measured, schema=SCHEMA)
     diagnostics = weigh(ratio, synthetic(uniform(300, 4)), debias=False).diagnostics
     assert diagnostics.verdict is Verdict.DO_NOT_USE
@@ -129,9 +125,7 @@ def test_the_two_losses_have_the_log_ratio_as_their_stationary_point():
 
 def test_log_ratios_stay_inside_the_public_bound():
     estimator = ready(limit=0.05)
-    measured = estimator.measure(
-        private(real_rows(500, 1)), synthetic(uniform(500, 2)), noise=SeededNoise(3)
-    )
+    measured = measured_of(estimator, 500)
     log_ratios = estimator.ratio(measured, schema=SCHEMA).log_ratio(synthetic(uniform(100, 4)))
     assert np.abs(log_ratios).max() == 0.05
 
@@ -156,24 +150,6 @@ def test_events_are_known_before_data_and_are_what_is_drawn(counting):
     assert set(counting.scales) == {event.noise_multiplier * estimator.clip}
 
 
-def test_less_effort_is_more_noise():
-    events = [ready(rho=rho).events(schema=SCHEMA, unit=UNIT)[0] for rho in (0.01, 0.1, 1.0)]
-    assert [e.count for e in events] == [63] * 3
-    assert events[0].noise_multiplier > events[1].noise_multiplier > events[2].noise_multiplier
-
-
-def test_nothing_derived_from_the_table_is_in_the_facts():
-    estimator = ready()
-    facts = [
-        estimator.measure(
-            private(uniform(rows, rows)), synthetic(uniform(100, 2)), noise=SeededNoise(1)
-        ).facts
-        for rows in (40, 1700)
-    ]
-    assert facts[0] == facts[1]
-    json.dumps(estimator.parameters(), allow_nan=False)
-
-
 def test_checkpoints_and_what_a_resumed_training_must_have_reserved(counting):
     estimator, watch = ready(), Recorder()
     tables = private(real_rows(300, 1)), synthetic(uniform(300, 2))
@@ -182,20 +158,13 @@ def test_checkpoints_and_what_a_resumed_training_must_have_reserved(counting):
     again = estimator.fit(*tables, noise=counting, watch=Recorder(resumed=watch.saved[57]))
     assert again.step == 60
     assert len(counting.scales) == estimator.events(schema=SCHEMA, unit=UNIT)[0].count == 63
-    with pytest.raises(PrivacyError, match="reserved"):
+    with pytest.raises(PrivacyError):
         ready(resumes=0).fit(*tables, noise=counting, watch=Recorder(resumed=watch.saved[57]))
     measured = estimator.measurement(state, schema=SCHEMA, synthetic_rows=300)
     assert estimator.ratio(measured, schema=SCHEMA).log_ratio(tables[1]).shape == (300,)
     unfinished = TrainingState.from_bytes(watch.saved[3])
-    with pytest.raises(WeightError, match="not finished"):
+    with pytest.raises(WeightError):
         estimator.measurement(unfinished, schema=SCHEMA, synthetic_rows=300)
-
-
-def test_only_secure_noise_is_publishable():
-    estimator = ready(steps=3)
-    tables = private(real_rows(50, 1)), synthetic(uniform(50, 2))
-    assert estimator.measure(*tables, noise=SecureNoise()).publishable
-    assert not estimator.measure(*tables, noise=SeededNoise(1)).publishable
 
 
 def play(estimator, seed, truth, rows=400):
@@ -209,7 +178,7 @@ def play(estimator, seed, truth, rows=400):
 
 
 def test_replays_find_a_signal_and_are_repeatable():
-    estimator = ready(replays=39, steps=40, nominal_rows=400)
+    estimator = ready(replays=39, steps=15, nominal_rows=400)
     first, second = (play(estimator, 11, lambda u: 3 * (u[:, 0] - 0.5)) for _ in range(2))
     signal = first.diagnostics.signal
     assert signal == second.diagnostics.signal
@@ -239,89 +208,40 @@ def test_without_replays_the_verdict_says_so():
     assert "neither signal nor noise was assessed" in diagnostics.reasons
 
 
-def test_tempered_weights_carry_tempered_noise():
-    estimator = ready(replays=39, steps=10, nominal_rows=200)
-    measured = estimator.measure(
-        private(real_rows(200, 1)), synthetic(uniform(200, 2)), noise=SeededNoise(3)
-    )
-    ratio = estimator.ratio(measured, schema=SCHEMA)
-    rows = synthetic(uniform(150, 4))
-    plain, tempered = (
-        weigh(
-            ratio, rows, debias=False, normalisation=Normalisation.UNNORMALISED,
-            post_processing=PostProcessing(steps=steps),
-        )
-        for steps in ((), (Temper(alpha=0.5),))
-    )  # fmt: skip
-    np.testing.assert_allclose(tempered.noise, plain.noise / 2)
-    np.testing.assert_allclose(tempered.log_weights, plain.log_weights / 2)
-
-
-def test_nothing_forecasts_it():
-    assert ready().resolution(schema=SCHEMA, nominal_rows=1000) is None
-    assert ready().predicted_log_weight_noise(schema=SCHEMA) == 0.0
-
-
-def test_warnings_are_public_sentences():
-    (warning,) = ready().warnings(schema=SCHEMA, nominal_rows=1000)
-    assert "no interval includes it" in warning
-    assert len(ready(nominal_rows=20).warnings(schema=SCHEMA, nominal_rows=20)) == 2
-
-
 def test_the_registry_knows_it_and_refuses_what_it_cannot_do():
     assert make_weights("dp_mlp", {"hidden": [8]}) == DensityNetwork(hidden=(8,))
-    with pytest.raises(SpecError, match="delta > 0"):
+    with pytest.raises(SpecError):
         make_weights("dp_mlp", {}, pure=True)
-    replace_one = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
     with pytest.raises(SpecError, match="replace_one"):
-        ready(unit=replace_one)
+        ready(unit=unit_of(REPLACE))
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"hidden": ()}, "hidden"),
-        ({"hidden": (0,)}, "hidden"),
-        ({"hidden": 8}, "hidden"),
-        ({"activation": "gelu"}, "activation"),
-        ({"loss": "hinge"}, "loss"),
-        ({"device": "tpu"}, "device"),
-        ({"steps": 0}, "steps"),
-        ({"lot": 2.5}, "lot"),
-        ({"replays": 10}, "replays"),
-        ({"clip": 0}, "clip"),
-        ({"learning_rate": -1}, "learning_rate"),
-        ({"limit": 21}, "limit"),
-        ({"averaged": 1.0}, "averaged"),
-    ],
-)
-def test_settings_out_of_range_are_refused(changes, text):
-    with pytest.raises(SpecError, match=text):
-        DensityNetwork(**changes)
+    ("name", "wrong"),
+    [("hidden", ()), ("hidden", (0,)), ("hidden", 8), ("activation", "gelu"), ("loss", "hinge"),
+     ("device", "tpu"), ("steps", 0), ("lot", 2.5), ("replays", 10), ("clip", 0),
+     ("learning_rate", -1), ("limit", 21), ("averaged", 1.0)],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(name, wrong):
+    with pytest.raises(SpecError, match=name):
+        DensityNetwork(**{name: wrong})
 
 
 def test_what_does_not_fit_is_refused():
     estimator = ready()
     renamed = PublicSchema(name="other", columns=SCHEMA.columns)
-    with pytest.raises(UncalibratedError, match="calibrate before use"):
+    with pytest.raises(UncalibratedError):
         DensityNetwork().events(schema=SCHEMA, unit=UNIT)
-    with pytest.raises(UncalibratedError, match="another schema"):
+    with pytest.raises(UncalibratedError):
         estimator.events(schema=renamed, unit=UNIT)
-    unit = PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="id")
-    with pytest.raises(UncalibratedError, match="privacy unit"):
-        estimator.events(schema=SCHEMA, unit=unit)
-    with pytest.raises(WeightError, match="at least one synthetic row"):
+    with pytest.raises(UncalibratedError):
+        estimator.events(schema=SCHEMA, unit=UNITS[1])
+    with pytest.raises(WeightError):
         estimator.measure(private(uniform(5, 1)), synthetic(uniform(0, 1)), noise=SeededNoise(1))
     for kind, facts in (("beta", estimator.parameters()), ("dp_mlp", {"steps": 3})):
         bad = Measurement(kind=kind, arrays={}, facts=facts, publishable=True)
-        with pytest.raises(WeightError, match="not a measurement with these settings"):
+        with pytest.raises(WeightError):
             estimator.ratio(bad, schema=SCHEMA)
     for rho, rows in ((0.0, 10), (1.0, 0)):
         with pytest.raises(SpecError):
             DensityNetwork().calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=rows)
-
-
-def test_an_estimator_is_a_value():
-    estimator = ready()
-    assert pickle.loads(pickle.dumps(estimator)) == estimator == ready()
-    assert estimator != ready(rho=0.4)

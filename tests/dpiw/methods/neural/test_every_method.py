@@ -1,7 +1,5 @@
 """What every method that trains networks keeps to: one table of them, one set of promises."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import inspect
@@ -183,9 +181,3 @@ def test_every_method_that_imports_the_engine_is_in_the_table():
 
 def source(kind):
     return inspect.getsource(sys.modules[kind.__module__]) if kind is not object else ""
-
-
-def test_a_torch_that_cannot_be_loaded_is_refused_with_what_to_type(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(SpecError, match=r"pip install './dpiw\[neural\]'"):
-        backend.library.__wrapped__()

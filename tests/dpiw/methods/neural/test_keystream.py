@@ -4,8 +4,6 @@ Checks of laws accept when p > 1e-9 and reject when p < 1e-9. The secure source 
 on each run, so the false-alarm rate of each of its checks is 1e-9; seeded ones are deterministic.
 """
 
-from __future__ import annotations
-
 import math
 import os
 
@@ -90,13 +88,6 @@ def test_normals_are_those_of_box_and_muller(monkeypatch):
     expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     np.testing.assert_allclose(keystream_normals(20_000), expected, atol=1e-12)
     np.testing.assert_allclose(keystream_normals(19_999), expected[:-1], atol=1e-12)
-
-
-def test_nothing_is_drawn_twice():
-    one, two = (SecureNoise().gaussian_vector(scale=1.0, size=64) for _ in range(2))
-    assert not np.intersect1d(one, two).size
-    seeded = [SeededNoise(3).gaussian_vector(scale=1.0, size=8) for _ in range(2)]
-    np.testing.assert_array_equal(*seeded)
 
 
 def test_a_failing_system_generator_stops_the_draw(monkeypatch):

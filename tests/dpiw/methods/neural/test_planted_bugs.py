@@ -5,8 +5,6 @@ A check is a function of a training, its lots and a maker of noise sources. It p
 accept when p > 1e-9, on fixed seeds. Source of the list: docs/method.md section 12, issue 5.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

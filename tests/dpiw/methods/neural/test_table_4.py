@@ -1,7 +1,5 @@
 """What the accountants say of DP-SGD, against a table made by other code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

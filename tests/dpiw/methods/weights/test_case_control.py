@@ -1,22 +1,18 @@
 """Some rows that stand for many: every rare one is there, and sums over them are those of all."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data.scaled import ScaledTable
-from dpiw.methods.weights.measured.many_rows import Drawn, drawn
+from dpiw.methods.weights.measured.many_rows import drawn
 
 ROWS = 40_000
 SHARES = np.array([0.6, 0.3, 0.09, 0.009, 9e-4, 1e-4])
 
 
-def table(rows: int = ROWS, *, seed: int = 1) -> ScaledTable:
+def table(rows=ROWS, *, seed=1):
     """A number of each row, its place, and a level."""
     rng = np.random.default_rng(seed)
     levels = rng.choice(SHARES.size, rows, p=SHARES / SHARES.sum()).astype(np.int32)
@@ -25,16 +21,16 @@ def table(rows: int = ROWS, *, seed: int = 1) -> ScaledTable:
     )
 
 
-def codes(rows: ScaledTable) -> np.ndarray:
+def codes(rows):
     return rows.columns["level"].astype(np.intp)[None]
 
 
-def none(rows: ScaledTable) -> np.ndarray:
+def none(rows):
     return np.zeros((0, rows.rows), dtype=np.intp)
 
 
-def some_of(of: ScaledTable, rows: int, *, coded=codes, block: int = 999) -> Drawn:
-    def placed() -> Iterator[tuple[slice, ScaledTable]]:
+def some_of(of, rows, *, coded=codes, block=999):
+    def placed():
         start = 0
         for batch in of.batches(block):
             yield slice(start, start + batch.rows), batch
@@ -43,7 +39,7 @@ def some_of(of: ScaledTable, rows: int, *, coded=codes, block: int = 999) -> Dra
     return drawn(placed, coded, rows=rows, of=of.rows)
 
 
-def test_rare_rows_are_all_there_and_others_as_many_as_asked_for() -> None:
+def test_rare_rows_are_all_there_and_others_as_many_as_asked_for():
     whole = table()
     some = some_of(whole, 3000)
     counts, there = (np.bincount(codes(each)[0], minlength=6) for each in (whole, some.rows))
@@ -55,7 +51,7 @@ def test_rare_rows_are_all_there_and_others_as_many_as_asked_for() -> None:
     assert 3000 < there.sum() < 4500
 
 
-def test_what_was_drawn_is_told() -> None:
+def test_what_was_drawn_is_told():
     whole = table()
     some = some_of(whole, 3000)
     assert np.array_equal(some.indices, some.rows.columns["place"])
@@ -67,7 +63,7 @@ def test_what_was_drawn_is_told() -> None:
     assert [logs[0] for logs in of_level[4:]] == [0, 0]
 
 
-def test_weighted_sums_are_those_of_all_rows() -> None:
+def test_weighted_sums_are_those_of_all_rows():
     """Of 200 tables, each sum within chance, and on average (5 standard errors)."""
     off = []
     for seed in range(200):
@@ -85,22 +81,14 @@ def test_weighted_sums_are_those_of_all_rows() -> None:
     assert np.std(off, axis=0)[4] < plain[3] / 2  # and of a rare level much nearer
 
 
-def test_without_codes_they_are_evenly_spaced() -> None:
+def test_without_codes_they_are_evenly_spaced():
     some = some_of(table(), 400, coded=none)
     assert some.indices.size == 400
     assert set(np.diff(some.indices)) <= {99, 100, 101}  # but for rounding
     assert some.log_weights == pytest.approx(np.full(400, np.log(100)))
 
 
-def test_no_more_than_there_are_are_all() -> None:
-    whole = table(700)
-    for rows in (700, 701, 10**6):
-        some = some_of(whole, rows, block=70)
-        assert some.rows.equals(whole)
-        assert not some.log_weights.any()
-
-
-def test_a_level_that_the_first_rows_lack_is_all_there() -> None:
+def test_a_level_that_the_first_rows_lack_is_all_there():
     """Few as they may be: there may be as many as one of the first rows stands for."""
     whole = table()
     whole.columns["level"][whole.columns["level"] == 5] = 0
@@ -109,7 +97,7 @@ def test_a_level_that_the_first_rows_lack_is_all_there() -> None:
 
 
 @pytest.mark.parametrize(("asked", "levels"), [(6000, 3000), (1000, 400), (1000, 4000)])
-def test_columns_of_many_levels_add_no_more_than_half(asked: int, levels: int) -> None:
+def test_columns_of_many_levels_add_no_more_than_half(asked, levels):
     """Each of a few rows, or of none of the first ones: they cannot all be there."""
     whole = table()
     rng = np.random.default_rng(3)
@@ -118,11 +106,12 @@ def test_columns_of_many_levels_add_no_more_than_half(asked: int, levels: int) -
     assert asked <= some.rows.rows < asked * 1.55
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 300), asked=st.integers(1, 400), block=st.integers(1, 50),
     levels=st.integers(1, 9), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_any_table_in_any_blocks(rows: int, asked: int, block: int, levels: int, seed: int) -> None:
+def test_any_table_in_any_blocks(rows, asked, block, levels, seed):
     rng = np.random.default_rng(seed)
     columns = {"place": np.arange(rows), "level": rng.geometric(0.5, rows).clip(max=levels) - 1}
     some = some_of(ScaledTable(columns, rows), asked, block=block)

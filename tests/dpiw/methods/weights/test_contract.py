@@ -3,8 +3,6 @@
 Measured weights have none before base rows are there: `test_measured.py` has their contract.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace
@@ -14,13 +12,15 @@ import pytest
 
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import PrivacyError
+from dpiw.errors import SpecError
 from dpiw.methods.weights.base import Normalisation, WeightEstimator
-from dpiw.methods.weights.paper.beta import BetaNoised
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.methods.weights.paper.weigh import RatioEstimator, weigh
-from dpiw.methods.weights.registry import WEIGHTS
+from dpiw.methods.weights.registry import WEIGHTS, make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
+from dpiw.privacy.units import NoiseKind
 from tests.support.draws import PROVED_ELSEWHERE, check_draws
 
 EXTRA = {
@@ -66,13 +66,9 @@ def case(request, mixed, rows, unit, replace_unit):
     return name, estimator, own, private, synthetic
 
 
-def test_names_and_flags(case):
-    name, estimator, *_ = case
-    assert estimator.method == name
-
-
 def test_cost_and_forecast_are_known_before_data(case, mixed):
     name, estimator, unit, *_ = case
+    assert estimator.method == name
     events = estimator.events(schema=mixed, unit=unit)
     assert len(events) == (0 if name == "discriminator" else 1)
     assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 + 1e-9
@@ -83,9 +79,12 @@ def test_cost_and_forecast_are_known_before_data(case, mixed):
 
 
 def test_measure_is_repeatable_and_storable(case, mixed):
-    _, estimator, _, private, synthetic = case
+    name, estimator, _, private, synthetic = case
     first, again = (estimator.measure(private, synthetic, noise=SeededNoise(4)) for _ in range(2))
     assert first.to_bytes() == again.to_bytes()
+    assert first.publishable is (name == "discriminator")  # noise that anybody can repeat
+    assert pickle.loads(pickle.dumps(estimator)) == estimator
+    assert pickle.loads(pickle.dumps(first)).digest == first.digest
     ratios = [
         estimator.ratio(m, schema=mixed) for m in (first, Measurement.from_bytes(first.to_bytes()))
     ]
@@ -111,65 +110,18 @@ def test_ratio_is_linear_in_its_features(case, mixed):
 def test_weights_come_out(case, mixed, normalisation):
     _, estimator, _, private, synthetic = case
     measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    weights = weigh(
-        estimator.ratio(measured, schema=mixed),
-        synthetic,
-        debias=estimator.debias,
-        normalisation=normalisation,
-    )
+    ratio = estimator.ratio(measured, schema=mixed)
+    weights = weigh(ratio, synthetic, debias=estimator.debias, normalisation=normalisation)
     assert weights.rows == 300
     assert np.all(np.isfinite(weights.log_weights))
     if normalisation is Normalisation.SELF:
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
 
 
-def test_only_noise_that_nobody_can_repeat_is_publishable(case):
-    name, estimator, _, private, synthetic = case
-    measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    assert measured.publishable is (name == "discriminator")
-
-
-def test_estimators_and_measurements_pickle_and_tables_do_not(case):
-    _, estimator, _, private, synthetic = case
-    assert pickle.loads(pickle.dumps(estimator)) == estimator
-    measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    assert pickle.loads(pickle.dumps(measured)).digest == measured.digest
-    with pytest.raises(PrivacyError):
-        pickle.dumps(private)
-
-
 def test_a_method_that_forgets_its_cost_cannot_be_made():
     """Nothing that a guarantee rests on has a default."""
-
-    class Forgetful(WeightEstimator):
-        method = "forgetful"
-
-        def resolution(self, *, schema, nominal_rows):
-            return 1.0
-
-        def measure(self, table, synthetic, *, noise):
-            return None
-
-        def weigh(self, measurement, rows, weighing, *, rng):
-            return None
-
-    with pytest.raises(TypeError, match="calibrate, events, parameters, released_noise"):
-        Forgetful()
-
-    class Careless(Forgetful):
-        def calibrate(self, **facts):
-            return self
-
-        def events(self, *, schema, unit):
-            return ()
-
-        def parameters(self):
-            return {}
-
-        def released_noise(self, *, schema, unit):
-            return ()
-
-    assert not Careless().private  # so publication refuses it
+    costs = {"calibrate", "events", "parameters", "released_noise"}
+    assert costs < WeightEstimator.__abstractmethods__
 
 
 def check_draws_of(estimator, unit, tables, synthetic, mixed):
@@ -242,3 +194,40 @@ def test_weights_that_draw_otherwise_are_found(toy, neighbours, mixed, rows, uni
     ready = toy().calibrate(rho=1.0, schema=mixed, unit=unit, nominal_rows=500)
     with pytest.raises(AssertionError):
         check_draws_of(ready, unit, neighbours["add"], synthetic, mixed)
+
+
+# By name
+
+
+def test_output_noised_knows_the_published_rows():
+    assert make_weights("output_noised", {}, rows=4) == OutputNoised(rows=4)
+    assert make_weights("output_noised", {"rows": 4}, rows=4) == OutputNoised(rows=4)
+    assert make_weights("beta_debiased", {}, rows=4) == BetaDebiased()
+    pure = make_weights("output_noised", {}, rows=4, pure=True)
+    assert pure == OutputNoised(rows=4, noise=NoiseKind.SPHERICAL)
+    with pytest.raises(
+        SpecError, match=r"settings\.rows: expected 5, the release's synthetic_rows"
+    ):
+        make_weights("output_noised", {"rows": 4}, rows=5)
+    with pytest.raises(SpecError, match=r"settings\.published: unknown"):
+        make_weights("output_noised", {"published": 1}, rows=5)
+
+
+def test_pure_releases_get_pure_noise():
+    assert make_weights("beta_debiased", {}, pure=True) == BetaDebiased(noise=NoiseKind.SPHERICAL)
+    laplace = make_weights("beta_debiased", {"noise": "laplace"}, pure=True)
+    assert laplace == BetaDebiased(noise=NoiseKind.LAPLACE)
+    assert make_weights("none", {}, pure=True) is None
+    with pytest.raises(SpecError, match="noise=gaussian: expected spherical or laplace"):
+        make_weights("beta_debiased", {"noise": "gaussian"}, pure=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "name"),
+    [("magic", {}, "weights.method"), ("selected", {}, "weights.method"),
+     ("beta_debiased", {"lambda": 1}, "settings.lambda"), ("none", {"tau": 1}, "settings.tau"),
+     ("beta_debiased", {"calibrated": None}, "settings.calibrated")],
+)  # fmt: skip
+def test_unknown_names_are_refused(method, settings, name):
+    with pytest.raises(SpecError, match=name):
+        make_weights(method, settings)

@@ -1,9 +1,5 @@
 """Credits and the test of the generator, against their own definitions and by simulation."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import binom, multivariate_normal
@@ -18,17 +14,16 @@ from dpiw.methods.weights.measured.credit import (
     risk_credit,
 )
 from dpiw.methods.weights.measured.targets import Targets
-from dpiw.methods.weights.measured.tilting import tilt
 
 DIMENSION, ROWS, BASE = 5, 400.0, 2000
 
 
-def base_rows(seed: int) -> np.ndarray:
+def base_rows(seed):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(BASE, DIMENSION)) @ np.diag([1.0, 0.5, 0.2, 0.1, 0.05])
 
 
-def targets(base: np.ndarray, rng: np.random.Generator, *, credit: float) -> Targets:
+def targets(base, rng, *, credit):
     """Means as the model says: off by C/credit, noise, and the samples' own errors."""
     spread = np.cov(base.T, bias=True)
     noise = 0.02**2 * (np.eye(DIMENSION) + 0.3)
@@ -37,25 +32,24 @@ def targets(base: np.ndarray, rng: np.random.Generator, *, credit: float) -> Tar
     return Targets(means=means, covariance=noise, rows=ROWS)
 
 
-def misfit_of(base: BaseRows, wanted: Targets) -> Misfit:
+def misfit_of(base, wanted):
     return Misfit.by_part(base, wanted, ())[0]
 
 
-def misfit(seed: int, *, credit: float = np.inf) -> Misfit:
+def misfit(seed, *, credit=np.inf):
     base = base_rows(seed)
     rng = np.random.default_rng(seed + 1)
     return misfit_of(BaseRows.of(base), targets(base, rng, credit=credit))
 
 
-def test_the_evidence_is_the_density_of_the_distance() -> None:
+def test_the_evidence_is_the_density_of_the_distance():
     base = base_rows(3)
     wanted = targets(base, np.random.default_rng(4), credit=30.0)
     fit = misfit_of(BaseRows.of(base), wanted)
     spread, distance = np.cov(base.T, bias=True), wanted.means - base.mean(axis=0)
     direct = [
         multivariate_normal.logpdf(
-            distance,
-            cov=spread / credit + wanted.covariance + spread * (1 / ROWS + 1 / BASE),
+            distance, cov=spread / credit + wanted.covariance + spread * (1 / ROWS + 1 / BASE)
         )
         for credit in fit.credits[::40]
     ]
@@ -63,16 +57,7 @@ def test_the_evidence_is_the_density_of_the_distance() -> None:
     assert ours - ours[0] == pytest.approx(np.array(direct) - direct[0], rel=1e-8)
 
 
-def test_the_least_credit_is_one_that_the_distances_do_not_speak_against() -> None:
-    for seed, credit in ((7, 30.0), (8, np.inf)):
-        fit = misfit(seed, credit=credit)
-        evidence, least = fit.log_evidence(), fit.least_credit()
-        at = int(np.searchsorted(fit.credits, least))
-        assert evidence.max() - evidence[at] <= 1.92 < evidence.max() - evidence[at - 1]
-        assert least <= evidence_credit(fit)
-
-
-def test_the_least_credit_is_below_the_true_one_as_often_as_it_should() -> None:
+def test_the_least_credit_is_below_the_true_one_as_often_as_it_should():
     """One side of a 95% interval, 2.5%, and a grid: 200 draws under a fixed seed, some 5 misses.
 
     A rule that misses 4% misses more than 20 at 1e-4; one that misses 15% at most 20 at 3%.
@@ -82,31 +67,15 @@ def test_the_least_credit_is_below_the_true_one_as_often_as_it_should() -> None:
     assert sum(least > 30 for least in draws) <= 20
 
 
-def test_the_risk_is_steins() -> None:
-    """Against the exact tilting where the targets are close: unbiased to first order."""
-    base = base_rows(5)
-    wanted = targets(base, np.random.default_rng(6), credit=1e9)
-    fit = misfit_of(BaseRows.of(base), wanted)
-    at = int(np.argmin(np.abs(fit.credits - 300.0)))
-    solved = tilt(BaseRows.of(base), wanted, credit=float(fit.credits[at]))
-    residual = np.linalg.solve(np.linalg.cholesky(wanted.covariance), wanted.means - solved.means)
-    freedom = np.trace(
-        np.linalg.solve(solved.covariance + fit.credits[at] * wanted.covariance, solved.covariance)
-    )
-    assert fit.risk()[at] == pytest.approx(
-        residual @ residual + 2 * freedom - DIMENSION, rel=0.05, abs=0.1
-    )
-
-
 @pytest.mark.parametrize("rule", [evidence_credit, risk_credit])
-def test_a_generator_that_is_right_gets_more_credit(rule: object) -> None:
-    right = np.median([rule(misfit(seed)) for seed in range(20)])  # type: ignore[operator]
-    wrong = np.median([rule(misfit(seed, credit=5.0)) for seed in range(20)])  # type: ignore[operator]
+def test_a_generator_that_is_right_gets_more_credit(rule):
+    right = np.median([rule(misfit(seed)) for seed in range(20)])
+    wrong = np.median([rule(misfit(seed, credit=5.0)) for seed in range(20)])
     assert right > 10 * wrong
 
 
 @pytest.mark.parametrize("level", [0.05, 0.2])
-def test_the_tests_have_their_size(level: float) -> None:
+def test_the_tests_have_their_size(level):
     """400 generators that are right; red by chance in one run of 10^6."""
     rng = np.random.default_rng(11)
     runs = 400
@@ -119,7 +88,7 @@ def test_the_tests_have_their_size(level: float) -> None:
     assert evidence <= most  # ties at a ratio of one make it smaller, never larger
 
 
-def test_the_evidence_sees_what_the_chi_square_drowns() -> None:
+def test_the_evidence_sees_what_the_chi_square_drowns():
     """One wrong direction among 200 that are noise; either misses with probability below 1e-6."""
     rng = np.random.default_rng(7)
     size = 200
@@ -134,29 +103,7 @@ def test_the_evidence_sees_what_the_chi_square_drowns() -> None:
     assert fit.chi_square()[1] > fit.evidence_test(rng)
 
 
-def test_what_is_explained_is_a_share() -> None:
-    base = base_rows(8)
-    wanted = targets(base, np.random.default_rng(9), credit=2.0)
-    wrong = misfit_of(BaseRows.of(base), wanted)
-    shares = [wrong.explained(wrong.left(credit * wanted.ridge)) for credit in (1e-3, 1.0, 1e9)]
-    assert shares == sorted(shares, reverse=True)
-    assert 0 <= shares[-1] < 1e-3
-    assert shares[0] > 0.99
-    right = replace(wrong, distances=np.zeros(DIMENSION))
-    assert right.gain(np.eye(DIMENSION)) == right.explained(np.eye(DIMENSION)) == 0
-
-
-def test_what_one_credit_leaves_is_the_risk_of_the_grid() -> None:
-    base = base_rows(8)
-    wanted = targets(base, np.random.default_rng(9), credit=20.0)
-    fit = misfit_of(BaseRows.of(base), wanted)
-    without = float((fit.distances**2 - 1).sum())
-    for at in (60, 120):
-        gain = fit.gain(fit.left(fit.credits[at] * wanted.ridge))
-        assert gain == pytest.approx(1 - fit.risk()[at] / without)
-
-
-def test_the_gain_is_that_of_the_ridge_which_shrinks() -> None:
+def test_the_gain_is_that_of_the_ridge_which_shrinks():
     """Features with credits of their own: Stein's estimate is unbiased for the squared error.
 
     1,000 draws of the noise; fitted means and their error by dense algebra. The paired difference
@@ -183,7 +130,7 @@ def test_the_gain_is_that_of_the_ridge_which_shrinks() -> None:
     assert abs(one_credit.mean()) > 8 * one_credit.std() / np.sqrt(1000)  # another tilting's
 
 
-def test_what_is_certified_of_weights_counts_the_products_own_credit() -> None:
+def test_what_is_certified_of_weights_counts_the_products_own_credit():
     """Against dense algebra, of the fresh features alone; and it is not that of one credit."""
     rng, fresh = np.random.default_rng(13), 41
     a, b, columns = rng.normal(size=2000), rng.normal(size=2000), rng.normal(size=(2000, 43))
@@ -213,15 +160,15 @@ def test_what_is_certified_of_weights_counts_the_products_own_credit() -> None:
 
 
 @pytest.mark.parametrize("credit", [-1.0, 0.0, float("nan"), "belief"])
-def test_a_credit_is_a_rule_or_positive(credit: object) -> None:
+def test_a_credit_is_a_rule_or_positive(credit):
     base, rng = base_rows(9), np.random.default_rng(9)
     wanted = targets(base, rng, credit=5.0)
-    with pytest.raises(SpecError, match="credit: expected"):
-        reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)  # type: ignore[arg-type]
+    with pytest.raises(SpecError):
+        reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)
 
 
 @pytest.mark.parametrize("rule", ["evidence", "risk"])
-def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule: str) -> None:
+def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule):
     """Distances of nought speak for any credit, and prove none; a curator may set his own."""
     base, rng = base_rows(10), np.random.default_rng(10)
     wanted = targets(base, rng, credit=np.inf)
@@ -233,7 +180,7 @@ def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule
     assert given.tilt.credit == 10 * ROWS
 
 
-def test_a_part_has_the_misfit_of_its_own_features() -> None:
+def test_a_part_has_the_misfit_of_its_own_features():
     base = base_rows(3)
     wanted, part = targets(base, np.random.default_rng(4), credit=30.0), np.array([1, 3])
     whole, by_part = Misfit.by_part(BaseRows.of(base), wanted, (part,))
@@ -242,12 +189,11 @@ def test_a_part_has_the_misfit_of_its_own_features() -> None:
     )
     expected = misfit_of(BaseRows.of(base[:, part]), alone)
     np.testing.assert_allclose(by_part.log_evidence(), expected.log_evidence())
-    np.testing.assert_allclose(
-        whole.chi_square(), misfit_of(BaseRows.of(base), wanted).chi_square()
-    )
+    alike = misfit_of(BaseRows.of(base), wanted)
+    np.testing.assert_allclose(whole.chi_square(), alike.chi_square())
 
 
-def test_products_that_a_generator_lost_have_less_credit_and_are_found_again() -> None:
+def test_products_that_a_generator_lost_have_less_credit_and_are_found_again():
     """60 directions in which it is right, and one product in which it is not: 20 worlds.
 
     With one credit for all the many right ones decide, and half of the way is missing.
@@ -267,7 +213,7 @@ def test_products_that_a_generator_lost_have_less_credit_and_are_found_again() -
     assert errors[:, 1].mean() < 0.5 * errors[:, 0].mean()
 
 
-def test_products_that_are_right_have_the_credit_of_all() -> None:
+def test_products_that_are_right_have_the_credit_of_all():
     rng = np.random.default_rng(20261124)
     base = rng.normal(size=(2000, 30))
     means = base.mean(axis=0) + 0.001 * rng.normal(size=30)
@@ -276,5 +222,5 @@ def test_products_that_are_right_have_the_credit_of_all() -> None:
     assert (
         reweighting.pairs_credit == reweighting.tilt.credit == reweighting.to_json()["pairs_credit"]
     )
-    with pytest.raises(SpecError, match="credit: expected a number"):
+    with pytest.raises(SpecError):
         reweight(BaseRows.of(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from dpiw.errors import UnreliableWeightsError, WeightError
 from dpiw.methods.weights import diagnostics
@@ -52,15 +50,6 @@ def test_pareto_fit_finds_known_shapes(shape):
     assert estimates[:, 1].mean() == pytest.approx(3.0, rel=0.03)
 
 
-def test_pareto_fit_agrees_with_maximum_likelihood():
-    rng = np.random.default_rng(52)
-    draws = stats.genpareto.rvs(0.5, size=20_000, random_state=rng)
-    likely, _, scale = stats.genpareto.fit(draws, floc=0)
-    fit = fit_generalised_pareto(draws)
-    assert fit[0] == pytest.approx(likely, abs=0.005)
-    assert fit[1] == pytest.approx(scale, rel=0.01)
-
-
 def test_pareto_fit_against_a_slow_twin():
     def naive(x):
         x = sorted(x)
@@ -84,7 +73,7 @@ def test_pareto_fit_against_a_slow_twin():
 
 @pytest.mark.parametrize("rows", [5, 24, 25, 26, 200, 3000])
 @pytest.mark.parametrize("ties", [False, True])
-def test_k_hat_is_of_the_largest_weights_in_order(rows: int, ties: bool) -> None:
+def test_k_hat_is_of_the_largest_weights_in_order(rows, ties):
     """The same to the last bit as of all weights, sorted."""
     logs = np.random.default_rng(rows).normal(size=rows) * 2
     logs = np.round(logs, 1) if ties else logs
@@ -97,30 +86,11 @@ def test_k_hat_is_of_the_largest_weights_in_order(rows: int, ties: bool) -> None
         assert shape == fit_generalised_pareto(excesses)[0]
 
 
-@pytest.mark.parametrize("shape", [0.25, 0.5, 0.8, 1.1])
-def test_k_hat_of_pareto_weights(shape):
-    # A generalised Pareto tail beyond any cutoff has the same shape.
-    rng = np.random.default_rng(54)
-    k_hats = [
-        k_hat(np.log(stats.genpareto.rvs(shape, size=20_000, random_state=rng))) for _ in range(20)
-    ]
-    count = tail_length(20_000)
-    pulled = (count * shape + 5) / (count + 10)
-    assert abs(np.mean(k_hats) - pulled) < 4 * np.std(k_hats) / math.sqrt(20) + 0.01
-
-
 def test_a_tail_of_ties_has_a_shape():
     """A point of the grid is then zero, where the profile is 0/0 with a limit."""
     tied = np.r_[0.5, np.ones(109)]
     moved = tied * np.r_[np.ones(109), 1 + 1e-7]
     assert fit_generalised_pareto(tied) == pytest.approx(fit_generalised_pareto(moved), rel=1e-4)
-
-
-def test_k_hat_is_none_without_a_tail():
-    assert k_hat(np.zeros(1000)) is None
-    assert k_hat(np.random.default_rng(0).standard_normal(24)) is None
-    assert k_hat(np.minimum(np.random.default_rng(0).standard_normal(1000), -1.0)) is None
-    assert k_hat(np.random.default_rng(0).standard_normal(25)) is not None
 
 
 def test_tail_length_and_threshold():
@@ -130,27 +100,20 @@ def test_tail_length_and_threshold():
     assert k_hat_threshold(1) == pytest.approx(1 - 1 / math.log10(2))
 
 
-def test_equal_weights_are_fine():
-    diagnosis = diagnose(np.zeros(1000))
-    assert (diagnosis.verdict, diagnosis.k_hat, diagnosis.reasons) == (Verdict.USE, None, ())
-    assert diagnosis.effective_sample_size == pytest.approx(1000)
-    diagnosis.require()
-
-
-def test_few_rows_need_care():
-    diagnosis = diagnose(np.zeros(10))
-    assert diagnosis.verdict is Verdict.CARE
-    assert "10 rows are too few" in diagnosis.reasons[0]
-
-
 def mild(rows=2000):
     return 0.3 * np.random.default_rng(55).standard_normal(rows)
 
 
-def test_mild_weights_are_fine():
-    diagnosis = diagnose(mild())
-    assert diagnosis.verdict is Verdict.USE
-    assert diagnosis.rule == RULE
+@pytest.mark.parametrize(
+    ("log_weights", "verdict"),
+    [(np.zeros(1000), Verdict.USE), (mild(), Verdict.USE), (np.zeros(10), Verdict.CARE)],
+    ids=["equal", "mild", "few rows"],
+)
+def test_weights_that_hardly_differ_are_fine_if_rows_are_many(log_weights, verdict):
+    diagnosis = diagnose(log_weights)
+    assert diagnosis.verdict is verdict
+    assert bool(diagnosis.reasons) is (verdict is Verdict.CARE)
+    diagnosis.require()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +147,7 @@ def test_do_not_use_raises_when_required():
     findings = [(Verdict.CARE, "few"), (Verdict.DO_NOT_USE, "no signal")]
     diagnosis = diagnose(mild()).judged_with(findings, rule=" And more.")
     assert (diagnosis.reasons, diagnosis.rule) == (("few", "no signal"), RULE + " And more.")
-    with pytest.raises(UnreliableWeightsError, match="do not use: few; no signal") as caught:
+    with pytest.raises(UnreliableWeightsError) as caught:
         diagnosis.require()
     assert caught.value.effective_sample_size == diagnosis.effective_sample_size
     assert caught.value.k_hat == diagnosis.k_hat
@@ -215,7 +178,7 @@ def test_json_names_every_number():
     "bad", [np.zeros(0), np.array([np.nan]), np.array([0.0, -np.inf]), np.zeros((2, 2))]
 )
 def test_log_weights_that_are_none(bad):
-    with pytest.raises(WeightError, match="vector of finite log weights"):
+    with pytest.raises(WeightError):
         diagnose(bad)
 
 
@@ -232,12 +195,7 @@ def test_rule_states_the_constants():
 
 
 def sandwich_sample_size(log_weights, scores, curvature):
-    """n tr(V_0) / tr(V_IW) of one weighted M-estimate, weights of mean one: docs/method.md
-    section 11, which corrects the paper's eq. (16).
-
-    V_IW = H^{-1} E[w^2 g g'] H^{-1}, V_0 = H^{-1} E[w g g'] H^{-1}; g the rows' gradients at the
-    estimate, shape (n, p), H the curvature there.
-    """
+    """n tr(V_0) / tr(V_IW), V = H^{-1} E[w^k g g'] H^{-1} with k = 1 and 2; scores g, (n, p)."""
     weights = np.exp(log_weights - log_weights.max())
     weights = weights / weights.mean()
     squares = (np.linalg.solve(curvature, scores.T) ** 2).sum(axis=0)
@@ -245,28 +203,17 @@ def sandwich_sample_size(log_weights, scores, curvature):
 
 
 def test_sandwich_sample_size():
-    """docs/method.md section 12: N(0,1) against N(0,4), N_G = 4000, mean: corrected formula and
-    Kish.
-
-    With g = x - mu and H = 1: V_IW = E_G[w^2 x^2], V_0 = E_G[w x^2] = 1.
-    """
-    rng = np.random.default_rng(57)
-    x = 2 * rng.standard_normal(400_000)
+    """docs/method.md sections 11 and 12: N(0,1) against N(0,4), N_G = 4000, and Kish."""
+    x = 2 * np.random.default_rng(57).standard_normal(400_000)
     log_weights = stats.norm.logpdf(x) - stats.norm.logpdf(x, scale=2)
+
+    def second_moment(v):
+        return v**2 * stats.norm.pdf(v) ** 2 / stats.norm.pdf(v, scale=2)
+
     sandwich = sandwich_sample_size(log_weights, x[:, None], np.eye(1)) / 100
-    exact = 4000 / _second_moment()
-    assert sandwich == pytest.approx(exact, rel=0.02)
+    assert sandwich == pytest.approx(4000 / integrate.quad(second_moment, -30, 30)[0], rel=0.02)
     kish = effective_sample_size(log_weights) / 100
     assert kish == pytest.approx(2646, rel=0.01)
     # Scores of constant square give back Kish.
     ones = sandwich_sample_size(log_weights, np.ones((400_000, 1)), 3 * np.eye(1)) / 100
     assert ones == pytest.approx(kish)
-
-
-def _second_moment():
-    from scipy import integrate
-
-    def density(v):
-        return v**2 * stats.norm.pdf(v) ** 2 / stats.norm.pdf(v, scale=2)
-
-    return integrate.quad(density, -30, 30)[0]

@@ -1,7 +1,5 @@
 """The law of measured weights, against brute force in a world that is its own model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
-from dpiw.methods.weights.diagnostics import Verdict, unsupported, worst
+from dpiw.methods.weights.diagnostics import Verdict, worst
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import (
     GUESSED,
@@ -23,13 +21,11 @@ from dpiw.methods.weights.measured.constants import (
 )
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.targets import Targets
-from dpiw.methods.weights.measured.thinning import calibrated
 from dpiw.methods.weights.measured.tilting import tilt
-from dpiw.methods.weights.measured.verdict import few_rows, guess, guessed, least_support
-from tests.dpiw.methods.weights.chosen import law_of, taken
+from dpiw.methods.weights.measured.verdict import guessed, least_support
+from tests.dpiw.methods.weights.measuring import calibration_of
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
-NAMES = ("reached", "partly", "not reached")
 
 
 def variance(law, influence, **settings):
@@ -284,10 +280,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     estimates, variances = [], []
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
-        calibration = calibrated(
-            logs[order], 1000, targets, taken=taken(base[order]), law=law_of(4), design_effect=2.0,
-            rng=rng,
-        )  # fmt: skip
+        calibration = calibration_of(logs[order], 1000, targets, base[order], rng=rng)
         rows = order[calibration.rows.chosen]
         w = np.exp(calibration.log_weights)
         estimates.append(w @ g[rows] / 1000)
@@ -314,10 +307,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
     for _ in range(300):
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
-        calibration = calibrated(
-            np.zeros(2000), 1000, shown, taken=taken(base), law=law_of(4), design_effect=2.0,
-            rng=rng,
-        )  # fmt: skip
+        calibration = calibration_of(np.zeros(2000), 1000, shown, base, rng=rng)
         rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
         law = MeansLaw(
             features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
@@ -329,20 +319,6 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         variances.append(residual_only[-1] + float(variance(law, rows[:, :1])[0]))
     assert np.var(errors) / np.mean(variances) == pytest.approx(1, abs=4 * np.sqrt(2 / 300))
     assert np.mean(residual_only) < 0.1 * np.mean(variances)
-
-
-def test_drawn_errors_give_the_interval_of_the_closed_form():
-    rng = np.random.default_rng(54)
-    sample = sample_of(rng)
-    for name in ("mean", "logistic"):
-        estimate = ESTIMANDS[name](sample)
-        closed = estimate.interval()
-        drawn = estimate.interval(method="noise_aware_bootstrap", replicates=600, rng=rng)
-        width = closed.upper - closed.lower
-        # the 2.5% quantile of 600 draws is known to 8% of the reach
-        assert np.all(np.abs(drawn.lower - closed.lower) < 0.2 * width)
-        assert np.all(np.abs(drawn.upper - closed.upper) < 0.2 * width)
-        assert drawn.verdicts == closed.verdicts
 
 
 def test_support_is_a_share_and_says_what_the_means_reach():
@@ -399,9 +375,9 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
 
 def test_totals_and_drawn_quantiles_are_refused():
     sample = sample_of(np.random.default_rng(57))
-    with pytest.raises(ReleaseError, match="hold no scale"):
+    with pytest.raises(ReleaseError):
         analysis.total(sample, "a")
-    with pytest.raises(ReleaseError, match="quantile"):
+    with pytest.raises(ReleaseError):
         ESTIMANDS["quantile"](sample).interval(
             method="noise_aware_bootstrap", rng=np.random.default_rng(58)
         )
@@ -435,35 +411,21 @@ def test_an_interval_that_is_mostly_a_guess_is_no_use():
         share = guessed(interval.parts)[0]
         assert interval.support[0] >= SUPPORT_USE
         assert interval.verdicts == (("use",) if share <= GUESSED else ("use with care",))
-        if share > GUESSED:
-            assert "of its variance is a guess (expected at most 60%)" in interval.reasons[0][0]
+        assert (interval.reasons[0] != ()) == (share > GUESSED)
         seen.append(share)
     assert seen == sorted(seen)
     assert seen[0] <= GUESSED < seen[-1]
     assert guessed({"rows": np.zeros(1), "prior": np.zeros(1)})[0] == 0  # a constant's
 
 
-def test_the_reason_names_what_decides():
-    """Few rows forbid the use of an interval; that most of it is a guess asks for care alone."""
+@pytest.mark.parametrize(
+    ("base_rows", "verdict", "few"),
+    [(600.0, Verdict.CARE, 0), (60.0, Verdict.CARE, 1), (6.0, Verdict.DO_NOT_USE, 1)],
+)
+def test_few_rows_forbid_the_use_of_an_interval_and_a_guess_asks_for_care(base_rows, verdict, few):
     sample = sample_of(np.random.default_rng(533))
-    estimate = ESTIMANDS["mean"](sample)
     parts = {"rows": np.ones(1), "means": np.zeros(1), "prior": np.full(1, 9.0)}
-    care = Verdict.CARE.value
-    for base_rows, verdict in ((600.0, care), (60.0, care), (6.0, "do not use")):
-        (objections,) = replace(sample.law, base_rows=base_rows).objections(estimate, parts)
-        assert worst(objections).value == verdict
-        reasons = [
-            objection.reason for objection in objections if objection.leaves is worst(objections)
-        ]
-        few = f"{base_rows:.0f} effective rows are behind the weights (expected >= 500)"
-        guess = "90% of its variance is a guess (expected at most 60%)"
-        assert reasons == [guess] * (base_rows > 50) + [few] * (base_rows < 500)
-
-
-def test_no_reason_is_rounded_to_its_threshold():
-    (support,) = unsupported(0.8499, use=0.85, care=0.3)
-    assert support.reason == "support 0.84 (expected >= 0.85)"
-    (unknown,) = unsupported(float("nan"), use=0.85, care=0.3)
-    assert unknown == (Verdict.DO_NOT_USE, "support not known (expected >= 0.85)")
-    assert guess(0.6001)[0].reason.startswith("61% of its variance")
-    assert few_rows(499.9)[0].reason.startswith("499 effective rows")
+    law = replace(sample.law, base_rows=base_rows)
+    (objections,) = law.objections(ESTIMANDS["mean"](sample), parts)
+    assert worst(objections) is verdict
+    assert len(objections) == 1 + few

@@ -1,17 +1,12 @@
 """Measured weights: the contract of a weight estimator, and the fit from end to end."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Verdict
@@ -23,7 +18,6 @@ from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
 from tests.dpiw.methods.weights.measuring import (
     EFFORT,
     base_of,
@@ -32,12 +26,13 @@ from tests.dpiw.methods.weights.measuring import (
     nothing,
     private,
 )
+from tests.support.worlds import mixed, numbers, uniform_rows
 
 # --- the contract --------------------------------------------------------------------------------
 
 
-def test_cost_and_forecast_are_known_before_data(unit: PrivacyUnit) -> None:
-    schema = mixed_schema()
+def test_cost_and_forecast_are_known_before_data(unit):
+    schema = mixed()
     with pytest.raises(UncalibratedError):
         method().events(schema=schema, unit=unit)
     ready = calibrated(schema, unit)
@@ -46,20 +41,13 @@ def test_cost_and_forecast_are_known_before_data(unit: PrivacyUnit) -> None:
     assert 0 < ready.resolution(schema=schema, nominal_rows=500) < 1
     assert ready.warnings(schema=schema, nominal_rows=500) == ()
     json.dumps(ready.parameters(), allow_nan=False)
-    with pytest.raises(UncalibratedError, match="another schema or"):
-        ready.events(schema=numeric_schema(2), unit=unit)
+    with pytest.raises(UncalibratedError):
+        ready.events(schema=numbers(2), unit=unit)
 
 
-def test_the_noise_covers_features_count_and_rounding(
-    unit: PrivacyUnit, replace_unit: PrivacyUnit
-) -> None:
-    schema = mixed_schema()
-    ready, replaced = (
-        calibrated(schema, unit).calibrated,
-        calibrated(schema, replace_unit).calibrated,
-    )
-    assert ready is not None
-    assert replaced is not None
+def test_the_noise_covers_features_count_and_rounding(unit, replace_unit):
+    schema = mixed()
+    ready, replaced = (calibrated(schema, own).calibrated for own in (unit, replace_unit))
     norm = np.hypot(1.0, 0.3)
     assert ready.norm == pytest.approx(norm)
     assert ready.constant == 0.5
@@ -71,18 +59,14 @@ def test_the_noise_covers_features_count_and_rounding(
     assert replaced.law.scale == pytest.approx(2 * norm, rel=1e-5)
 
 
-def test_k_rows_a_person_cost_k_times(unit: PrivacyUnit) -> None:
+def test_k_rows_a_person_cost_k_times(unit):
     five_rows = PrivacyUnit(relation=unit.relation, max_rows=5, id_column="id")
-    single, fivefold = (
-        calibrated(mixed_schema(), person).calibrated for person in (unit, five_rows)
-    )
-    assert single is not None
-    assert fivefold is not None
+    single, fivefold = (calibrated(mixed(), person).calibrated for person in (unit, five_rows))
     assert fivefold.law.scale == pytest.approx(5 * single.law.scale)
 
 
-def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: PrivacyUnit) -> None:
-    schema = mixed_schema()
+def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit):
+    schema = mixed()
     ready, table = calibrated(schema, unit), private(schema)
     first = ready.measure(table, nothing(schema), noise=SeededNoise(4))
     again = ready.measure(table, base_of(schema), noise=SeededNoise(4))
@@ -95,10 +79,10 @@ def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit: Privac
     assert np.array_equal(before.means, after.means)
 
 
-def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
-    schema = numeric_schema(3, target=True)
+def test_targets_are_the_means_with_their_noise(unit):
+    schema = numbers(3, target=True)
     ready, table = calibrated(schema, unit), private(schema)
-    scaled: ScaledTable = table.confidential()
+    scaled = table.confidential()
     exact = ready.stack(schema).matrix(scaled).mean(axis=0)
     total = 0.0
     for seed in range(25):
@@ -109,41 +93,15 @@ def test_targets_are_the_means_with_their_noise(unit: PrivacyUnit) -> None:
     freedom = 25 * exact.size
     # A chi-square: outside five standard deviations with probability 1e-6, to first order.
     assert abs(total - freedom) < 5 * np.sqrt(2 * freedom) + 0.03 * freedom
-    assert abs(targets.rows - 500) < 5 * 2 * ready.calibrated.law.scale  # type: ignore[union-attr]
-
-
-def test_under_replace_one_the_number_of_rows_is_public(replace_unit: PrivacyUnit) -> None:
-    schema = numeric_schema(3)
-    ready = calibrated(schema, replace_unit, features={"fourier": 1.0})
-    drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(5))
-    targets = ready.targets(drawn, about=np.ones(ready.stack(schema).dimension))
-    assert targets.rows == 500
-    assert np.count_nonzero(targets.covariance) == targets.means.size
-
-
-def test_more_noise_than_rows_leaves_a_row(unit: PrivacyUnit) -> None:
-    schema = numeric_schema(2)
-    ready = method(features={"fourier": 1.0}).calibrate(
-        rho=1e-6, schema=schema, unit=unit, nominal_rows=500
-    )
-    drawn = [
-        ready.targets(
-            ready.measure(private(schema, 2), nothing(schema), noise=SeededNoise(seed)),
-            about=np.zeros(40),
-        )
-        for seed in range(20)
-    ]
-    assert min(targets.rows for targets in drawn) == 1.0  # a count below one in half of the draws
+    assert abs(targets.rows - 500) < 5 * 2 * ready.calibrated.law.scale
 
 
 @pytest.mark.parametrize("change", [{"frequencies": 21}, {"omega_seed": 4}, {"scales": (1.0,)}])
-def test_a_measurement_of_other_settings_is_refused(
-    unit: PrivacyUnit, change: dict[str, Any]
-) -> None:
-    schema = mixed_schema()
+def test_a_measurement_of_other_settings_is_refused(unit, change):
+    schema = mixed()
     ready = calibrated(schema, unit)
     drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
-    with pytest.raises(WeightError, match="not a measurement with these settings"):
+    with pytest.raises(WeightError):
         calibrated(schema, unit, **change).targets(drawn, about=np.zeros(1))
     # What is done with it afterwards may be chosen afterwards.
     calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(
@@ -151,79 +109,64 @@ def test_a_measurement_of_other_settings_is_refused(
     )
 
 
-def test_the_sum_is_exact_in_any_order() -> None:
-    schema, rng = mixed_schema(), np.random.default_rng(6)
+def test_the_sum_is_exact_in_any_order():
+    schema, rng = mixed(), np.random.default_rng(6)
     stack, rows = method().stack(schema), uniform_rows(schema, 9000, rng)
     whole = exact_sum(stack, [rows], constant=0.5)
     assert np.array_equal(exact_sum(stack, [rows.take(rng.permutation(9000))], constant=0.5), whole)
     assert whole[-1] == 4500
     assert np.array_equal(whole, np.rint(whole / UNIT) * UNIT)
-    others = exact_sum(stack, [rows.take(np.arange(8999))], constant=0.5)
-    last = exact_sum(stack, [rows.take(np.array([8999]))], constant=0.5)
-    assert np.array_equal(others + last, whole)
 
 
 # --- settings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"features": {}}, "features"),
-        ({"features": {"fourier": -1}}, r"features\.fourier"),
-        ({"features": {"fourier": 101}}, r"features\.fourier"),
-        ({"features": "fourier"}, "features"),
-        ({"omega_seed": None}, "omega_seed"),
-        ({"omega_seed": -1}, "omega_seed"),
-        ({"frequencies": 0}, "frequencies"),
-        ({"scales": ()}, "scales"),
-        ({"scales": (0.0,)}, "scales"),
-        ({"credit": "belief"}, "credit"),
-        ({"credit": 0}, "credit"),
-        ({"base_rows": 5}, "base_rows"),
-        ({"design_effect": 0.5}, "design_effect"),
-        ({"debias": 1}, "debias"),
-    ],
-)
-def test_a_wrong_setting_is_named(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(SpecError, match=rf"weights\.settings\.{told}"):
-        method(**change)
+    ("name", "wrong"),
+    [("features", {}), ("features", {"fourier": -1}), ("features", {"fourier": 101}),
+     ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
+     ("scales", ()), ("scales", (0.0,)), ("credit", "belief"), ("credit", 0),
+     ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5), ("debias", 1)],
+)  # fmt: skip
+def test_a_wrong_setting_is_named(name, wrong):
+    with pytest.raises(SpecError, match=rf"weights\.settings\.{name}"):
+        method(**{name: wrong})
 
 
-def test_by_default_features_follow_from_the_schema(unit: PrivacyUnit) -> None:
-    def chosen(schema: PublicSchema, *, rows: int = 50) -> tuple[Any, Any]:
+def test_by_default_features_follow_from_the_schema(unit):
+    def chosen(schema, *, rows=50):
         uncalibrated = Measured(omega_seed=3, frequencies=20)
         ready = uncalibrated.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
         assert ready.parameters()["features"] == ready.features
         return ready.features, ready.scales
 
     both = {"fourier": 1.0, "target": 0.5}
-    assert chosen(mixed_schema()) == (both, (1.0,))
-    assert chosen(numeric_schema(5, target=True)) == ({"fourier": 1.0}, (3.0,))
-    assert chosen(numeric_schema(12, target=True)) == (both, (2.0,))
-    assert chosen(numeric_schema(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
+    assert chosen(mixed()) == (both, (1.0,))
+    assert chosen(numbers(5, target=True)) == ({"fourier": 1.0}, (3.0,))
+    assert chosen(numbers(12, target=True)) == (both, (2.0,))
+    assert chosen(numbers(12)) == ({"fourier": 1.0, "linear": 0.5}, (2.0,))
     # Where the noise is faint, first moments as well: those of two numbers where all are too many.
-    few, scales = chosen(numeric_schema(5), rows=10**6)
+    few, scales = chosen(numbers(5), rows=10**6)
     assert (few, scales) == ({"fourier": 1.0, "linear": 0.3, "products": 0.5}, (3.0,))
-    many = chosen(mixed_schema(), rows=10**6)[0]
+    many = chosen(mixed(), rows=10**6)[0]
     assert many == {**both, "linear": 0.3, "numbers": 0.5}
-    assert chosen(numeric_schema(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
+    assert chosen(numbers(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
     with pytest.raises(SpecError, match="omega_seed"):
         Measured()
 
 
-def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit: PrivacyUnit) -> None:
+def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit):
     products = method(features={"products": 1.0}, omega_seed=None)
     with pytest.raises(SpecError, match=r"10011 features .* at most 8192"):
-        products.calibrate(rho=EFFORT, schema=numeric_schema(142), unit=unit, nominal_rows=500)
+        products.calibrate(rho=EFFORT, schema=numbers(142), unit=unit, nominal_rows=500)
     with pytest.raises(SpecError, match="nominal_rows=1000000000: expected at most 2571"):
-        method().calibrate(rho=EFFORT, schema=mixed_schema(), unit=unit, nominal_rows=10**9)
+        method().calibrate(rho=EFFORT, schema=mixed(), unit=unit, nominal_rows=10**9)
 
 
 @pytest.mark.parametrize("credit", [1e-300, 1e-9, 1e-3])
-def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit: PrivacyUnit, credit: float) -> None:
+def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit, credit):
     """Features of one-hot blocks sum to zero, so that C is singular: a paid draw is not lost."""
-    schema = mixed_schema()
+    schema = mixed()
     ready = method(credit=credit, features={"linear": 1.0, "target": 1.0}).calibrate(
         rho=500.0, schema=schema, unit=unit, nominal_rows=10**6
     )
@@ -235,24 +178,12 @@ def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit: PrivacyUnit, credi
     assert np.all(np.isfinite(weights.log_weights))
 
 
-def test_a_number_beyond_doubles_is_refused() -> None:
-    with pytest.raises(SpecError, match="credit=inf: expected above 0"):
-        method(credit=10**400)
-    with pytest.raises(SpecError, match="credit=-inf: expected above 0"):
-        method(credit=-(10**400))
-
-
-def test_an_unknown_part_is_named(unit: PrivacyUnit) -> None:
-    with pytest.raises(SpecError, match="expected parts among"):
-        calibrated(mixed_schema(), unit, features={"waves": 1.0})
-
-
-def test_its_noise_is_gaussian() -> None:
-    with pytest.raises(SpecError, match="delta > 0"):
+def test_its_noise_is_gaussian():
+    with pytest.raises(SpecError):
         make_weights("measured", {"omega_seed": 1}, pure=True)
 
 
-def test_base_rows_follow_the_published() -> None:
+def test_base_rows_follow_the_published():
     assert [method().base_rows_for(rows) for rows in (10, 5000, 10**9)] == [10_000, 25_000, 10**9]
     assert [method(base_rows=700).base_rows_for(rows) for rows in (10, 701)] == [700, 701]
 
@@ -260,22 +191,17 @@ def test_base_rows_follow_the_published() -> None:
 # --- weights -------------------------------------------------------------------------------------
 
 
-def weighed(
-    unit: PrivacyUnit, *, power: float = 3.0, rows: int = 5000, **changes: Any
-) -> tuple[Any, SyntheticTable]:
+def weighed(unit, *, power=3.0, rows=5000, **changes):
     """Private rows crowd at small numbers; the generator's are uniform if power is one."""
-    schema = numeric_schema(3, target=True)
+    schema = numbers(3, target=True)
     ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
     drawn = ready.measure(private(schema, rows, power=power), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=20_000)
-    return (
-        weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)),
-        base,
-    )
+    return (weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)), base)
 
 
 @pytest.mark.parametrize("debias", [False, True])
-def test_weights_move_the_base_to_the_private_rows(unit: PrivacyUnit, debias: bool) -> None:
+def test_weights_move_the_base_to_the_private_rows(unit, debias):
     weights, base = weighed(unit, debias=debias)
     rows = base.scaled.take(weights.chosen)
     w = np.exp(weights.log_weights)
@@ -290,16 +216,13 @@ def test_weights_move_the_base_to_the_private_rows(unit: PrivacyUnit, debias: bo
     facts = weights.facts["measured"]
     assert facts["evidence_p_value"] == 1 / 2000
     assert facts["gain"] > 0.9
-    pairs_credit = facts["pairs_credit"]
-    products = "" if pairs_credit == facts["credit"] else f", of products {pairs_credit:.4g}"
-    assert weights.steps[0].endswith(f"to noisy means (credit {facts['credit']:.4g}{products})")
     json.dumps(weights.facts, allow_nan=False)
     assert ("debias b(x - mu)" in weights.steps) is debias
 
 
-def test_where_the_generator_is_right_weights_are_not_to_be_used(unit: PrivacyUnit) -> None:
+def test_where_the_generator_is_right_weights_are_not_to_be_used(unit):
     """The verdict of 20 releases; red by chance below 1e-8 at a rate of 1/20 above p = 0.05."""
-    schema, verdicts = numeric_schema(3, target=True), []
+    schema, verdicts = numbers(3, target=True), []
     ready = calibrated(schema, unit)
     base = base_of(schema)
     for seed in range(20):
@@ -311,13 +234,7 @@ def test_where_the_generator_is_right_weights_are_not_to_be_used(unit: PrivacyUn
     assert verdicts.count(Verdict.DO_NOT_USE) >= 10
 
 
-def test_the_same_measurement_gives_the_same_rows(unit: PrivacyUnit) -> None:
-    (first, _), (again, _) = weighed(unit), weighed(unit)
-    assert np.array_equal(first.chosen, again.chosen)
-    assert np.array_equal(first.log_weights, again.log_weights)
-
-
-def known_to(schema: PublicSchema, variance: float) -> OneWayMarginals:
+def known_to(schema, variance):
     """Four even bins a column, counts of that variance."""
     domain = Domain.from_schema(schema, bins=4)
     return OneWayMarginals.of(
@@ -327,9 +244,9 @@ def known_to(schema: PublicSchema, variance: float) -> OneWayMarginals:
 
 
 @pytest.mark.parametrize("variance", [1.0, 1e9])
-def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: float) -> None:
+def test_weights_keep_to_marginals_that_are_known(unit, variance):
     """A private mean of 1/4 is measured; marginals that say 1/2 hold it back as they are known."""
-    schema = numeric_schema(3, target=True)
+    schema = numbers(3, target=True)
     ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
     drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=5000)
@@ -348,9 +265,9 @@ def test_weights_keep_to_marginals_that_are_known(unit: PrivacyUnit, variance: f
     )
 
 
-def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit: PrivacyUnit) -> None:
+def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit):
     """The base was made of them: credit and test are those of the measured features alone."""
-    schema = numeric_schema(3, target=True)
+    schema = numbers(3, target=True)
     ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=1000)
     drawn = ready.measure(private(schema, 1000, power=3.0), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=1000)

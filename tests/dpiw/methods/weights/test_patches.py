@@ -1,7 +1,5 @@
 """Random convolutional features: what they are, and that measured weights see textures by them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,17 +11,16 @@ from dpiw.methods.weights.measured.fourier import PatchMap, public_normals
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import numeric_schema, uniform_rows
+from tests.support.worlds import numbers, uniform_rows
 
 SIDE = 8
 
 
-def patches_of(schema: PublicSchema, frequencies: int = 40) -> PatchMap:
+def patches_of(schema, frequencies=40):
     return PatchMap(schema=schema, frequencies=frequencies, scales=(1.0, 2.0), omega_seed=7)
 
 
-def naive(features: PatchMap, image: np.ndarray) -> np.ndarray:
+def naive(features, image):
     """Part by part, patch by patch, filter by filter."""
     found, step = [], 2 if features.side >= 20 else 1
     bands = np.array_split(np.arange(0, features.side - 4, step), 4)
@@ -36,8 +33,8 @@ def naive(features: PatchMap, image: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("side", [8, 21])
-def test_features_are_means_of_random_filters_over_parts_of_the_image(side: int) -> None:
-    features = patches_of(numeric_schema(side**2))
+def test_features_are_means_of_random_filters_over_parts_of_the_image(side):
+    features = patches_of(numbers(side**2))
     rows = uniform_rows(features.schema, 3, np.random.default_rng(1))
     images = np.column_stack([rows.columns[name] for name in features.pixels])
     expected = [naive(features, image.reshape(side, side)) for image in images]
@@ -45,34 +42,29 @@ def test_features_are_means_of_random_filters_over_parts_of_the_image(side: int)
     assert features.dimension == 2 * 16 * 2
 
 
-def test_large_images_have_no_more_features_than_small_ones() -> None:
-    assert patches_of(numeric_schema(28**2), frequencies=300).dimension == 2 * 16 * 18
-    assert patches_of(numeric_schema(25), frequencies=300).dimension == 2 * 300
-
-
-def test_the_target_and_levels_are_no_pixels() -> None:
+def test_the_target_and_levels_are_no_pixels():
     digit = Column(name="digit", levels=("0", "1"), role=ColumnRole.TARGET)
-    schema = PublicSchema(name="digits", columns=(*numeric_schema(SIDE**2).columns, digit))
+    schema = PublicSchema(name="digits", columns=(*numbers(SIDE**2).columns, digit))
     assert patches_of(schema).side == SIDE
-    assert patches_of(numeric_schema(SIDE**2 + 1, target=True)).side == SIDE
+    assert patches_of(numbers(SIDE**2 + 1, target=True)).side == SIDE
 
 
 @pytest.mark.parametrize("count", [16, 63])
-def test_what_is_no_square_image_is_refused(count: int) -> None:
+def test_what_is_no_square_image_is_refused(count):
     with pytest.raises(SpecError, match=r"features\.patches: expected as many .* 5\^2 pixels"):
-        Stack(schema=numeric_schema(count), shares={"linear": 1.0, "patches": 1.0})
+        Stack(schema=numbers(count), shares={"linear": 1.0, "patches": 1.0})
     hidden = Column(name="x0", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True)
-    nullable = PublicSchema(name="n", columns=(hidden, *numeric_schema(64).columns[1:]))
+    nullable = PublicSchema(name="n", columns=(hidden, *numbers(64).columns[1:]))
     with pytest.raises(SpecError, match=r"features\.patches"):
         Stack(schema=nullable, shares={"linear": 1.0, "patches": 1.0})
 
 
-def test_filters_need_a_public_seed() -> None:
+def test_filters_need_a_public_seed():
     with pytest.raises(SpecError, match="omega_seed"):
         Measured(features={"patches": 1.0})
 
 
-def test_public_numbers_stay_what_they_are() -> None:
+def test_public_numbers_stay_what_they_are():
     """Golden, of 23 November 2026: a certificate names the seed alone."""
     own = [1.5147188938140126, 0.4639570164544394, 1.8249816080617016]
     np.testing.assert_allclose(public_normals(1, 3), own, rtol=1e-12)
@@ -80,7 +72,7 @@ def test_public_numbers_stay_what_they_are() -> None:
     assert abs(np.corrcoef(both)[0, 1]) < 0.1
 
 
-def stripes(rows: int, share: float, seed: int) -> tuple[ScaledTable, np.ndarray]:
+def stripes(rows, share, seed):
     """Images of stripes at any phase, a share of them standing: the same mean at every pixel."""
     rng = np.random.default_rng(seed)
     wave = np.sin(np.arange(SIDE) * np.pi / 2 + rng.uniform(0, 2 * np.pi, (rows, 1)))
@@ -92,9 +84,9 @@ def stripes(rows: int, share: float, seed: int) -> tuple[ScaledTable, np.ndarray
 
 
 @pytest.mark.parametrize(("part", "is_told"), [("patches", True), ("linear", False)])
-def test_measured_weights_tell_textures(unit: PrivacyUnit, part: str, is_told: bool) -> None:
+def test_measured_weights_tell_textures(unit, part, is_told):
     """Of private stripes 9 in 10 stand, of the generator's 5; no single pixel shows it."""
-    schema = numeric_schema(SIDE**2)
+    schema = numbers(SIDE**2)
     private, _ = stripes(2000, 0.9, seed=1)
     base, stands = stripes(3000, 0.5, seed=2)
     ready = Measured(

@@ -1,7 +1,5 @@
 """Ranges of columns of numbers: public rows tell them, features keep their norm within them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -17,35 +15,32 @@ from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import LOUD
 from dpiw.methods.weights.measured.weighing import stack_of, weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.proof.adversary import extreme_rows
+from tests.support.worlds import UNIT
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(20261124)
 
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "ranges",
-        "columns": [
-            {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
-            {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
-            {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
-        ],
-    }
-)
+SCHEMA = PublicSchema.from_mapping({
+    "name": "ranges",
+    "columns": [
+        {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+        {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
+    ],
+})  # fmt: skip
 
 
-def rows_of(a: object, b: object) -> ScaledTable:
+def rows_of(a, b):
     first = np.asarray(a, dtype=np.float64)
     second = np.broadcast_to(np.asarray(b, dtype=np.float64), first.shape).copy()
     return ScaledTable({"a": first, "b": second, "g": np.zeros(first.size, np.int32)}, first.size)
 
 
-def public(a: object, b: object) -> SyntheticTable:
+def public(a, b):
     return SyntheticTable(schema=SCHEMA, scaled=rows_of(a, b))
 
 
@@ -59,12 +54,9 @@ def test_a_range_is_three_deviations_about_the_mean_inside_the_bounds(rng):
     assert high == pytest.approx(0.05 + 3 * 0.1 / np.sqrt(12), abs=0.002)
 
 
-def test_a_generator_that_draws_one_value_alone_leaves_room():
+def test_one_value_alone_leaves_room_and_rows_that_fill_their_bounds_have_no_range(rng):
     bounds = Ranges.of(public([0.5] * 100, 1.0)).bounds
     assert bounds == {"a": (0.5 - 1 / 32, 0.5 + 1 / 32), "b": (1 - 1 / 16, 1.0)}
-
-
-def test_rows_that_fill_their_bounds_have_no_range(rng):
     assert Ranges.of(public(rng.random(1000), rng.random(1000))).bounds == {}
     assert Ranges.of(public([], [])).bounds == {}
 
@@ -97,7 +89,7 @@ def test_json_is_read_back_and_nonsense_is_refused():
         {"a": [0]}, {"a": 1}, [], None, {"a": ["x", 1]}, {"a": [0, 5e-324]}, {"a": "01"},
         {"a": [False, True]}, {"a": [0, 10**400]}, {"a": [0.5, 0.55]},
     ):  # fmt: skip
-        with pytest.raises(ReleaseError, match="ranges: expected"):
+        with pytest.raises(ReleaseError):
             Ranges.from_json(stated, SCHEMA)
 
 
@@ -115,23 +107,12 @@ def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
     assert stack_of(estimator, before, SCHEMA).ranges == Ranges(bounds={})
 
 
-def test_products_of_columns_that_use_little_of_their_bounds_are_told_better(rng):
-    """The signal that a range brings: the noise is the same, the features vary more."""
-    rows = rows_of(
-        np.clip(rng.normal(0.1, 0.02, 4000), 0, 1), np.clip(rng.normal(0.1, 0.02, 4000), 0, 1)
-    )
-    plain = Stack(schema=SCHEMA, shares={"numbers": 1.0})
-    within = replace(plain, ranges=Ranges.of(SyntheticTable(schema=SCHEMA, scaled=rows)))
-    assert within.norm == plain.norm
-    assert within.matrix(rows)[:, 0].std() > 2 * plain.matrix(rows)[:, 0].std()
-
-
 @pytest.mark.parametrize("beyond", [0.99, 1.01])
 def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_credit(rng, beyond):
     """A narrow range, or a low credit of products, would fit what is mostly noise."""
     map_ = {"numbers": 1.0, "fourier": 1.0}
 
-    def at(rho: float) -> Measured:
+    def at(rho):
         estimator = Measured(omega_seed=1, features=map_, base_rows=2000)
         return estimator.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
 

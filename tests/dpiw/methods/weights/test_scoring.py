@@ -1,75 +1,36 @@
 """Tiltings without a feature matrix are those with one."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain, combinations
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.discretisation import Domain
+from dpiw.data.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.measured import many_rows as streaming
 from dpiw.methods.weights.measured import scoring as scoring_module
-from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
-from dpiw.methods.weights.measured.scoring import CentredLines, RareCodes, Scoring
-from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
-from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
-
-Tilting = tuple[np.ndarray, float, np.ndarray]
-
-
-def labels_schema() -> PublicSchema:
-    """No column of numbers, and a target in the middle."""
-    levels = ("a", "b", "c", "d")
-    return PublicSchema(
-        name="labels",
-        columns=(
-            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=levels, nullable=True),
-            Column(name="yes", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
-            Column(name="one", kind=ColumnKind.CATEGORICAL, levels=("a",)),
-            Column(name="no", kind=ColumnKind.BOOLEAN, nullable=True),
-        ),
-    )
-
-
-def whole_schema() -> PublicSchema:
-    """Whole numbers, dates and cuts beside a target that may be missing."""
-    return PublicSchema(
-        name="whole",
-        columns=(
-            Column(name="age", kind=ColumnKind.INTEGER, lower=17, upper=90, nullable=True),
-            Column(name="born", kind=ColumnKind.DATE, lower="1930-01-01", upper="2010-01-01"),
-            Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c")),
-            Column(name="pay", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=10.0,
-                   cuts=(1.0, 1.001, 1.002, 9.0)),
-            Column(name="y", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True,
-                   role=ColumnRole.TARGET),
-        ),
-    )  # fmt: skip
-
+from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from tests.support.columns import COLUMNS
+from tests.support.worlds import levels, mixed, numbers, uniform_rows
 
 SCHEMAS = {
-    "mixed": mixed_schema(),
-    "numeric": numeric_schema(3, target=True),
-    "one number": numeric_schema(1),
-    "no target": numeric_schema(3),
-    "labels": labels_schema(),
-    "whole": whole_schema(),
-    "image": numeric_schema(25),
+    "mixed": mixed(),
+    "numeric": numbers(3, target=True),
+    "one number": numbers(1),
+    "no target": numbers(3),
+    "labels": levels(4, 4, target=1, nullable=True),
+    "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]),
+    "image": numbers(25),
 }
 
 
-def parts_of(name: str) -> list[str]:
+def parts_of(name):
     """Those that a schema has a feature of."""
     schema = SCHEMAS[name]
     numbers = sum(column.is_numeric for column in schema.released)
@@ -80,13 +41,13 @@ def parts_of(name: str) -> list[str]:
     return [part for part in PARTS if is_there.get(part, True)]
 
 
-def choices(name: str) -> list[tuple[str, ...]]:
+def choices(name):
     """Every choice of parts."""
     parts = parts_of(name)
     return [*chain.from_iterable(combinations(parts, size + 1) for size in range(len(parts)))]
 
 
-def stack_of(name: str, parts: tuple[str, ...], *, narrow: bool = False, count: int = 7) -> Stack:
+def stack_of(name, parts, *, narrow=False, count=7):
     schema = SCHEMAS[name]
     numbers = [column.name for column in schema.released if column.is_numeric]
     ranges = Ranges(bounds=dict.fromkeys(numbers[::2], (0.25, 0.75)))
@@ -96,7 +57,7 @@ def stack_of(name: str, parts: tuple[str, ...], *, narrow: bool = False, count: 
     )  # fmt: skip
 
 
-def law_of(name: str, *, every: bool = True) -> OneWayLaw:
+def law_of(name, *, every=True):
     """Marginals of all columns, or of every second one."""
     columns = tuple(range(0, len(SCHEMAS[name].released), 1 if every else 2))
     return OneWayLaw(
@@ -105,7 +66,7 @@ def law_of(name: str, *, every: bool = True) -> OneWayLaw:
     )  # fmt: skip
 
 
-def streamed(scoring: Scoring, rows: ScaledTable, **options: Any) -> StreamedRows:
+def streamed(scoring, rows, **options):
     """Rows with the features of a scoring, which is used where it is among the options."""
     features = partial(all_features, scoring.stack, scoring.known)
     return StreamedRows(
@@ -114,15 +75,13 @@ def streamed(scoring: Scoring, rows: ScaledTable, **options: Any) -> StreamedRow
     )  # fmt: skip
 
 
-def tiltings(
-    scoring: Scoring, rows: ScaledTable, theta: np.ndarray, *, log_weights: np.ndarray | None = None
-) -> tuple[Tilting, Tilting]:
+def tiltings(scoring, rows, theta, *, log_weights=None):
     """With features, and without."""
     of = partial(streamed, scoring, rows, log_weights=log_weights)
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 
 
-def assert_alike(dense: Tilting, without: Tilting, *, score: float = 1.0) -> None:
+def assert_alike(dense, without, *, score=1.0):
     """But for rounding, which is that of the largest score."""
     tolerance = 1e-11 + 1e-13 * score
     assert without[0] == pytest.approx(dense[0], rel=1e-11, abs=tolerance)
@@ -130,45 +89,8 @@ def assert_alike(dense: Tilting, without: Tilting, *, score: float = 1.0) -> Non
     assert without[2] == pytest.approx(dense[2], rel=1e-11, abs=tolerance)
 
 
-def logs_of(rows: int, rng: np.random.Generator) -> np.ndarray:
-    logs = rng.normal(size=rows)
-    return np.asarray(logs - np.log(np.exp(logs).mean()))
-
-
-@pytest.mark.nightly_cases("image-True", "mixed-False")
-@pytest.mark.parametrize("narrow", [False, True])
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_every_choice_of_parts(name: str, narrow: bool) -> None:
-    rng = np.random.default_rng(1)
-    rows = uniform_rows(SCHEMAS[name], 60, rng)
-    for i, parts in enumerate(choices(name)):
-        known = (None, law_of(name), law_of(name, every=False))[i % 3]
-        scoring = Scoring(stack=stack_of(name, parts, narrow=narrow), known=known)
-        theta = 3 * rng.normal(size=all_features(scoring.stack, known, rows).shape[1])
-        logs = None if i % 2 else logs_of(60, rng)
-        assert_alike(*tiltings(scoring, rows, theta, log_weights=logs))
-
-
-@pytest.mark.parametrize("rows", [1, 7, 8, 50])
-def test_blocks_are_put_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scoring, "rows", 7)
-    rng = np.random.default_rng(2)
-    scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")), known=law_of("mixed"))
-    table = uniform_rows(SCHEMAS["mixed"], rows, rng)
-    theta = rng.normal(size=scoring.stack.dimension + law_of("mixed").dimension)
-    for logs in (None, logs_of(rows, rng)):
-        assert_alike(*tiltings(scoring, table, theta, log_weights=logs))
-
-
-def test_wide_rows_are_fewer_in_a_block() -> None:
-    wide = Stack(schema=numeric_schema(999), shares={"linear": 1.0})
-    assert Scoring(stack=wide).rows == 2**21 // 1000
-    widest = Stack(schema=numeric_schema(5000), shares={"linear": 1.0})
-    assert Scoring(stack=widest).rows == 1024
-
-
 @pytest.mark.parametrize("rows", [511, 512, 513, 1536, 16_384, 16_385])
-def test_waves_are_put_together(rows: int) -> None:
+def test_waves_are_put_together(rows):
     """Of few rows each, with scores so far apart that a sum is no use beside another's.
 
     Some rows more or fewer than are read at once, and than a block has.
@@ -185,32 +107,31 @@ def test_waves_are_put_together(rows: int) -> None:
     assert_alike(*tiltings(waved, table.take([rows - 1]), theta), score=1e4)
 
 
+@settings(deadline=None)
 @given(
-    name=st.sampled_from([name for name in SCHEMAS if name != "image"]),
-    data=st.data(),
-    seed=st.integers(0, 2**32 - 1),
-    rows=st.integers(1, 40),
-    count=st.integers(1, 20),
+    name=st.sampled_from([*SCHEMAS]), data=st.data(), seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(1, 40), count=st.integers(1, 20), narrow=st.booleans(),
     size=st.sampled_from([0.0, 1e-6, 0.1, 1.0, 30.0, 1e3]),
-    narrow=st.booleans(),
-    is_known=st.booleans(),
-)
+    marginals=st.sampled_from([None, True, False]), has_weights=st.booleans(),
+)  # fmt: skip
 def test_any_stack_and_any_theta(
-    name: str, data: Any, seed: int, rows: int, count: int, size: float, narrow: bool,
-    is_known: bool,
-) -> None:  # fmt: skip
-    """Scores up to a size."""
+    name, data, seed, rows, count, narrow, size, marginals, has_weights
+):  # fmt: skip
+    """Scores up to a size; rows with weights of their own, and marginals of all columns or some."""
     rng = np.random.default_rng(seed)
     stack = stack_of(name, data.draw(st.sampled_from(choices(name))), narrow=narrow, count=count)
-    known = law_of(name) if is_known else None
+    known = None if marginals is None else law_of(name, every=marginals)
     table = uniform_rows(SCHEMAS[name], rows, rng)
     theta = rng.normal(size=all_features(stack, known, table).shape[1])
     largest = float(np.abs(all_features(stack, known, table) @ theta).max())
     theta *= size / max(largest, 1e-9)
-    assert_alike(*tiltings(Scoring(stack=stack, known=known), table, theta), score=size)
+    logs = rng.normal(size=rows)
+    logs = logs - np.log(np.exp(logs).mean()) if has_weights else None
+    scoring = Scoring(stack=stack, known=known)
+    assert_alike(*tiltings(scoring, table, theta, log_weights=logs), score=size)
 
 
-def test_a_wrong_order_is_seen() -> None:
+def test_a_wrong_order_is_seen():
     """The control: cosines and sines beside each other, or one code's coefficient for the next."""
     rng = np.random.default_rng(4)
     known = law_of("mixed")
@@ -230,74 +151,33 @@ def test_a_wrong_order_is_seen() -> None:
 @pytest.mark.parametrize(
     "parts", [("linear",), ("squares",), ("products", "fourier"), ("patches",)]
 )
-def test_what_is_not_finite_is_refused(parts: tuple[str, ...]) -> None:
+def test_what_is_not_finite_is_refused(parts):
     """Also where theta is zero; and a cell that all features see within bounds is none."""
     scoring = Scoring(stack=stack_of("image", parts))
     rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
+    with pytest.raises(WeightError):
+        streamed(scoring, rows, scored=scoring).tilted(theta * np.nan)
     rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
     for scored in (None, scoring):
-        base = streamed(scoring, rows, scored=scored)
-        with pytest.raises(WeightError, match="base rows: expected finite features"):
-            base.tilted(theta)
+        with pytest.raises(WeightError):
+            streamed(scoring, rows, scored=scored).tilted(theta)
     waves = Scoring(stack=stack_of("image", ("fourier",)))
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
 
-def test_a_theta_that_is_no_number_is_refused() -> None:
-    scoring = Scoring(stack=stack_of("mixed", ("target", "fourier")))
-    rows = uniform_rows(SCHEMAS["mixed"], 20, np.random.default_rng(6))
-    base = streamed(scoring, rows, scored=scoring)
-    with pytest.raises(WeightError, match="base rows: expected finite features"):
-        base.tilted(np.full(scoring.stack.dimension, np.nan))
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_lines_are_the_centred_columns_and_ones(name: str) -> None:
-    schema = SCHEMAS[name]
-    rows = uniform_rows(schema, 30, np.random.default_rng(7))
-    lines = CentredLines(schema=schema).of(rows)
-    centred = schema.centred(rows)
-    assert np.abs(lines[:-1].T - centred).max() <= 1e-15
-    assert np.array_equal(lines[-1], np.ones(30))
-
-
-def test_waves_are_read_beside_each_other() -> None:
-    waves = stack_of("mixed", ("fourier",)).waves
-    rows = uniform_rows(SCHEMAS["mixed"], 300, np.random.default_rng(8))
-    read = [(at, found.copy()) for at, found in waves.read(rows, scale=0.5, most=200)]
-    matrix = 0.5 * waves.matrix(rows)
-    assert [at.start for at, _ in read] == [0, 200]
-    for at, found in read:
-        assert np.array_equal(found[:, :, 0], matrix[at, :7])
-        assert np.array_equal(found[:, :, 1], matrix[at, 7:])
-
-
-@pytest.mark.parametrize("rows", [2000, 4000])
-def test_weights_are_the_same_with_and_without(
-    rows: int, unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a base of which some rows are fitted: the fit, its correction, and the calibration."""
-    for module in (weigh_measured, streaming):
-        monkeypatch.setattr(module, "MOST_FITTED", 1500)
-    schema = mixed_schema()
-    ready = calibrated(schema, unit)
-    drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
-    without = streamed = 0
-
-    def counted(*arguments: Any, scored: Scoring, is_used: bool, **options: Any) -> StreamedRows:
-        nonlocal without, streamed
-        without, streamed = without + is_used, streamed + 1
-        return StreamedRows(*arguments, scored=scored if is_used else None, **options)
-
-    weights = []
-    for is_used in (False, True):
-        monkeypatch.setattr(weigh_measured, "StreamedRows", partial(counted, is_used=is_used))
-        weights.append(
-            weigh_measured.weigh_measured(
-                ready, drawn, base_of(schema, 6000), rows=rows, rng=np.random.default_rng(3)
-            )
-        )
-    assert np.array_equal(weights[0].chosen, weights[1].chosen)
-    assert weights[1].log_weights == pytest.approx(weights[0].log_weights, abs=1e-9)
-    assert streamed == 2 * without > 0
+def test_codes_are_those_of_the_domain_one_column_after_the_other():
+    """What in rows may be rare: levels, and codes of known marginals; no code is of two columns."""
+    schema = SCHEMAS["mixed"]
+    rows = uniform_rows(schema, 500, np.random.default_rng(1))
+    numeric = [j for j, column in enumerate(schema.released) if column.is_numeric]
+    labels = [j for j, column in enumerate(schema.released) if not column.is_numeric]
+    law = OneWayLaw(
+        schema=schema, bins=7, columns=(numeric[0],), variances=(1.0,), total_variance=0.0
+    )
+    for known, columns, bins in ((None, labels, 3), (law, sorted([numeric[0], *labels]), 7)):
+        domain = Domain.from_schema(schema, bins=bins)
+        found = RareCodes(schema=schema, known=known)(rows)
+        starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
+        assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
+        assert np.all((starts[:-1] <= found) & (found < starts[1:]))

@@ -1,7 +1,5 @@
 """One rule of stability: of a release and of its intervals, over families of weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,38 +1,36 @@
 """Stacked features: public norm bounds, parts, and rows that know nothing of each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema, uniform_rows
+from tests.support.worlds import mixed, numbers, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
 SCHEMAS = {
-    "mixed": mixed_schema(),
-    "numeric": numeric_schema(3, target=True),
-    "no target": numeric_schema(3),
-    "image": numeric_schema(36),
+    "mixed": mixed(),
+    "numeric": numbers(3, target=True),
+    "no target": numbers(3),
+    "image": numbers(36),
 }
 
 
-def shares_for(name: str) -> dict[str, float]:
+def shares_for(name):
     """Of every part that a schema can have."""
     shares = {**EVERY, "patches": 0.6} if name == "image" else EVERY
     return {part: shares[part] for part in shares if part != "target" or SCHEMAS[name].target}
 
 
-def stack_of(schema: PublicSchema, **shares: float) -> Stack:
+def stack_of(schema, **shares):
     return Stack(schema=schema, shares=shares or EVERY, frequencies=11, omega_seed=5)
 
 
-def corners(schema: PublicSchema, rows: int, rng: np.random.Generator) -> ScaledTable:
+def corners(schema, rows, rng):
     """Rows at the bounds of every number, any level, missing where it may be."""
     interior = uniform_rows(schema, rows, rng)
     columns = {
@@ -46,7 +44,7 @@ def corners(schema: PublicSchema, rows: int, rng: np.random.Generator) -> Scaled
 
 @pytest.mark.parametrize("part", [*PARTS, "all"])
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_the_norm_bound_holds_and_is_met(name: str, part: str) -> None:
+def test_the_norm_bound_holds_and_is_met(name, part):
     schema = SCHEMAS[name]
     is_there = {"target": schema.target is not None, "patches": name == "image"}
     if not is_there.get(part, True):
@@ -62,24 +60,15 @@ def test_the_norm_bound_holds_and_is_met(name: str, part: str) -> None:
     assert stack.matrix(tables[0]).shape == (500, stack.dimension)
 
 
-def greys(schema: PublicSchema) -> ScaledTable:
+def greys(schema):
     """Images of one grey, where every column is a pixel."""
     cells = {column.name: np.linspace(0.0, 1.0, 9) for column in schema.released}
     is_image = all(column.is_numeric for column in schema.released)
     return ScaledTable(cells, 9) if is_image else corners(schema, 9, np.random.default_rng(0))
 
 
-def test_shares_are_shares_of_the_norm() -> None:
-    stack = stack_of(mixed_schema(), fourier=1.0, target=0.5)
-    assert stack.norm == pytest.approx(np.hypot(1.0, 0.5))
-    rows = uniform_rows(mixed_schema(), 50, np.random.default_rng(2))
-    matrix = stack.matrix(rows)
-    waves = matrix[:, stack.dimension - 22 :]
-    assert np.linalg.norm(waves, axis=1) == pytest.approx(np.ones(50))
-
-
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name: str) -> None:
+def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name):
     schema, rng = SCHEMAS[name], np.random.default_rng(3)
     stack, rows = stack_of(schema, **shares_for(name)), uniform_rows(schema, 257, rng)
     whole = stack.matrix(rows)
@@ -90,8 +79,8 @@ def test_a_row_s_features_are_of_that_row_alone_to_the_last_bit(name: str) -> No
         assert np.array_equal(alone, whole[start:stop])
 
 
-def test_target_products_are_some_of_all_products() -> None:
-    schema, rng = numeric_schema(3, target=True), np.random.default_rng(4)
+def test_target_products_are_some_of_all_products():
+    schema, rng = numbers(3, target=True), np.random.default_rng(4)
     rows = uniform_rows(schema, 20, rng)
     target_products = stack_of(schema, target=1.0).matrix(rows)
     every = stack_of(schema, products=1.0).matrix(rows)
@@ -101,35 +90,14 @@ def test_target_products_are_some_of_all_products() -> None:
     assert target_products == pytest.approx(u[:, :2] * u[:, 2:] / np.sqrt(2 / 16))
 
 
-def test_scales_share_the_frequencies() -> None:
-    schema = numeric_schema(2)
-    single = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0,))
-    double = Stack(schema=schema, shares={"fourier": 1.0}, frequencies=4, scales=(1.0, 3.0))
-    assert double.waves.omega[:, ::2] == pytest.approx(single.waves.omega[:, ::2])
-    assert double.waves.omega[:, 1::2] == pytest.approx(3 * single.waves.omega[:, 1::2])
-
-
 @pytest.mark.parametrize("shares", [{}, {"waves": 1.0}, {"linear": 0.0}])
-def test_unknown_or_empty_parts_are_refused(shares: dict[str, float]) -> None:
+def test_unknown_or_empty_parts_are_refused(shares):
     with pytest.raises(SpecError, match="features: expected parts among linear, squares"):
-        Stack(schema=numeric_schema(2), shares=shares)
-
-
-def test_a_column_that_cannot_vary_has_no_share() -> None:
-    single = PublicSchema(
-        name="single",
-        columns=(
-            Column(name="k", kind=ColumnKind.CATEGORICAL, levels=("a",)),
-            Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0,
-                   role=ColumnRole.TARGET),
-        ),
-    )  # fmt: skip
-    with pytest.raises(SpecError, match="none that this schema has"):
-        stack_of(single, target=1.0)
+        Stack(schema=numbers(2), shares=shares)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_the_sum_is_that_of_the_rows_rounded(name: str) -> None:
+def test_the_sum_is_that_of_the_rows_rounded(name):
     """Two roads: a table of rounded waves and columns of the other parts, and whole rows."""
     schema = SCHEMAS[name]
     stack = stack_of(schema, **shares_for(name))
@@ -138,9 +106,9 @@ def test_the_sum_is_that_of_the_rows_rounded(name: str) -> None:
     assert np.array_equal(exact_sum(stack, [rows], constant=0.0), expected)
 
 
-def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all() -> None:
+def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all():
     """Its other features alone are within the stack's norm; its count is added."""
-    stack = stack_of(numeric_schema(1), linear=1.0, fourier=1.0)
+    stack = stack_of(numbers(1), linear=1.0, fourier=1.0)
     cells = np.array([0.25, 1.1, 1.0])  # linear features -0.5, 1.2 and 1; the norm is sqrt(2)
     long_row, others = ScaledTable({"x0": cells}, 3), ScaledTable({"x0": cells[[0, 2]]}, 2)
     assert np.array_equal(
@@ -149,10 +117,10 @@ def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all() -> None:
     assert exact_sum(stack, [long_row], constant=0.5)[-1] == 1.5
 
 
-def test_nothing_is_said_of_a_row_outside_the_box() -> None:
+def test_nothing_is_said_of_a_row_outside_the_box():
     """A warning would tell that a confidential table holds one; pytest makes it an error."""
     stack = replace(
-        stack_of(numeric_schema(1), linear=1.0, fourier=1.0),
+        stack_of(numbers(1), linear=1.0, fourier=1.0),
         ranges=Ranges(bounds={"x0": (0.25, 0.3125)}),
     )
     cells = np.array([0.3, 1.7e308, -np.inf, np.inf, np.nan])

@@ -1,59 +1,48 @@
 """Weights of a base from a measurement: which rows are read, held, fitted and told of."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
 from dpiw.methods.weights.measured import many_rows as streaming
 from dpiw.methods.weights.measured import thinning
 from dpiw.methods.weights.measured import weighing as weigh_measured
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.measured.tilting import Tilt
-from dpiw.methods.weights.weigh import Weights
-from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
-from tests.dpiw.methods.weights.conftest import mixed_schema, numeric_schema
 from tests.dpiw.methods.weights.measuring import base_of, calibrated, nothing, private
+from tests.support.worlds import mixed
 
-SCHEMA = mixed_schema()
+SCHEMA = mixed()
 MADE = partial(base_of, SCHEMA)
 
 
-def drawn(unit: PrivacyUnit, people: int = 500, **changes: Any) -> tuple[Measured, Measurement]:
+def drawn(unit, people=500, **changes):
     """Settings, and what they measured of so many people."""
     ready = calibrated(SCHEMA, unit, **changes)
     return ready, ready.measure(private(SCHEMA, people), nothing(SCHEMA), noise=SeededNoise(1))
 
 
-def weighed(ready: Measured, sums: Measurement, base: SyntheticTable, rows: int) -> Weights:
+def weighed(ready, sums, base, rows):
     rng = np.random.default_rng(3)
     return weigh_measured.weigh_measured(ready, sums, base, rows=rows, rng=rng)
 
 
 @pytest.fixture
-def few_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_fitted(monkeypatch):
     for module in (weigh_measured, thinning):
         monkeypatch.setattr(module, "MOST_FITTED", 1500)
     monkeypatch.setattr(weigh_measured, "_TOLD", 1500)
 
 
 @pytest.mark.usefixtures("few_fitted")
-def test_what_is_not_reached_is_not_published(
-    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_reached_is_not_published(unit, monkeypatch):
     """The fit says so; of a calibration the rows stay as they were chosen."""
     given = drawn(unit, 4000)
 
-    def unreached(*_: object, **__: object) -> Tilt:
+    def unreached(*_, **__):
         raise WeightError("tilting: the minimum was not reached")
 
     monkeypatch.setattr(thinning, "corrected", unreached)
@@ -66,9 +55,7 @@ def test_what_is_not_reached_is_not_published(
 
 @pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
 @pytest.mark.usefixtures("few_fitted")
-def test_weights_of_many_rows_come_as_close_to_the_targets(
-    unit: PrivacyUnit, base: int, rows: int
-) -> None:
+def test_weights_of_many_rows_come_as_close_to_the_targets(unit, base, rows):
     ready, sums = drawn(unit, 4000)
     base_table = MADE(base)
     weights = weighed(ready, sums, base_table, rows)
@@ -86,15 +73,12 @@ def test_weights_of_many_rows_come_as_close_to_the_targets(
     assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.2) * chance
 
 
-def test_the_noise_of_some_weights_tells_that_of_all(
-    unit: PrivacyUnit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_noise_of_some_weights_tells_that_of_all(unit, monkeypatch):
     given = drawn(unit, 4000)
 
-    def noise_of(told: int) -> tuple[np.ndarray, float]:
+    def noise_of(told):
         monkeypatch.setattr(weigh_measured, "_TOLD", told)
         weights = weighed(*given, MADE(6000), 3000)
-        assert weights.diagnostics.noise is not None
         return weights.noise, weights.diagnostics.noise
 
     (every, of_all), (some, of_some) = noise_of(3000), noise_of(600)
@@ -104,7 +88,7 @@ def test_the_noise_of_some_weights_tells_that_of_all(
 
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.usefixtures("few_fitted")
-def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
+def test_a_base_is_read_in_any_batches(unit, debias):
     given = drawn(unit, debias=debias)
     whole = MADE(4000)
     parts = SyntheticTable.chosen(whole, np.arange(4000))
@@ -114,29 +98,13 @@ def test_a_base_is_read_in_any_batches(unit: PrivacyUnit, debias: bool) -> None:
     assert batched.log_weights == pytest.approx(at_once.log_weights, abs=1e-9)
 
 
-@pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.usefixtures("few_fitted")
-def test_weights_that_noise_is_taken_off_have_the_covariance_of_all_rows(
-    unit: PrivacyUnit, debias: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = drawn(unit, debias=debias)
-    real = weigh_measured.rough_covariance
-
-    def rough(*arguments: Any) -> np.ndarray:
-        return real(*arguments) / 4
-
-    exact = weighed(*given, MADE(4000), 2000)
-    monkeypatch.setattr(weigh_measured, "rough_covariance", rough)
-    assert np.allclose(weighed(*given, MADE(4000), 2000).noise, exact.noise) is debias
-
-
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def held(monkeypatch):
     """How many rows each base has, of which features are written down."""
-    rows_held: list[int] = []
+    rows_held = []
     real = BaseRows.__init__
 
-    def watching(self: BaseRows, rows: int, *arguments: Any, **options: Any) -> None:
+    def watching(self, rows, *arguments, **options):
         rows_held.append(rows)
         real(self, rows, *arguments, **options)
 
@@ -145,9 +113,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [1000, 3000])
-def test_weights_are_the_same_with_features_written_down_and_without(
-    unit: PrivacyUnit, rows: int, held: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_the_same_with_features_written_down_and_without(unit, rows, held, monkeypatch):
     """Fitted, calibrated and told of; without, no more than one row's features are held."""
     given = drawn(unit, 4000)
     written = weighed(*given, MADE(3000), rows)
@@ -161,33 +127,3 @@ def test_weights_are_the_same_with_features_written_down_and_without(
     assert without.noise == pytest.approx(written.noise, rel=1e-6)
     of, of_written = (each.facts["measured"]["calibration"] for each in (without, written))
     assert of == pytest.approx(of_written)
-
-
-def test_how_many_features_are_written_down(
-    unit: PrivacyUnit, held: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of so many rows that they are no more than that; those of known marginals are counted."""
-    ready, sums = drawn(unit, 4000)
-    law = OneWayLaw(schema=SCHEMA, bins=5, columns=(0, 1), variances=(1.0,) * 2, total_variance=1.0)
-    shares = law.matrix(MADE(2000).scaled).mean(axis=0)
-    known = OneWayMarginals(law=law, shares=shares, total=4000.0)
-    dimension = ready.stack(SCHEMA).dimension + law.dimension
-    for most, whole in ((2000 * dimension, [2000]), (2000 * dimension - 1, [1])):
-        held.clear()
-        monkeypatch.setattr(weigh_measured, "_WRITTEN", most)
-        rng = np.random.default_rng(3)
-        weigh_measured.weigh_measured(ready, sums, MADE(2000), rows=500, rng=rng, known=known)
-        assert held[:1] == whole
-
-
-def test_features_of_patches_are_made_once(
-    unit: PrivacyUnit, held: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They take longer to make than to read."""
-    schema = numeric_schema(25)
-    ready = calibrated(schema, unit, features={"patches": 1.0})
-    sums = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
-    monkeypatch.setattr(weigh_measured, "_WRITTEN", 0)
-    weighed(ready, sums, base_of(schema, 400), 200)
-    assert held[:2] == [400, 200]
-    assert 1 not in held
