@@ -74,10 +74,7 @@ FORGED: dict[str, tuple[str, Change]] = {
         lambda e: release(e).update(previous=None),
     ),
     "a baseline left out": ("it charges less", lambda e: release(e).update(after=None)),
-    "an earlier baseline": (
-        "it charges less",
-        lambda e: release(e).update(after=e[2]["hash"]),
-    ),
+    "an earlier baseline": ("it charges less", lambda e: release(e).update(after=e[2]["hash"])),
     "more held": ("it charges less", lambda e: release(e)["held"].update(epsilon_units=10**13)),
     "more drawn than held": (
         "more as drawn than as held",

@@ -119,9 +119,7 @@ def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(
     assert outer == "armed"
 
 
-def test_a_thread_that_opens_the_ledger_takes_no_lock_from_another(
-    ledger: Ledger,
-) -> None:
+def test_a_thread_that_opens_the_ledger_takes_no_lock_from_another(ledger: Ledger) -> None:
     """POSIX drops all locks of a process on a file with any descriptor of it that it closes."""
     inner, outer = race(ledger.path, ledger.path, meanwhile="open")
     assert "locked by another process" in inner

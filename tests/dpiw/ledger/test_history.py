@@ -111,9 +111,7 @@ def history(ledger: Ledger) -> Ledger:
     return ledger
 
 
-def test_each_attempt_is_shown_by_its_own_state(
-    history: Ledger,
-) -> None:
+def test_each_attempt_is_shown_by_its_own_state(history: Ledger) -> None:
     """Beside a voided one stood `published`: the run's."""
     run = history.run(RUN)
     assert run.state is RunState.PUBLISHED

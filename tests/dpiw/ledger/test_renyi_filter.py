@@ -315,10 +315,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
             slack = oracle.slack(multiplier)
             # merging takes a root in floats: far less than a unit against 90 digits' slack
             rounding += Fraction(4, 10**12) + oracle.part(multiplier) * 512 / 10**12
-            charge = Charge(
-                cost=cost("0.1", "1e-9"),
-                renyi=vector(multiplier),
-            )
+            charge = Charge(cost=cost("0.1", "1e-9"), renyi=vector(multiplier))
             tally["spends"] += 1
             try:
                 account.admit(charge)

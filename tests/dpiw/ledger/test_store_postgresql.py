@@ -222,10 +222,7 @@ CHANGES = [
 @pytest.mark.parametrize("role", ["origin", "replica"])
 @pytest.mark.parametrize("statement", CHANGES)
 def test_the_database_itself_refuses_change(
-    ledger: Ledger,
-    connect_owner: Callable[[str], psycopg.Connection],
-    role: str,
-    statement: str,
+    ledger: Ledger, connect_owner: Callable[[str], psycopg.Connection], role: str, statement: str
 ) -> None:
     """Also to a session that calls itself a replica, which ordinary triggers let pass."""
     with connect_owner(ledger.location) as raw:

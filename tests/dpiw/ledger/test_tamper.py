@@ -307,11 +307,7 @@ ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
             kind="conflict",
             attempt=1,
             stage="s",
-            payload={
-                "output_digest": digest(5),
-                "epsilon_units": 3 * 10**11,
-                "delta_units": 10**9,
-            },
+            payload={"output_digest": digest(5), "epsilon_units": 3 * 10**11, "delta_units": 10**9},
         ),
     ),
     "second genesis": (3, lambda e: e.update(kind="genesis")),

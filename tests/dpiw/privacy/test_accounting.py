@@ -27,10 +27,7 @@ from dpiw.privacy.accounting import (
 )
 from dpiw.privacy.bounded_range import selection_curve
 from dpiw.privacy.calibration import calibrate
-from dpiw.privacy.events import (
-    PrivacyEvent,
-    merge_events,
-)
+from dpiw.privacy.events import PrivacyEvent, merge_events
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from tests.support.events import gaussian, laplace, selection, sgd
 
