@@ -16,6 +16,7 @@ from dpiw.ledger.authors import Author, operator
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import Entry, entry_json, from_stored
 from dpiw.ledger.replay import replay
+from dpiw.ledger.stores import open_store
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 from tests.support.ledger import MANIFEST, RUN, adult, ask, chain, finish, spend, stored
 
@@ -73,7 +74,7 @@ def test_who_acts_is_the_user_on_the_host_unless_a_variable_says_else(
     spend(sqlite_ledger, 1)
     assert sqlite_ledger.entries()[-1].by == Author(actor="data-office")
     monkeypatch.setenv("DPIW_ACTOR", "not a name")
-    with pytest.raises(SpecError, match=r"^DPIW_ACTOR: expected up to 128 letters") as caught:
+    with pytest.raises(SpecError, match=r"^DPIW_ACTOR: ") as caught:
         spend(sqlite_ledger, 2)
     assert "not a name" not in str(caught.value)
 
@@ -83,12 +84,10 @@ def test_a_signature_fits_one_entry_at_one_place(signed: Ledger) -> None:
     assert verdict(signed.export()) is None
     moved = [*entries[:-1], {**entries[-1], "at": "2030-01-01T00:00:00Z"}]
     assert verdict(moved) is FaultKind.ILLEGAL_TRANSITION
-    entries = signed.export()
-    entries[-1]["payload"]["by"]["actor"] = "somebody@else"
-    assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
-    entries = signed.export()
-    entries[-1]["payload"]["by"]["public_key"] = "0" * 64
-    assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
+    for change in ({"actor": "somebody@else"}, {"public_key": "0" * 64}):
+        entries = signed.export()
+        entries[-1]["payload"]["by"].update(change)
+        assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
 
 
 @pytest.mark.parametrize(
@@ -108,10 +107,10 @@ def test_a_malformed_author_is_found(by: object, sqlite_ledger: Ledger) -> None:
         from_stored(stored(entries)[-1])
 
 
-@pytest.mark.parametrize("name", ["alice smith", "alice\n", "a" * 500, ""])
-def test_what_cannot_be_read_again_is_never_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no short name"):
-        Ledger.create(tmp_path / "new.sqlite", actor=lambda: name)
+def test_what_cannot_be_read_again_is_never_written(tmp_path: Path) -> None:
+    for name in ("alice smith", "alice\n", "a" * 500, ""):
+        with pytest.raises(ValueError, match="no short name"):
+            Ledger.create(tmp_path / "new.sqlite", actor=lambda name=name: name)
 
 
 def without_authors(entries: list[dict]) -> list[dict]:
@@ -150,8 +149,6 @@ def test_a_ledger_without_authors_loads_verifies_and_goes_on(
 
 def _written(path: Path, entries: list[dict]) -> Ledger:
     """A ledger of these very entries, each written by the store that every version shares."""
-    from dpiw.ledger.stores import open_store
-
     rows = [from_stored({**one, "payload": entry_json(one["payload"])}) for one in entries]
     store = open_store(path, busy_timeout_seconds=30)
     assert store.create(rows[0])

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from dpiw.audit.tally import tally
-from dpiw.errors import (
-    BudgetExceededError,
-    DPIWError,
-    GrantSpentError,
-    LedgerConflictError,
-    SpecError,
-)
+from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger import EntryKind, Grant, Ledger, StageState
 from dpiw.ledger.entries import chained
 from dpiw.privacy.resumption import Resumption, Unwatched, interval
-from tests.support.ledger import RUN, adult, cost, digest
+from tests.support.ledger import RUN, adult, ask, cost, digest, refused
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
@@ -28,12 +22,8 @@ OTHER = [{"type": "laplace", "noise_multiplier": 4.0, "count": 1}]
 
 
 def asked(**changes: Any) -> dict[str, Any]:
-    return {
-        "population": "adult", "run_key": RUN, "attempt": 1,
-        "cost": cost(),
-        "stages": {"generator": DRAWS, "weights": OTHER}, "plan_digest": digest(2),
-        "period": "2027-q1", "max_attempts": 3, "resumptions": {"generator": TERMS},
-    } | changes  # fmt: skip
+    stages = {"generator": DRAWS, "weights": OTHER}
+    return ask(**{"stages": stages, "resumptions": {"generator": TERMS}} | changes)
 
 
 @pytest.fixture
@@ -42,13 +32,6 @@ def ledger(store_url: str) -> Ledger:
     made.register(adult())
     made.reserve(**asked())
     return made
-
-
-def refused(ledger: Ledger, error: type[DPIWError], act: Callable[[], Any]) -> None:
-    before = ledger.head()
-    with pytest.raises(error):
-        act()
-    assert ledger.head() == before
 
 
 def trained_to(ledger: Ledger, step: int) -> Grant:
@@ -71,10 +54,8 @@ def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(ledger
     for old in grants[:-1]:
         refused(ledger, GrantSpentError, lambda g=old: ledger.confirm(g))
         refused(ledger, GrantSpentError, lambda g=old: ledger.commit(g, digest(9)))
-        refused(
-            ledger, GrantSpentError,
-            lambda g=old: ledger.checkpoint(g, step=25, digest=digest(8)),
-        )  # fmt: skip
+        late = {"step": 25, "digest": digest(8)}
+        refused(ledger, GrantSpentError, lambda g=old, late=late: ledger.checkpoint(g, **late))
     ledger.confirm(grants[-1])
     ledger.commit(grants[-1], digest(9))
     assert ledger.spent("adult") == before
@@ -107,9 +88,8 @@ def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(ledger
 
 def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(ledger: Ledger) -> None:
     weights = ledger.arm(RUN, 1, "weights")
-    refused(
-        ledger, LedgerConflictError, lambda: ledger.checkpoint(weights, step=0, digest=digest(7))
-    )
+    first = {"step": 0, "digest": digest(7)}
+    refused(ledger, LedgerConflictError, lambda: ledger.checkpoint(weights, **first))
     refused(ledger, GrantSpentError, lambda: ledger.resume(RUN, 1, "weights", step=0))
     refused(ledger, GrantSpentError, lambda: ledger.resume(RUN, 1, "generator", step=0))
     grant = trained_to(ledger, 5)
@@ -144,11 +124,8 @@ def test_the_terms_are_part_of_the_reservation(ledger: Ledger) -> None:
     ledger.lose(RUN, 1, "generator")
     again = asked(attempt=2, stages={"generator": DRAWS})
     for terms in (None, other):
-        refused(
-            ledger,
-            LedgerConflictError,
-            lambda t=terms: ledger.reserve(**again | {"resumptions": t}),
-        )
+        wrong = again | {"resumptions": terms}
+        refused(ledger, LedgerConflictError, lambda w=wrong: ledger.reserve(**w))
     ledger.reserve(**again)
     assert ledger.run(RUN).stages["generator"].checkpoint is None
 
@@ -159,43 +136,39 @@ def test_nothing_is_resumed_on_an_overdrawn_account(ledger: Ledger) -> None:
     refused(ledger, BudgetExceededError, lambda: ledger.resume(RUN, 1, "generator", step=10))
 
 
-@pytest.mark.parametrize(
-    ("kind", "payload"),
-    [
-        (EntryKind.CHECKPOINT, {"step": 30, "digest": digest(7)}),
-        (EntryKind.CHECKPOINT, {"step": 20, "digest": digest(7)}),
-        (EntryKind.CHECKPOINT, {"step": "25", "digest": digest(7)}),
-        (EntryKind.RESUME, {"step": 15, "token_digest": digest(6)}),
-        (EntryKind.RESUME, {"step": 20, "token_digest": "none"}),
-    ],
-)
-def test_the_replay_and_the_audit_refuse_what_may_not_follow(
-    ledger: Ledger, kind: EntryKind, payload: dict[str, Any]
-) -> None:
-    trained_to(ledger, 20)
+def appended(ledger: Ledger, kind: EntryKind, payload: dict[str, Any]) -> None:
+    """An entry of stage `generator` that no rule in Python has seen."""
     entry = chained(
         ledger.head(), kind=kind, payload=payload, at="2027-01-01T00:00:00Z", population="adult",
         run_key=RUN, attempt=1, stage="generator",
     )  # fmt: skip
     with ledger._store.transaction(write=True) as connection:
         ledger._store.append(connection, entry)
-    assert not ledger.verify().ok
-    if payload.get("token_digest") != "none":  # the audit counts resumes, not tokens
-        assert [f.code for f in tally(ledger.export()).findings] == ["illegal_step"]
 
 
-def test_one_resume_too_many_is_found(ledger: Ledger) -> None:
+RESUMES = [{"step": 20, "token_digest": digest(60 + number)} for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payloads"),
+    [
+        (EntryKind.CHECKPOINT, [{"step": 30, "digest": digest(7)}]),
+        (EntryKind.CHECKPOINT, [{"step": 20, "digest": digest(7)}]),
+        (EntryKind.CHECKPOINT, [{"step": "25", "digest": digest(7)}]),
+        (EntryKind.RESUME, [{"step": 15, "token_digest": digest(6)}]),
+        (EntryKind.RESUME, [{"step": 20, "token_digest": "none"}]),
+        (EntryKind.RESUME, RESUMES),  # one too many
+    ],
+)
+def test_the_replay_and_the_audit_refuse_what_may_not_follow(
+    ledger: Ledger, kind: EntryKind, payloads: list[dict[str, Any]]
+) -> None:
     trained_to(ledger, 20)
-    for number in range(3):
-        entry = chained(
-            ledger.head(), kind=EntryKind.RESUME, at="2027-01-01T00:00:00Z", population="adult",
-            payload={"step": 20, "token_digest": digest(60 + number)},
-            run_key=RUN, attempt=1, stage="generator",
-        )  # fmt: skip
-        with ledger._store.transaction(write=True) as connection:
-            ledger._store.append(connection, entry)
+    for payload in payloads:
+        appended(ledger, kind, payload)
     assert not ledger.verify().ok
-    assert [f.code for f in tally(ledger.export()).findings] == ["illegal_step"]
+    if payloads[0].get("token_digest") != "none":  # the audit counts resumes, not tokens
+        assert [f.code for f in tally(ledger.export()).findings] == ["illegal_step"]
 
 
 @pytest.mark.parametrize(("steps", "every"), [(1, 1), (19, 1), (20, 1), (21, 2), (500, 25)])

@@ -59,10 +59,30 @@ def test_a_mistyped_location_is_refused_and_not_repeated(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", SOUND)
-def test_a_sound_location_passes(text: str) -> None:
-    check_location(text, error=SpecError)
-    assert spec_of(text).ledger == text
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://u@host/db", "postgresql+psycopg://u@host:secret/db", "://",
+        "postgresql+psycopg://u@host", "postgresql+psycopg://host/db", "postgresql+psycopg://u@/db",
+        "postgresql+psycopg://u@one/db?host=two", "postgresql+psycopg://u@/db?host=one,two",
+        "postgresql+psycopg://u@/db?host=one&host=two", "sqlite:///x?mode=ro", "sqlite://",
+        "sqlite:///:memory:", "sqlite:///file:x",
+    ],
+)  # fmt: skip
+def test_an_unsupported_url_is_refused_without_repeating_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerError) as caught:
+        Ledger.open(url)
+    told = "".join(traceback.format_exception(caught.value))
+    assert not any(words in told for words in ("secret", "no answer", "no such file"))
+
+
+def test_a_sound_location_passes() -> None:
+    for text in SOUND:
+        check_location(text, error=SpecError)
+        assert spec_of(text).ledger == text
 
 
 def test_a_command_line_does_not_repeat_it_either() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.errors import (
+    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     LedgerTamperedError,
@@ -39,13 +40,10 @@ pytestmark = pytest.mark.usefixtures("in_memory")
 
 def ask(run: int, **changes: Any) -> dict[str, Any]:
     stages = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
-    defaults = {
-        "population": "town",
-        "run_key": key(run),
-        "stages": stages,
-        "plan_digest": digest(run),
-    }
-    return a_request(**(defaults | changes))
+    return a_request(
+        **{"population": "town", "run_key": key(run), "stages": stages, "plan_digest": digest(run)}
+        | changes
+    )
 
 
 def lost(number: int, **changes: Any) -> RecoveredRelease:
@@ -85,16 +83,16 @@ def spent(ledger: Ledger) -> str:
 
 def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
     head = PublishedHead(hash=lost(1).hash)
-    with pytest.raises(LedgerTamperedError, match="recover"):
+    with pytest.raises(LedgerTamperedError):
         ledger.check_heads([head])
     recovery = ledger.recover("town", [lost(1)], loss=NONE)
     assert str(recovery.charged.cost) == spent(ledger) == "epsilon=0.5, delta=1E-6"
     ledger.check_heads([published(lost(1))])
     assert not ledger.contains(head.hash)
     for unknown in (head, PublishedHead(hash=head.hash, manifest_digest=digest(5))):
-        with pytest.raises(LedgerTamperedError, match="recover"):
+        with pytest.raises(LedgerTamperedError):
             ledger.check_heads([unknown])  # another release may have been built on the same entry
-    with pytest.raises(GrantSpentError, match=r"recovered by entry 3; it is spent"):
+    with pytest.raises(GrantSpentError):
         ledger.reserve(**ask(1))
     ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
 
@@ -198,27 +196,33 @@ def test_the_release_before_must_be_in_the_chain(ledger: Ledger) -> None:
         lost(9, previous=digest(5), after=digest(77)),
         lost(9, previous=None, after=ledger.head().hash),
     ):
-        with pytest.raises(LedgerConflictError, match="of the release before it"):
+        with pytest.raises(LedgerConflictError):
             ledger.recover("town", [wrong], loss=NONE)
 
 
-def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger, together: bool) -> None:
+    """Another release of the same run is another draw: two copies of one ledger."""
     ledger.reserve(**ask(1, cost=cost("0.4")))
+    other = lost(1, hash=digest(91), manifest_digest=digest(9))
+    if together:
+        ledger.recover("town", [lost(1), other], loss=NONE)
+        assert spent(ledger) == "epsilon=1, delta=2E-6"
+        return
     ledger.recover("town", [lost(1)], loss=NONE)
     assert spent(ledger) == "epsilon=0.5, delta=1E-6"
     for act in (lambda: ledger.arm(key(1), 1, "s"), lambda: ledger.void(key(1), 1)):
-        with pytest.raises(GrantSpentError, match="recovered"):
+        with pytest.raises(GrantSpentError):
             act()
-    # another release of the same run is another draw: two copies of one ledger
-    ledger.recover("town", [lost(1, hash=digest(91), manifest_digest=digest(9))], loss=NONE)
+    ledger.recover("town", [other], loss=NONE)
     assert spent(ledger) == "epsilon=1, delta=2E-6"
 
 
-def test_two_releases_of_one_reservation_in_one_recovery(ledger: Ledger) -> None:
+def test_a_voided_run_pays_nothing(ledger: Ledger) -> None:
     ledger.reserve(**ask(1))
-    two = [lost(1), lost(1, hash=digest(91), manifest_digest=digest(9))]
-    ledger.recover("town", two, loss=NONE)
-    assert spent(ledger) == "epsilon=1, delta=2E-6"
+    ledger.void(key(1), 1)
+    ledger.recover("town", [lost(1)], loss=NONE)
+    assert spent(ledger) == "epsilon=0.5, delta=1E-6"
 
 
 @pytest.mark.parametrize("state", [RunState.ARMED, RunState.LOST, RunState.COMMITTED])
@@ -235,74 +239,46 @@ def test_a_draw_this_ledger_knows_may_be_another_one(ledger: Ledger, state: RunS
     if state is RunState.ARMED:
         ledger.commit(grant, digest(3))
     if state is RunState.LOST:
-        with pytest.raises(GrantSpentError, match="recovered"):
+        with pytest.raises(GrantSpentError):
             ledger.reserve(**ask(1, attempt=2))
         return
     ledger.publish(key(1), digest(801))
-
-
-def test_a_voided_run_pays_nothing(ledger: Ledger) -> None:
-    ledger.reserve(**ask(1))
-    ledger.void(key(1), 1)
-    ledger.recover("town", [lost(1)], loss=NONE)
-    assert spent(ledger) == "epsilon=0.5, delta=1E-6"
 
 
 def test_recovery_is_never_refused_for_want_of_budget(ledger: Ledger) -> None:
     ledger.recover("town", [lost(1, charge=Charge(cost=cost("3")))], loss=NONE)
     assert spent(ledger) == "epsilon=3, delta=1E-6"
     assert str(ledger.remaining("town")).startswith("epsilon=0,")
-    with pytest.raises(Exception, match="is left"):
+    with pytest.raises(BudgetExceededError):
         ledger.reserve(**ask(2))
 
 
 def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
     there = ledger.head()
-    refusals: list[tuple[list[RecoveredRelease], PrivacyCost, str]] = [
-        ([], NONE, "nothing to recover"),
-        ([lost(1, hash=there.hash)], NONE, "is not missing"),
-        ([lost(1), lost(1)], NONE, "recovered once"),
-    ]
-    for releases, loss, text in refusals:
-        with pytest.raises(LedgerConflictError, match=text):
-            ledger.recover("town", releases, loss=loss)
+    for releases in ([], [lost(1, hash=there.hash)], [lost(1), lost(1)]):
+        with pytest.raises(LedgerConflictError):
+            ledger.recover("town", releases, loss=NONE)
     assert ledger.head() == there
     ledger.recover("town", [lost(1)], loss=NONE)
     for again in (lost(1), lost(1, hash=digest(1))):
-        with pytest.raises(LedgerConflictError, match="recovered once"):
+        with pytest.raises(LedgerConflictError):
             ledger.recover("town", [again], loss=NONE)
-    with pytest.raises(LedgerConflictError, match="nothing to recover"):
+    with pytest.raises(LedgerConflictError):
         ledger.recover("town", [], loss=NONE)
-    ledger.recover("town", [], loss=cost("0.1"))
+    ledger.recover("town", [], loss=cost("0.1"))  # a loss may be stated at any time
     assert spent(ledger) == "epsilon=0.6, delta=2E-6"
-
-
-def test_a_loss_may_be_stated_at_any_time(ledger: Ledger) -> None:
-    """A draw without a release is on no record, and no head shows it; charging is always safe."""
-    ledger.recover("town", [], loss=cost("0.25"))
-    assert spent(ledger) == "epsilon=0.25, delta=1E-6"
-    assert [len(recovery.releases) for recovery in ledger.recoveries("town")] == [0]
+    assert [len(recovery.releases) for recovery in ledger.recoveries("town")] == [1, 0]
 
 
 def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
     relation = NeighbouringRelation.REPLACE_ONE
     head = ledger.head()
-    wrong: list[tuple[type[Exception], Callable[[], Any]]] = [
-        (SpecError, lambda: ledger.recover("town", [lost(1, run="")], loss=NONE)),
-        (SpecError, lambda: ledger.recover("town", [lost(1, run="ABCDEFGH")], loss=NONE)),
-        (SpecError, lambda: ledger.recover("town", [lost(1, period="a b")], loss=NONE)),
-        (UnknownPopulationError, lambda: ledger.recover("ghost", [lost(1)], loss=NONE)),
-        (
-            SpecError,
-            lambda: ledger.recover(
-                "town", [lost(1, charge=Charge(cost=cost(), renyi=RenyiVector.nothing()))],
-                loss=NONE,
-            ),
-        ),
-    ]  # fmt: skip
-    for error, act in wrong:
-        with pytest.raises(error):
-            act()
+    vector = Charge(cost=cost(), renyi=RenyiVector.nothing())
+    for change in ({"run": ""}, {"run": "ABCDEFGH"}, {"period": "a b"}, {"charge": vector}):
+        with pytest.raises(SpecError):
+            ledger.recover("town", [lost(1, **change)], loss=NONE)
+    with pytest.raises(UnknownPopulationError):
+        ledger.recover("ghost", [lost(1)], loss=NONE)
     with pytest.raises(UnsupportedRelationError):
         ledger.recover("town", [lost(1)], loss=PrivacyCost.of(Decimal(1), Decimal(0), relation))
     assert ledger.head() == head
@@ -375,11 +351,7 @@ def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None
 
 
 def test_a_ledger_of_another_format_is_named_as_one() -> None:
-    entry = chained(
-        None, kind=EntryKind.GENESIS, payload={"format": 1, "nonce": "0" * 64},
-        at="2026-11-22T12:00:00Z",
-    )  # fmt: skip
-    with pytest.raises(
-        LedgerConflictError, match=r"format 1; this version of dpiw reads formats 2"
-    ):
+    payload = {"format": 1, "nonce": "0" * 64}
+    entry = chained(None, kind=EntryKind.GENESIS, payload=payload, at="2026-11-22T12:00:00Z")
+    with pytest.raises(LedgerConflictError, match="format 1"):
         Book().apply(entry)

@@ -44,27 +44,18 @@ def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger:
     assert list(sqlite_ledger.path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"not a database at all" * 50])
-def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(content)
-    path.chmod(0o600)
-    for act in (Ledger.open, Ledger.create):
-        with pytest.raises(LedgerError, match="not a database"):
-            act(path)
-    assert path.read_bytes() == content
-
-
-def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (x)")
     connection.close()
     path.chmod(0o600)
-    before = path.read_bytes()
-    with pytest.raises(LedgerError, match="not a dpiw ledger"):
-        Ledger.open(path)
-    assert path.read_bytes() == before
+    for content in (path.read_bytes(), b"", b"not a database at all" * 50):
+        path.write_bytes(content)
+        for act in (Ledger.open, Ledger.create):
+            with pytest.raises(LedgerError, match=r"not a (database|dpiw ledger)"):
+                act(path)
+        assert path.read_bytes() == content
 
 
 def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
@@ -80,15 +71,14 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
-def test_of_a_folder_its_ledger_is_named(sqlite_ledger: Ledger) -> None:
-    folder = sqlite_ledger.path.parent
-    with pytest.raises(LedgerError, match=f"a folder; expected .* such as {sqlite_ledger.path}$"):
-        Ledger.open(folder)
-
-
 def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"a folder; expected the ledger's own file$"):
         Ledger.open(tmp_path)
+    sqlite = tmp_path / "ledger.sqlite"
+    Ledger.create(sqlite)
+    with pytest.raises(LedgerError, match=f"a folder; expected .* such as {sqlite}$"):
+        Ledger.open(tmp_path)
+    sqlite.unlink()
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.create(tmp_path / "link")
@@ -158,28 +148,6 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]
 
 
-def test_a_network_file_system_is_refused(
-    tmp_path: Path, sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mounts = f"/dev/sda / ext4 rw 0 0\nshort\nhost:/x {tmp_path} nfs4 rw 0 0\n"
-    monkeypatch.setattr(files, "_mounts", lambda: mounts)
-    for act in (Ledger.open, Ledger.create):
-        with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
-            act(sqlite_ledger.path)
-    with pytest.raises(LedgerError, match="network file system"):
-        Ledger.create(tmp_path / "new")
-
-
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [("/a/b", "ext4"), ("/a b/c", "cifs"), ("/x", "xfs"), ("/xy", "ext4"), ("/x/y", "fuse.sshfs")],
-)
-def test_the_deepest_and_latest_mount_counts(folder: str, kind: str) -> None:
-    mounts = "d / ext4 rw\nd /a\\040b cifs rw\nd /x tmpfs rw\nd /x xfs rw\nd /x/y fuse.sshfs rw\n"
-    assert files.filesystem_type(Path(folder), mounts) == kind
-    assert files.filesystem_type(Path(folder), "") is None
-
-
 @pytest.mark.parametrize(("name", "weaker"), [("synchronous", "NORMAL"), ("foreign_keys", "OFF")])
 def test_a_connection_with_weaker_settings_is_refused(
     sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch, name: str, weaker: str
@@ -196,12 +164,8 @@ def test_every_connection_is_wal_and_full(sqlite_ledger: Ledger) -> None:
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
-    assert found == {
-        "journal_mode": "wal",
-        "synchronous": 2,
-        "foreign_keys": 1,
-        "busy_timeout": 30_000,
-    }
+    expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+    assert found == expected
 
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
