@@ -327,6 +327,10 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+both_stores = pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+"""In `make test` too, where a room keeps its tests on a server for the long suite."""
+
+
 @pytest.fixture
 def store_url(store_kind: str, new_ledger_url: Callable[[str], str]) -> str:
     """Where a new ledger may be made, on each store in turn."""

@@ -11,20 +11,18 @@ from dpiw.audit import audit
 from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import _rows_paid_before
 from dpiw.audit.records import AttemptTally, RunTally, StageTally, Tally
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import PrivacyCost
+from tests.support.ledger import ADD, ask, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 OURS, THEIRS = GaussianEvent(noise_multiplier=6.0), DeclaredEvent(epsilon=0.5, delta=1e-7)
 
 
 def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
-    ledger.register(
-        Population(name="town", relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-4"))
-    )
+    ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     stages = {
         "fit_generator": [accounting.event_to_json(THEIRS)],
         "fit_weights": [accounting.event_to_json(OURS)],
@@ -32,19 +30,17 @@ def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Pat
     honest = accounting.epsilon([OURS, THEIRS], delta=1e-6)
     forgetful = accounting.epsilon([OURS], delta=1e-6)  # the planted bug: the rows are free
     for letter, epsilon in (("a", honest), ("b", forgetful)):
+        charge = PrivacyCost.of(epsilon, Decimal("1e-6"), ADD)
         ledger.reserve(
-            population="town", run_key=letter * 64, attempt=1,
-            cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD), stages=stages,
-            plan_digest="0" * 64, period="once", release="rows", max_attempts=1,
-        )  # fmt: skip
+            **ask(population="town", run_key=letter * 64, cost=charge, stages=stages, period=letter)
+        )
     findings = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], []).findings
     named = {(f.code, f.subject) for f in findings}
-    for letter in "ab":
-        assert ("cost_declared", f"run {letter * 12} attempt 1") in named
-    assert {f for f in named if f[0] != "cost_declared"} <= {
-        ("cost_above_charge", f"run {'b' * 12} attempt 1"), ("key_not_pinned", "releases"),
-    }  # fmt: skip
-    assert ("cost_above_charge", f"run {'b' * 12} attempt 1") in named
+    assert named - {("key_not_pinned", "releases")} == {
+        ("cost_declared", f"run {'a' * 12} attempt 1"),
+        ("cost_declared", f"run {'b' * 12} attempt 1"),
+        ("cost_above_charge", f"run {'b' * 12} attempt 1"),
+    }
 
 
 def payer(**changes: Any) -> RunTally:

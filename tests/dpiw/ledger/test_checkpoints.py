@@ -13,6 +13,7 @@ from dpiw.ledger import EntryKind, Grant, Ledger, StageState
 from dpiw.ledger.entries import chained
 from dpiw.privacy.resumption import Resumption, Unwatched, interval
 from tests.support.ledger import RUN, adult, ask, cost, digest, refused
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
@@ -41,6 +42,7 @@ def trained_to(ledger: Ledger, step: int) -> Grant:
     return grant
 
 
+@both_stores
 def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(ledger: Ledger) -> None:
     before = ledger.spent("adult")
     grants = [trained_to(ledger, 20)]

@@ -92,9 +92,6 @@ def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]
     return done.stdout.splitlines()
 
 
-# --- one name ---------------------------------------------------------------------------------
-
-
 def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger: Ledger, tmp_path: Path) -> None:
     """Each name has a log and locks of its own: two processes would not see one another."""
     hard = tmp_path / "other" / "ledger.sqlite"
@@ -207,8 +204,6 @@ def test_a_creation_that_is_just_ending_is_waited_for(
     assert Ledger.open(ledger.path).head() == ledger.head()
 
 
-# --- local disks ------------------------------------------------------------------------------
-
 LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs bcachefs overlay tmpfs apfs"
 NETWORK = "nfs nfs4 cifs smb3 9p afs ceph glusterfs fuse.sshfs fuse.s3fs ocfs2 gfs2 lustre"
 UNKNOWN = """virtiofs vboxsf prl_fs vmhgfs fuse.vmhgfs-fuse fuse.juicefs fuse.blobfuse2 fuse.goofys
@@ -281,9 +276,6 @@ def test_mounts_that_cannot_be_read_are_no_proof_on_linux(
         Ledger.open(ledger.path)
     monkeypatch.setattr(files, "platform", "darwin")  # which has no such list
     assert Ledger.open(ledger.path)
-
-
-# --- other people -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o277])

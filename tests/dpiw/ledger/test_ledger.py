@@ -25,10 +25,12 @@ from dpiw.ledger import Ledger, RunState
 from dpiw.ledger.entries import canonical
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyUnit
 from tests.support.ledger import ADD, BOTH, REPLACE, RUN, adult, ask, cost, digest, refused
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
 
+@both_stores
 def test_two_ledgers_never_share_a_head(
     store_kind: str, new_ledger_url: Callable[[str], str]
 ) -> None:
@@ -36,6 +38,7 @@ def test_two_ledgers_never_share_a_head(
     assert first.head() != second.head()
 
 
+@both_stores
 @pytest.mark.parametrize(
     ("exact", "over"),
     [
@@ -56,9 +59,7 @@ def test_the_database_itself_refuses_overspending(
     ledger.reserve(**ask(run_key=digest(7), cost=exact))
 
 
-# --- populations --------------------------------------------------------------------------------
-
-
+@both_stores
 def test_register_is_once_and_for_ever(ledger: Ledger) -> None:
     head = ledger.head()
     assert ledger.register(adult(epsilon=Decimal("2.000"))) == adult()
@@ -105,9 +106,7 @@ def test_an_unknown_population_is_refused(ledger: Ledger) -> None:
     refused(ledger, UnknownPopulationError, lambda: ledger.reserve(**unknown))
 
 
-# --- reserve ------------------------------------------------------------------------------------
-
-
+@both_stores
 def test_reserve_is_durable_and_idempotent(ledger: Ledger) -> None:
     first = ledger.reserve(**ask())
     head = ledger.head()
@@ -138,6 +137,7 @@ def test_the_same_key_with_other_content_conflicts(ledger: Ledger, change: dict[
     refused(ledger, LedgerConflictError, lambda: ledger.reserve(**ask(**change)))
 
 
+@both_stores
 def test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted(ledger: Ledger) -> None:
     for over in (cost("2.000000000001"), cost("2", "1.0000000000001e-5")):
         refused(ledger, BudgetExceededError, lambda over=over: ledger.reserve(**ask(cost=over)))
@@ -205,9 +205,6 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-# --- heads, queries, clock ----------------------------------------------------------------------
-
-
 def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url: str) -> None:
     times = iter(
         [
@@ -228,6 +225,7 @@ def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url: str) -> N
         Ledger.create(store_url, clock=lambda: datetime(2027, 1, 1))
 
 
+@both_stores
 def test_one_ledger_object_sees_what_another_wrote(ledger: Ledger) -> None:
     second = Ledger.open(ledger.location)
     second.reserve(**ask())

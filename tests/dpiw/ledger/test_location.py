@@ -94,9 +94,6 @@ def test_a_command_line_does_not_repeat_it_either() -> None:
     assert SECRET not in done.stdout + done.stderr
 
 
-# --- relative to the spec ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -34,6 +34,7 @@ from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.support.ledger import NONE, chain, cost, digest, key, stored, terms
 from tests.support.ledger import ask as a_request
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
@@ -245,6 +246,7 @@ def test_a_draw_this_ledger_knows_may_be_another_one(ledger: Ledger, state: RunS
     ledger.publish(key(1), digest(801))
 
 
+@both_stores
 def test_recovery_is_never_refused_for_want_of_budget(ledger: Ledger) -> None:
     ledger.recover("town", [lost(1, charge=Charge(cost=cost("3")))], loss=NONE)
     assert spent(ledger) == "epsilon=3, delta=1E-6"
@@ -284,6 +286,7 @@ def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
     assert ledger.head() == head
 
 
+@both_stores
 def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
     ledger = Ledger.create(store_url)
     ledger.register(terms(composition=CompositionRule.RENYI))

@@ -90,9 +90,6 @@ def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
     )  # fmt: skip
 
 
-# --- an overdrawn account -------------------------------------------------------------------------
-
-
 def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_overdrawn(
     make_workplace: Any,
 ) -> None:
@@ -127,9 +124,6 @@ def test_heads_are_compared_before_every_draw(make_workplace: Any) -> None:
         steps.fit_generator(run, noise=SecureNoise())
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert stage.state is StageState.RESERVED
-
-
-# --- heads ----------------------------------------------------------------------------------------
 
 
 def test_two_releases_built_on_one_head_are_both_recovered(
@@ -241,9 +235,6 @@ def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace: A
     steps.reserve(other)
     (first.directory / "run.json").write_bytes(record)
     steps.reserve(first)
-
-
-# --- draws the ledger forgot ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("published_before", [False, True])
@@ -402,9 +393,6 @@ def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(
     restore(place, before)
     recover(place)  # with the release before it: for the new draws alone
     assert spent(place) == truth == 8
-
-
-# --- certificates ---------------------------------------------------------------------------------
 
 
 def test_a_conflict_before_publication_is_in_the_certificate(

@@ -27,17 +27,17 @@ def ledger(postgresql_ledger: Ledger) -> Ledger:
     return postgresql_ledger
 
 
-@pytest.mark.crash_cases("full_page_writes")
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
 def test_a_server_that_may_lose_pages_is_refused(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger, name: str
+    mortal_postgresql_server: Any, mortal_ledger: Ledger
 ) -> None:
-    mortal_postgresql_server.stop()
-    mortal_postgresql_server.start(**{name: "off"})
-    with pytest.raises(LedgerError, match=f"{name}=off on this server"):
-        spend(mortal_ledger, 1)
-    mortal_postgresql_server.stop()
-    mortal_postgresql_server.start()
+    server = mortal_postgresql_server
+    for name in ("fsync", "full_page_writes"):
+        server.stop()
+        server.start(**{name: "off"})
+        with pytest.raises(LedgerError, match=f"{name}=off on this server"):
+            spend(mortal_ledger, 1)
+    server.stop()
+    server.start()
     spend(mortal_ledger, 1)
 
 
@@ -72,9 +72,6 @@ def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
         standby.stop(signal.SIGQUIT)
         primary.start()
     mortal_ledger.check_heads([late])
-
-
-# --- locks and broken connections -----------------------------------------------------------------
 
 
 def test_a_held_lock_ends_in_an_error_not_in_a_wait(
@@ -138,17 +135,14 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> Non
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("write", [True, False])
-def test_how_long_a_transaction_may_be_silent(
-    postgresql_server: Any, ledger: Ledger, write: bool
-) -> None:
+def test_how_long_a_transaction_may_be_silent(postgresql_server: Any, ledger: Ledger) -> None:
     """Whatever the database says for its other users."""
     name = database_of(ledger.location)
-    for value in ("0", "1h"):
+    query = "SELECT current_setting('idle_in_transaction_session_timeout')"
+    for value, write in (("0", True), ("1h", False), ("0", False), ("1h", True)):
         postgresql_server.execute(
             f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '{value}'"
         )
-        query = "SELECT current_setting('idle_in_transaction_session_timeout')"
         with ledger._store.transaction(write=write) as connection:
             assert connection.exec_driver_sql(query).scalar_one() == "1min"
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
@@ -237,9 +231,6 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
     assert spend(mortal_ledger, 1) == mortal_ledger.head()  # the same one, once
 
 
-# --- a server that dies under its writers ---------------------------------------------------------
-
-
 def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) -> tuple[int, int]:
     """Kill the whole server while writers spend; returns entries acknowledged and kept."""
     acknowledged: set[str] = set()
@@ -278,25 +269,14 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
     return len(acknowledged), len(kept)
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.crash)])
 def test_what_was_acknowledged_survives_the_server(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
+    mortal_postgresql_server: Any, mortal_ledger: Ledger, rounds: int, figures: Callable[..., None]
 ) -> None:
-    acknowledged, _ = die_under_writers(mortal_postgresql_server, mortal_ledger, 3, rounds=2)
-    assert acknowledged >= 4
-
-
-@pytest.mark.crash
-def test_what_was_acknowledged_survives_many_deaths_of_the_server(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger, figures: Callable[..., None]
-) -> None:
-    rounds, writers = 25, 4
-    acknowledged, kept = die_under_writers(
-        mortal_postgresql_server, mortal_ledger, writers, rounds=rounds
-    )
-    figures(
-        "postgresql_server_deaths", deaths=rounds, writers=writers, acknowledged=acknowledged,
-        kept=kept, lost=0,
-    )  # fmt: skip
+    """A death that loses an entry once in three is missed by ten with chance (2/3)^10 = 2%."""
+    acknowledged, kept = die_under_writers(mortal_postgresql_server, mortal_ledger, 3, rounds)
+    assert acknowledged >= 2 * rounds
+    figures("postgresql_server_deaths", deaths=rounds, acknowledged=acknowledged, kept=kept)
 
 
 def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(

@@ -19,6 +19,7 @@ from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
 from dpiw.ledger.entries import FORMAT, entry_hash, entry_json
 from dpiw.ledger.stores.postgresql import guards_hold
 from tests.support.ledger import cost, digest, terms
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
@@ -140,8 +141,6 @@ def fault(ledger: Ledger) -> Fault:
     return found
 
 
-# --- single edits -------------------------------------------------------------------------------
-
 OTHER = {
     "previous": f"'{digest(9)}'", "hash": f"'{digest(9)}'", "kind": "'lose'",
     "population": "'beta'", "run_key": f"'{digest(2)}'", "attempt": "2", "stage": "'t'",
@@ -155,6 +154,7 @@ def once_on_a_server(name: str, cases: Iterable[Any], one: Any) -> pytest.MarkDe
     return pytest.mark.parametrize(("store_kind", name), places)
 
 
+@pytest.mark.crash_cases("postgresql")
 @once_on_a_server("seq", [1, 2, 4, 6, LAST], 4)
 def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
     written = ledger.export()[seq - 1]
@@ -167,6 +167,7 @@ def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, s
     assert Ledger.open(ledger.location).verify().ok
 
 
+@both_stores
 def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     with ledger._store.transaction(write=False) as connection:
         schema = "dpiw" if connection.dialect.name == "postgresql" else None
@@ -194,9 +195,6 @@ def test_an_unreadable_entry_stops_an_export(ledger: Ledger, intruder: Intruder)
     assert fault(ledger).kind is FaultKind.EDITED
     with pytest.raises(LedgerTamperedError, match="unreadable"):
         ledger.export()
-
-
-# --- rows moved and missing ---------------------------------------------------------------------
 
 
 def missing(seq: int) -> list[str]:
@@ -261,8 +259,6 @@ def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
         with pytest.raises(LedgerTamperedError, match="no entries"):
             act()
 
-
-# --- perfect chains of illegal steps -------------------------------------------------------------
 
 OUTPUT, MANIFEST = {"output_digest": digest(1)}, {"manifest_digest": digest(1)}
 CHARGE = {"epsilon_units": 3 * 10**11, "delta_units": 10**9}
@@ -348,9 +344,7 @@ def test_overspending_in_a_perfect_chain(
     assert (noticed.kind, noticed.seq) == (FaultKind.OVERSPENT, 8)
 
 
-# --- what a chain alone cannot show --------------------------------------------------------------
-
-
+@both_stores
 def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger, intruder: Intruder) -> None:
     heads = [PublishedHead(hash=entry.hash) for entry in ledger.entries()]
     intruder.run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
@@ -375,6 +369,7 @@ def test_a_rewritten_history_shows_only_against_published_heads(
         fresh.check_heads(heads)
 
 
+@both_stores
 def test_an_old_copy_shows_only_against_published_heads(
     ledger: Ledger, back_up: Callable[[str], str]
 ) -> None:
@@ -386,9 +381,7 @@ def test_an_old_copy_shows_only_against_published_heads(
         old.check_heads([PublishedHead(hash=ledger.head().hash)])
 
 
-# --- the guards themselves ------------------------------------------------------------------------
-
-
+@both_stores
 def test_removed_guards_are_noticed_on_opening(ledger: Ledger, intruder: Intruder) -> None:
     intruder.run(put_back=False)
     for act in (Ledger.open, Ledger.create):
@@ -454,6 +447,7 @@ def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
             act(made.location)
 
 
+@both_stores
 def test_a_removed_table_is_noticed_on_opening(store_url: str, run_raw: Callable[..., Any]) -> None:
     made = Ledger.create(store_url)
     run_raw(made.location if "postgresql" in store_url else str(made.path), "DROP TABLE entries")

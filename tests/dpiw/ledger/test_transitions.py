@@ -24,12 +24,12 @@ from tests.support.ledger import (
     finish,
     refused,
 )
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
-# --- transitions --------------------------------------------------------------------------------
 
-
+@both_stores
 def test_the_whole_way(ledger: Ledger) -> None:
     ledger.reserve(**ask())
     grant = ledger.arm(RUN, 1, "generator")
@@ -154,6 +154,7 @@ def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger: L
     refused(ledger, SpecError, lambda: ledger.publish(RUN, "x"))
 
 
+@both_stores
 def test_a_second_output_is_put_on_record_and_charged_again(ledger: Ledger) -> None:
     grant = bring(ledger, StageState.COMMITTED)
     assert grant is not None
@@ -172,6 +173,7 @@ def test_a_second_output_is_put_on_record_and_charged_again(ledger: Ledger) -> N
     assert ledger.verify().ok
 
 
+@both_stores
 def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger: Ledger) -> None:
     ledger.reserve(**ask(cost=cost("1.5")))
     grant = ledger.arm(RUN, 1, "generator")
@@ -183,9 +185,6 @@ def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger: Ledger) -
     assert ledger.verify().ok
     more = ask(run_key=digest(7), cost=cost("0.1"))
     refused(ledger, BudgetExceededError, lambda: ledger.reserve(**more))
-
-
-# --- attempts -----------------------------------------------------------------------------------
 
 
 def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger: Ledger) -> None:
@@ -234,6 +233,7 @@ def test_max_attempts_ends_it(ledger: Ledger) -> None:
     assert ledger.spent("adult") == cost("0.2", "2e-6")
 
 
+@both_stores
 def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledger) -> None:
     most = cost("1.5", "9e-6")
     ledger.reserve(**ask(max_attempts=1, cost=most))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from dpiw.privacy.accounting import compose_privacy_losses, event_privacy_loss
 from dpiw.privacy.bounded_range import (
@@ -163,8 +164,9 @@ def test_the_block_curve_is_the_recursion(epsilon: float, order: float) -> None:
 
 def test_a_block_of_one_is_a_selection() -> None:
     orders = np.linspace(-2, 2, 41)
-    assert block_curve(1.0, 1, orders) == pytest.approx(selection_curve(1.0, orders), abs=2e-3)
-    assert np.all(block_curve(1.0, 1, orders) >= selection_curve(1.0, orders))
+    curve = selection_curve(1.0, orders)
+    assert block_curve(1.0, 1, orders) == pytest.approx(curve, abs=2e-3)
+    assert np.all(block_curve(1.0, 1, orders) >= curve)
 
 
 def test_a_block_costs_less_than_composed_single_pairs_and_more_than_fixed_ones() -> None:
@@ -172,33 +174,23 @@ def test_a_block_costs_less_than_composed_single_pairs_and_more_than_fixed_ones(
     block = event_privacy_loss(event, 1e-4, as_block=True).get_epsilon_for_delta(1e-6)
     singles = event_privacy_loss(event, 1e-4).get_epsilon_for_delta(1e-6)
     assert 0.85 * singles < block < 0.95 * singles
-    # Losses of +-0.15 ten times, non-adaptively: a binomial, exactly.
-    up = 1 / (1 + math.exp(-0.15))
-    exact = sum(
-        math.comb(10, k)
-        * up**k
-        * (1 - up) ** (10 - k)
-        * max(0.0, -math.expm1(block - (k - 5) * 0.3))
-        for k in range(11)
-    )
-    assert exact <= 1e-6
-
-
-def test_long_blocks_fall_back_to_single_pairs() -> None:
     assert block_is_cheap(100)
     assert not block_is_cheap(1000)
-    long = ExponentialMechanismEvent(epsilon=0.01, count=1000)
+    long = ExponentialMechanismEvent(epsilon=0.01, count=1000)  # single pairs are composed
     as_block = event_privacy_loss(long, 1e-3, as_block=True).get_epsilon_for_delta(1e-6)
     assert as_block == event_privacy_loss(long, 1e-3).get_epsilon_for_delta(1e-6)
+    # Losses of +-0.15 ten times, non-adaptively: a binomial, exactly.
+    up = 1 / (1 + math.exp(-0.15))
+    ups = np.arange(11)
+    beyond = np.maximum(0.0, -np.expm1(block - (ups - 5) * 0.3))
+    assert binom.pmf(ups, 10, up) @ beyond <= 1e-6
 
 
 def test_selections_beside_gaussians_approach_the_gaussian_limit() -> None:
     """Many weak selections cost about a Gaussian of multiplier 2/(epsilon sqrt(count))."""
-    merged = [
-        ExponentialMechanismEvent(epsilon=0.05, count=40),
-        GaussianEvent(noise_multiplier=4.0),
-    ]
-    total = compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6)
+    weak = ExponentialMechanismEvent(epsilon=0.05, count=40)
+    both = compose_privacy_losses([weak, GaussianEvent(noise_multiplier=4.0)], 1e-4)
+    total = both.get_epsilon_for_delta(1e-6)
     limit = (0.05**2 * 40 / 4 + 1 / 16) ** -0.5
     assert gaussian_delta(limit * 1.02, total) < 1e-6 < gaussian_delta(limit * 0.97, total)
 

@@ -11,14 +11,16 @@ from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent, check_event
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-
-ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
+from tests.support.ledger import ADD, REPLACE
 
 
 def stated(epsilon: str, delta: str, relation: NeighbouringRelation, rows: int = 1) -> Declaration:
     return Declaration(
         epsilon=Decimal(epsilon), delta=Decimal(delta), relation=relation, rows_per_unit=rows
     )
+
+
+PERSON = {relation: PrivacyUnit(relation=relation, id_column="p") for relation in (ADD, REPLACE)}
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
@@ -42,38 +44,35 @@ def test_a_guarantee_for_rows_is_one_for_a_group_of_them() -> None:
     assert stated("0.5", "0", ADD, rows=3).event(unit).delta == 0
 
 
-def test_replace_one_pays_for_no_other_relation() -> None:
-    with pytest.raises(SpecError, match=r"settings\.relation=replace_one: says nothing"):
-        stated("1", "0", REPLACE).event(PrivacyUnit(relation=ADD))
-
-
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_replace_one_pays_for_no_group(relation: NeighbouringRelation) -> None:
-    """A tool that prints the number of rows is free under it; a unit of five may become one."""
-    with pytest.raises(SpecError, match=r"rows_per_unit: expected 1 under a declared replace_one"):
-        stated("0.1", "1e-6", REPLACE, rows=2).event(PrivacyUnit(relation=relation, id_column="p"))
-
-
 def test_a_person_of_rows_is_replaced_by_as_many_removals_and_additions() -> None:
-    event = stated("0.1", "0", ADD, rows=3).event(PrivacyUnit(relation=REPLACE, id_column="p"))
+    event = stated("0.1", "0", ADD, rows=3).event(PERSON[REPLACE])
     assert event.epsilon == 0.6
 
 
-@pytest.mark.parametrize(("epsilon", "rows"), [("1e400", 1), ("9e999", 1), ("1e30", 1000),
-                                               ("10.1", 1000)])  # fmt: skip
-def test_an_epsilon_that_nothing_can_pay_is_refused(epsilon: str, rows: int) -> None:
-    with pytest.raises(SpecError, match=r"settings\.epsilon: expected at most 10000 for a group"):
-        stated(epsilon, "1e-6", ADD, rows=rows).event(PrivacyUnit(relation=ADD))
+@pytest.mark.parametrize(
+    ("declaration", "unit", "field"),
+    [
+        # A tool that prints the number of rows is free under replace_one.
+        (stated("1", "0", REPLACE), PrivacyUnit(relation=ADD), "relation"),
+        (stated("0.1", "1e-6", REPLACE, rows=2), PERSON[ADD], "rows_per_unit"),
+        (stated("0.1", "1e-6", REPLACE, rows=2), PERSON[REPLACE], "rows_per_unit"),
+        (stated("1", "1e-6", ADD, rows=100), PrivacyUnit(relation=ADD), "delta"),
+        *(
+            (stated(epsilon, "1e-6", ADD, rows=rows), PrivacyUnit(relation=ADD), "epsilon")
+            for epsilon, rows in (("1e400", 1), ("9e999", 1), ("1e30", 1000), ("10.1", 1000))
+        ),
+    ],
+)
+def test_what_pays_for_nothing_is_refused(
+    declaration: Declaration, unit: PrivacyUnit, field: str
+) -> None:
+    with pytest.raises(SpecError, match=field):
+        declaration.event(unit)
 
 
 def test_what_is_smaller_than_any_float_is_rounded_up() -> None:
     event = stated("1e-400", "1e-400", ADD).event(PrivacyUnit(relation=ADD))
     assert min(event.epsilon, event.delta) > 0
-
-
-def test_a_group_whose_delta_is_no_probability_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"settings\.delta: is .* for a group of 100 rows"):
-        stated("1", "1e-6", ADD, rows=100).event(PrivacyUnit(relation=ADD))
 
 
 def composed_delta(epsilon: float, event: DeclaredEvent, multiplier: float) -> float:

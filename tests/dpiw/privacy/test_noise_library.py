@@ -44,7 +44,7 @@ def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
     assert Ledger.open(place.ledger).run(run.key) == before
 
 
-@pytest.mark.parametrize("text", ["0.14.2", "0.15.0", "1.0.0", "0.14.10"])
-def test_later_ones_are_admitted(text, monkeypatch):
-    monkeypatch.setattr(randomness, "version", lambda _: text)
-    check_noise_library()
+def test_later_ones_are_admitted(monkeypatch):
+    for text in ("0.14.2", "0.15.0", "1.0.0", "0.14.10"):
+        monkeypatch.setattr(randomness, "version", lambda _, text=text: text)
+        check_noise_library()

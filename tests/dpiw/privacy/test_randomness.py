@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.privacy import randomness
@@ -24,27 +25,16 @@ from tests.support.noise import check_forks_draw_apart, every_draw
 SOURCES = [SecureNoise(), SeededNoise(7)]
 
 
-def test_only_secure_noise_is_publishable() -> None:
+def test_secure_noise_takes_no_seed() -> None:
+    """And is alone publishable; it uses no generator that could be seeded."""
     assert SecureNoise().publishable
     assert not SeededNoise(1).publishable
-
-
-def test_secure_noise_takes_no_seed() -> None:
-    assert not inspect.signature(SecureNoise).parameters
-    with pytest.raises(TypeError):
-        SecureNoise(1)  # type: ignore[call-arg]
-
-
-def test_secure_noise_uses_no_seedable_generator() -> None:
     source = inspect.getsource(SecureNoise) + inspect.getsource(randomness._system_uniform)
     for banned in ("np.random", "default_rng", "import random", "seed("):
         assert banned not in source
-
-
-@pytest.mark.parametrize("seed", [-1, 1.0, None, True, "1"])
-def test_a_seed_must_be_a_whole_number(seed: object) -> None:
-    with pytest.raises(SpecError, match="seed"):
-        SeededNoise(seed)  # type: ignore[arg-type]
+    assert not inspect.signature(SecureNoise).parameters
+    with pytest.raises(TypeError):
+        SecureNoise(1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("scale", [3.0, 2.0**30])
@@ -63,45 +53,35 @@ def test_two_secure_runs_differ() -> None:
         assert not np.array_equal(one, two)
 
 
-def test_draws_are_integers_of_the_asked_shape() -> None:
-    for noise in SOURCES:
-        for draw in every_draw(noise, 2.0**30)[:3]:
-            assert draw.dtype == np.int64
-            assert draw.shape == (8,)
+def test_a_seed_must_be_a_whole_number() -> None:
+    for seed in (-1, 1.0, None, True, "1"):
+        with pytest.raises(SpecError, match="seed"):
+            SeededNoise(seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("noise", SOURCES)
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan, 2 * LARGEST_SCALE])
-def test_scales_outside_their_range_are_refused(noise: NoiseSource, scale: float) -> None:
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.discrete_gaussian(scale=scale, size=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.discrete_laplace(scale=scale, size=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.spherical_laplace(scale=scale, dimension=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.noisy_argmax(np.zeros(1, dtype=np.int64), scale=scale)
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-@pytest.mark.parametrize("bound", [0, -3, 1.0, True])
-def test_bounds_outside_their_range_are_refused(noise: NoiseSource, bound: object) -> None:
-    with pytest.raises(SpecError, match="bound"):
-        noise.whole_below(bound)  # type: ignore[arg-type]
+def test_what_is_outside_its_range_is_not_drawn(noise: NoiseSource) -> None:
+    for draw in every_draw(noise, 2.0**30)[:3]:
+        assert (draw.dtype, draw.shape) == (np.int64, (8,))
+    zeros = np.zeros(1, dtype=np.int64)
+    for scale in (0.0, -1.0, np.inf, np.nan, 2 * LARGEST_SCALE):
+        for act in (
+            lambda scale=scale: noise.discrete_gaussian(scale=scale, size=1),
+            lambda scale=scale: noise.discrete_laplace(scale=scale, size=1),
+            lambda scale=scale: noise.spherical_laplace(scale=scale, dimension=1),
+            lambda scale=scale: noise.noisy_argmax(zeros, scale=scale),
+        ):
+            with pytest.raises(UncalibratedError, match="scale"):
+                act()
+    for bound in (0, -3, 1.0, True):
+        with pytest.raises(SpecError, match="bound"):
+            noise.whole_below(bound)  # type: ignore[arg-type]
     assert noise.whole_below(1) == 0
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-def test_empty_draws_are_refused(noise: NoiseSource) -> None:
     for size in (0, -1):
         with pytest.raises(SpecError, match="size"):
             noise.discrete_gaussian(scale=1.0, size=size)
         with pytest.raises(SpecError, match="size"):
             noise.spherical_laplace(scale=1.0, dimension=size)
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-def test_scores_outside_the_lattice_are_refused(noise: NoiseSource) -> None:
     for bad in (np.zeros(3), np.zeros((2, 2), dtype=np.int64)):
         with pytest.raises(SpecError, match="scores"):
             noise.noisy_argmax(bad, scale=1.0)
@@ -158,24 +138,20 @@ def test_opendp_states_the_guarantee_we_account() -> None:
     assert laplace.map(1) == pytest.approx(0.25)
 
 
+def spherical(*uniforms: str, scale: float = 1e6) -> NDArray[np.int64]:
+    told = iter(map(Decimal, uniforms))
+    return spherical_integers(scale=scale, dimension=2, draw=lambda: next(told))
+
+
 def test_spherical_vector_from_known_uniforms() -> None:
-    """By hand for d' = 2: norm from two uniforms, direction from one pair."""
-    uniforms = iter([Decimal("0.5"), Decimal("0.25"), Decimal("0.65"), Decimal("0.7")])
-    drawn = spherical_integers(scale=1e6, dimension=2, draw=lambda: next(uniforms))
+    """By hand for d' = 2: norm from two uniforms, direction from one pair in the disc."""
     norm = -1e6 * np.log(0.5 * 0.25)
-    assert drawn == pytest.approx(norm * np.array([0.6, 0.8]) / 1.0, abs=1)
-
-
-def test_polar_pairs_outside_the_disc_are_redrawn() -> None:
-    uniforms = iter(map(Decimal, ["0.5", "0.25", "0.99", "0.99", "0.5", "0.5", "0.65", "0.7"]))
-    drawn = spherical_integers(scale=1e6, dimension=2, draw=lambda: next(uniforms))
-    assert drawn[0] / drawn[1] == pytest.approx(0.75, abs=1e-5)
-
-
-def test_a_spherical_draw_beyond_the_lattice_is_refused() -> None:
-    uniforms = iter([Decimal("1e-5000")] * 2 + [Decimal("0.65"), Decimal("0.7")])
+    by_hand = pytest.approx(norm * np.array([0.6, 0.8]), abs=1)
+    assert spherical("0.5", "0.25", "0.65", "0.7") == by_hand
+    redrawn = spherical("0.5", "0.25", "0.99", "0.99", "0.5", "0.5", "0.65", "0.7")
+    assert redrawn[0] / redrawn[1] == pytest.approx(0.75, abs=1e-5)
     with pytest.raises(PrivacyError, match="lattice range"):
-        spherical_integers(scale=LARGEST_SCALE, dimension=2, draw=lambda: next(uniforms))
+        spherical("1e-5000", "1e-5000", "0.65", "0.7", scale=LARGEST_SCALE)
 
 
 def test_system_uniforms_fill_the_open_interval() -> None:

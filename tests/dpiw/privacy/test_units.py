@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError, UnsupportedRelationError
-from dpiw.privacy.units import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyUnit
+from tests.support.ledger import ADD, REPLACE
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-REPLACE = NeighbouringRelation.REPLACE_ONE
 amounts = st.decimals(min_value=0, max_value=100, allow_nan=False, places=20)
 check = settings(derandomize=True, database=None, deadline=None)
 
@@ -71,22 +70,13 @@ def test_a_quotient_of_too_many_digits_is_rounded_in_the_same_direction():
     assert PrivacyBudget.of(over, 0, ADD).epsilon_units == 1
 
 
-def test_text_is_exact():
-    assert str(PrivacyCost.of(Decimal("1.20"), Decimal("1e-6"), ADD)) == "epsilon=1.2, delta=1E-6"
-    assert str(PrivacyCost.of(0, 0, ADD)) == "epsilon=0, delta=0"
-
-
-@pytest.mark.parametrize("rows", [0, -1])
-def test_a_unit_holds_at_least_one_row(rows):
-    with pytest.raises(SpecError, match="max_rows"):
-        PrivacyUnit(relation=ADD, max_rows=rows)
-
-
-def test_many_rows_need_an_identifier():
+def test_what_is_no_unit_or_cost_is_refused_and_text_is_exact():
+    for rows in (0, -1):
+        with pytest.raises(SpecError, match="max_rows"):
+            PrivacyUnit(relation=ADD, max_rows=rows)
     with pytest.raises(SpecError, match="id_column"):
         PrivacyUnit(relation=ADD, max_rows=2)
-
-
-def test_a_cost_is_never_negative():
     with pytest.raises(SpecError, match="epsilon >= 0"):
         PrivacyCost(epsilon_units=-1, delta_units=0, relation=ADD)
+    assert str(PrivacyCost.of(Decimal("1.20"), Decimal("1e-6"), ADD)) == "epsilon=1.2, delta=1E-6"
+    assert str(PrivacyCost.of(0, 0, ADD)) == "epsilon=0, delta=0"
