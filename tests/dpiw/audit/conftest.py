@@ -104,6 +104,6 @@ def published(make_workplace, request) -> Path:
 
 
 @pytest.fixture
-def site(published: Path, tmp_path: Path) -> Site:
+def site(published, tmp_path) -> Site:
     shutil.copytree(published, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
     return Site(tmp_path / "site")

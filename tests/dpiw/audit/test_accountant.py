@@ -115,7 +115,7 @@ def closed_forms() -> list[tuple[Any, float, float, float]]:
     ]
 
 
-def test_what_has_a_closed_form_is_inverted_to_it() -> None:
+def test_what_has_a_closed_form_is_inverted_to_it():
     for number, (curve, delta, exact, apart) in enumerate(closed_forms()):
         bound = epsilon_range([curve], delta)
         assert bound.low <= exact * (1 + 1e-9), number
@@ -123,7 +123,7 @@ def test_what_has_a_closed_form_is_inverted_to_it() -> None:
         assert bound.high - bound.low <= apart * exact, number
 
 
-def test_the_order_of_neighbours_is_that_of_the_transform() -> None:
+def test_the_order_of_neighbours_is_that_of_the_transform():
     """log M of the pair turned is log M(-1 - z): here at orders that both can take."""
     z = np.array([0.5 + 0j, 3 + 2j])
     for multiplier, probability in ((1.0, 0.1), (0.6, 0.01)):
@@ -170,18 +170,18 @@ def complaints(events: Sequence[PrivacyEvent], delta: float = DELTA) -> list[str
 
 @pytest.mark.nightly_cases("little noise", "dp-sgd and more")
 @pytest.mark.parametrize("plan", list(PLANS))
-def test_both_accountants_agree_with_the_audit(plan: str) -> None:
+def test_both_accountants_agree_with_the_audit(plan):
     assert complaints(PLANS[plan]) == []
     audited = audited_epsilon(PLANS[plan], DELTA)
     assert audited.floor <= audited.bound.high
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-13, 0.01])
-def test_they_agree_at_no_delta_a_tiny_one_and_a_large_one(delta: float) -> None:
+def test_they_agree_at_no_delta_a_tiny_one_and_a_large_one(delta):
     assert complaints([laplace(4.0), selection(0.1, 3)], delta) == []
 
 
-def test_every_event_has_an_account_and_an_unknown_one_has_none() -> None:
+def test_every_event_has_an_account_and_an_unknown_one_has_none():
     seen = {type(event) for plan in PLANS.values() for event in plan}
     assert seen == set(EVENT_TYPES.values())
 
@@ -193,14 +193,14 @@ def test_every_event_has_an_account_and_an_unknown_one_has_none() -> None:
         audited_epsilon([UnheardOfEvent()], DELTA)  # type: ignore[list-item]
 
 
-def test_more_noise_costs_less_and_more_events_cost_more() -> None:
+def test_more_noise_costs_less_and_more_events_cost_more():
     bounds = [audited_epsilon([gaussian(m), laplace(m)], DELTA).bound for m in (3.0, 4.0, 6.0)]
     assert all(first.low > second.high for first, second in pairwise(bounds))
     bounds = [audited_epsilon([selection(0.1, k)], DELTA).bound for k in (1, 4, 16)]
     assert all(first.high < second.low for first, second in pairwise(bounds))
 
 
-def test_what_the_audit_counts_in_other_units() -> None:
+def test_what_the_audit_counts_in_other_units():
     events = [laplace(4.0), selection(0.5, 2)]
     assert audited_sum(events) == 1.25
     assert audited_sum([*events, gaussian(3.0)]) == math.inf
@@ -218,7 +218,7 @@ def test_what_the_audit_counts_in_other_units() -> None:
         [sampled(0.999999, 1e3, 10**6)],
     ],
 )  # fmt: skip
-def test_extreme_events_end_in_a_number(events: Sequence[PrivacyEvent]) -> None:
+def test_extreme_events_end_in_a_number(events):
     account = of_costs._own_account(events, 1e-15)
     assert account is not None
     assert account.epsilon is not None
@@ -324,7 +324,7 @@ def codes_of(folder: Path, events: Sequence[PrivacyEvent], delta: str = "1e-6") 
 MIXED = "gaussian and laplace"
 
 
-def test_a_charge_by_sound_accountants_is_in_order(tmp_path: Path) -> None:
+def test_a_charge_by_sound_accountants_is_in_order(tmp_path):
     assert codes_of(tmp_path, PLANS[MIXED]) == []
 
 
@@ -343,9 +343,7 @@ FAULTY = [
 
 @pytest.mark.nightly_cases("dp-sgd", f"{MIXED}-0.3", f"{MIXED}-3.0")
 @pytest.mark.parametrize(("fault", "plan", "factor"), FAULTY)
-def test_a_fault_in_one_account_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, plan: str, factor: float
-) -> None:
+def test_a_fault_in_one_account_is_found(tmp_path, monkeypatch, fault, plan, factor):
     """The charge itself is made by the faulty accounting; so would every comparison with it be."""
     plant(monkeypatch, fault, factor)
     for delta in ("1e-6", "0") if fault == "sum" else ("1e-6",):
@@ -353,18 +351,14 @@ def test_a_fault_in_one_account_is_found(
         assert "accountants_disagree" in codes_of(tmp_path / delta, PLANS[plan], delta)
 
 
-def test_a_charge_below_what_no_bound_can_be_is_too_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_charge_below_what_no_bound_can_be_is_too_small(tmp_path, monkeypatch):
     """Also where every accountant, being wrong alike, says that it is enough."""
     for name in ("_rdp_epsilon", "compose_privacy_losses", "optimistic_privacy_losses"):
         scale(monkeypatch, accounting, name, 0.3)
     assert "cost_above_charge" in codes_of(tmp_path, PLANS[MIXED])
 
 
-def test_events_without_an_account_of_ours_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_without_an_account_of_ours_are_told(tmp_path, monkeypatch):
     def unknown(events: Any, delta: float) -> Any:
         raise PrivacyError("no account")
 

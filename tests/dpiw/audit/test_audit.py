@@ -262,7 +262,7 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
         write_report(site.audit(), tmp_path / "file")
 
 
-def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path):
     """One that holds a release, and nothing of a confidential folder."""
     (tmp_path / "releases" / "town-once").mkdir(parents=True)
     (tmp_path / "release").mkdir()

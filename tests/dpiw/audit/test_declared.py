@@ -1,7 +1,6 @@
 """A declared cost, as the audit sees it: named, recounted, and missed where nobody charged it."""
 
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.support.ledger import ADD, ask, terms
 OURS, THEIRS = GaussianEvent(noise_multiplier=6.0), DeclaredEvent(epsilon=0.5, delta=1e-7)
 
 
-def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Path) -> None:
+def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
     ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     stages = {
@@ -63,7 +62,7 @@ def release(population: str = "town", **settings: Any) -> Any:
     return SimpleNamespace(name="again", release=SimpleNamespace(certificate=certificate))
 
 
-def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
+def test_a_release_whose_rows_another_run_paid_for_is_always_told():
     counted = Tally(runs={"a" * 64: payer()})
     (finding,) = _rows_paid_before(release(counted_by="a" * 64), counted)
     assert (finding.code, finding.subject) == ("rows_paid_before", "release again")
@@ -77,9 +76,7 @@ def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
     [(payer(state="lost"), "town"), (payer(epsilon="0.4"), "town"), (payer(delta="0.0"), "town"),
      (payer(type="gaussian"), "town"), (payer(), "city"), (None, "town")],
 )  # fmt: skip
-def test_rows_that_the_named_run_did_not_pay_for_are_found(
-    run: RunTally | None, population: str
-) -> None:
+def test_rows_that_the_named_run_did_not_pay_for_are_found(run, population):
     counted = Tally(runs={} if run is None else {run.key: run})
     findings = _rows_paid_before(release(population, counted_by="a" * 64), counted)
     assert [finding.code for finding in findings] == ["rows_paid_before", "rows_not_paid"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ SHARED = pytest.StashKey[Path]()
 
 
 @pytest.fixture
-def shared(make_workplace: Any, tmp_path: Path, request: Any) -> Site:
+def shared(make_workplace, tmp_path, request) -> Site:
     """Two releases of one population: the first signed by `test`, the second by `second`."""
     stash = request.config.stash
     if SHARED not in stash:
@@ -42,7 +41,7 @@ def ids(keys: list[Path]) -> list[str]:
     return [load_public_key(key).key_id for key in keys]
 
 
-def test_with_the_keys_of_both_nothing_is_found(shared: Site) -> None:
+def test_with_the_keys_of_both_nothing_is_found(shared):
     keys = keys_of(shared)
     first, second = ids(keys)
     report = shared.audit(public_keys=keys)
@@ -58,14 +57,14 @@ def test_with_the_keys_of_both_nothing_is_found(shared: Site) -> None:
     assert [release["key_checked"] for release in facts["releases"]] == [True, True]
 
 
-def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared: Site) -> None:
+def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared):
     keys = keys_of(shared)
     assert shared.codes(public_keys=keys[::-1]) == set()
     twice = shared.audit(public_keys=[*keys, keys[0]])
     assert twice.given == tuple(ids(keys))
 
 
-def test_with_the_key_of_one_the_other_s_are_told(shared: Site) -> None:
+def test_with_the_key_of_one_the_other_s_are_told(shared):
     for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
         report = shared.audit(public_keys=[given])
         assert not report.ok
@@ -75,7 +74,7 @@ def test_with_the_key_of_one_the_other_s_are_told(shared: Site) -> None:
         assert ids([other])[0] in findings["other_key"].text
 
 
-def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared: Site, tmp_path: Path) -> None:
+def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared, tmp_path):
     _, stranger = create_key_pair(tmp_path, "stranger")
     given = [shared.key, stranger]
     report = shared.audit(public_keys=given)
@@ -84,14 +83,14 @@ def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared: Site, tmp_pat
     assert all(f"key id {signer}, by none of the given" in f.text for f in report.findings)
 
 
-def test_a_changed_folder_is_unsound_under_either_key(shared: Site) -> None:
+def test_a_changed_folder_is_unsound_under_either_key(shared):
     """Each key vouches for what it signed, and for no other bytes."""
     for folder in shared.folders:
         (folder / "report.html").write_text("changed")
     assert shared.codes(public_keys=keys_of(shared)) == {"folder_unsound"}
 
 
-def test_without_a_key_both_are_named(shared: Site) -> None:
+def test_without_a_key_both_are_named(shared):
     report = shared.audit(public_keys=[])
     findings = {f.code: f for f in report.findings}
     assert findings.keys() == {"key_not_pinned", "several_keys"}

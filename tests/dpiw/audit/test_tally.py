@@ -33,7 +33,7 @@ ENOUGH = "0.7"  # for one Gaussian event of multiplier 10 and one Laplace event 
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path) -> Ledger:
     return two_populations(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
 
 
@@ -61,7 +61,7 @@ def twice(ledger: Ledger) -> list[tuple[str, str]]:
     return [(finding.subject, finding.text) for finding in found]
 
 
-def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
+def test_one_release_drawn_twice_for_one_period_is_told(ledger):
     def drawn(run: int, release: str | None, period: str, population: str = "adult") -> None:
         reserve(
             ledger, run, release=release, period=period, population=population, epsilon="0.4",
@@ -91,7 +91,7 @@ def test_one_release_drawn_twice_for_one_period_is_told(ledger: Ledger) -> None:
     assert twice(ledger) == [expected]
 
 
-def test_the_name_may_be_a_later_attempt_s(ledger: Ledger) -> None:
+def test_the_name_may_be_a_later_attempt_s(ledger):
     """The first of another version, which states none."""
     for run, name in ((1, None), (2, "town")):
         reserve(ledger, run, release=name, period="2027", stages={"one": [GAUSSIAN]})
@@ -104,7 +104,7 @@ def test_the_name_may_be_a_later_attempt_s(ledger: Ledger) -> None:
 
 
 @pytest.mark.crash_cases("[postgresql]")
-def test_random_histories_count_the_same_on_both_roads(store_url: str) -> None:
+def test_random_histories_count_the_same_on_both_roads(store_url):
     ledger = two_populations(store_url)
     rng = random.Random(5)
     legal = 0
@@ -161,7 +161,7 @@ def renyi_vector(factor: float = 1.0) -> RenyiVector:
     return RenyiVector(units=tuple(int(one * factor) for one in units))
 
 
-def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> None:
+def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path):
     ledger = renyi_ledger(tmp_path, epsilon="4")
     granted = 0
     for run in range(1, 40):
@@ -183,13 +183,13 @@ def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path: Path) -> 
     assert codes(ledger) == ["attempt_voided"]
 
 
-def test_a_vector_below_what_its_events_diverge(tmp_path: Path) -> None:
+def test_a_vector_below_what_its_events_diverge(tmp_path):
     ledger = renyi_ledger(tmp_path)
     reserve(ledger, 1, renyi=renyi_vector(0.999))
     assert codes(ledger) == ["cost_above_charge"]
 
 
-def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> None:
+def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path):
     ledger = renyi_ledger(tmp_path)
     for run in (1, 2):
         reserve(ledger, run, renyi=renyi_vector())
@@ -200,7 +200,7 @@ def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path: Path) -> No
     assert [f.code for f in tally(chain(entries)).findings] == ["illegal_step"]
 
 
-def test_events_that_cost_more_than_was_charged(ledger: Ledger) -> None:
+def test_events_that_cost_more_than_was_charged(ledger):
     total = accounting.epsilon([GaussianEvent(noise_multiplier=10.0),
                                 LaplaceEvent(noise_multiplier=4.0)], delta=1e-6)  # fmt: skip
     reserve(ledger, 1, epsilon=total)
@@ -209,7 +209,7 @@ def test_events_that_cost_more_than_was_charged(ledger: Ledger) -> None:
     assert codes(ledger) == ["cost_above_charge"]
 
 
-def test_pure_events_are_summed_exactly_and_gaussian_ones_need_a_delta(ledger: Ledger) -> None:
+def test_pure_events_are_summed_exactly_and_gaussian_ones_need_a_delta(ledger):
     reserve(ledger, 1, epsilon="0.25", delta="0", stages={"two": [LAPLACE]})
     assert codes(ledger) == []
     reserve(ledger, 2, epsilon="0.2499", delta="0", stages={"two": [LAPLACE]})
@@ -217,7 +217,7 @@ def test_pure_events_are_summed_exactly_and_gaussian_ones_need_a_delta(ledger: L
     assert codes(ledger) == ["cost_above_charge"] * 2
 
 
-def test_a_lost_stage_is_judged_by_its_own_events(ledger: Ledger) -> None:
+def test_a_lost_stage_is_judged_by_its_own_events(ledger):
     reserve(ledger, 1)
     ledger.arm(digest(1), 1, "two")
     ledger.lose(digest(1), 1, "two")
@@ -228,13 +228,13 @@ def test_a_lost_stage_is_judged_by_its_own_events(ledger: Ledger) -> None:
     assert costs[digest(1), 1].pld > costs[digest(1), 2].pld == pytest.approx(0.25, rel=1e-3)
 
 
-def test_events_nobody_can_read(ledger: Ledger) -> None:
+def test_events_nobody_can_read(ledger):
     reserve(ledger, 1, stages={"one": [{"noise_multiplier": 2.5}]})
     reserve(ledger, 2, stages={"one": [{"type": "gaussian", "noise_multiplier": "x", "count": 1}]})
     assert codes(ledger) == ["events_unreadable"] * 2
 
 
-def test_draws_under_way_lost_doubled_voided_and_waiting(ledger: Ledger) -> None:
+def test_draws_under_way_lost_doubled_voided_and_waiting(ledger):
     reserve(ledger, 1)
     reserve(ledger, 2)
     ledger.void(digest(2), 1)
@@ -250,7 +250,7 @@ def test_draws_under_way_lost_doubled_voided_and_waiting(ledger: Ledger) -> None
     assert spent.epsilon == 14 * 10**11  # the doubled draw is paid twice
 
 
-def test_a_voided_charge_is_told_as_voided_in_both_its_numbers(ledger: Ledger) -> None:
+def test_a_voided_charge_is_told_as_voided_in_both_its_numbers(ledger):
     reserve(ledger, 1)
     ledger.void(digest(1), 1)
     page = build_page(audit(str(ledger.path), [], []))
@@ -258,7 +258,7 @@ def test_a_voided_charge_is_told_as_voided_in_both_its_numbers(ledger: Ledger) -
     assert sum(cell.endswith(" (voided)") for cell in cells) == 2
 
 
-def test_a_clock_that_went_back(tmp_path: Path) -> None:
+def test_a_clock_that_went_back(tmp_path):
     days = iter((2, 1, 3))
     times = (datetime.datetime(2027, 1, day, tzinfo=datetime.UTC) for day in days)
     ledger = Ledger.create(tmp_path / "ledger", clock=lambda: next(times))
@@ -339,7 +339,7 @@ FORGED |= {name: ("illegal_step", change) for name, change in ILLEGAL.items()}
 
 
 @pytest.mark.parametrize("name", list(FORGED))
-def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+def test_a_forged_entry_in_a_perfect_chain(ledger, name):
     entries = history(ledger)
     assert tally(entries).findings == []
     code, change = FORGED[name]
@@ -349,7 +349,7 @@ def test_a_forged_entry_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
     findings_of_runs(counted)  # raises nothing of what an entry says
 
 
-def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
+def test_a_table_that_was_read_too_often(ledger):
     """Reads of attempts that were given back, or of which nothing was armed yet."""
     for attempt in range(1, 20):
         reserve(ledger, 1, attempt=attempt)
@@ -373,7 +373,7 @@ def test_a_table_that_was_read_too_often(ledger: Ledger) -> None:
         ledger.read(digest(1), 20)
 
 
-def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
+def test_a_read_that_nothing_waits_for(ledger):
     reserve(ledger, 1, stages={"one": BOTH["one"]})
     ledger.read(digest(1), 1)
     ledger.arm(digest(1), 1, "one")
@@ -385,7 +385,7 @@ def test_a_read_that_nothing_waits_for(ledger: Ledger) -> None:
     assert (finding.code, "no stage waits" in finding.text) == ("illegal_step", True)
 
 
-def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
+def test_a_doubled_draw_can_overrun_the_budget(tmp_path):
     """The ledger must record it; the audit says that the promise is gone."""
     ledger = Ledger.create(tmp_path / "small.sqlite")
     ledger.register(adult(epsilon=Decimal(1)))
@@ -407,7 +407,7 @@ def test_a_doubled_draw_can_overrun_the_budget(tmp_path: Path) -> None:
     ],
     ids=["edited", "another hash", "removed", "swapped"],
 )
-def test_a_chain_that_does_not_hold(ledger: Ledger, change: Change) -> None:
+def test_a_chain_that_does_not_hold(ledger, change):
     entries = history(ledger)
     change(entries)
     assert "chain_broken" in {finding.code for finding in tally(entries).findings}

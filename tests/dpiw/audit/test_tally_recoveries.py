@@ -41,9 +41,7 @@ def history(tmp_path: Path, composition: CompositionRule) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize("composition", list(CompositionRule))
-def test_an_honest_recovery_has_nothing_to_find(
-    tmp_path: Path, composition: CompositionRule
-) -> None:
+def test_an_honest_recovery_has_nothing_to_find(tmp_path, composition):
     counted = tally(history(tmp_path, composition))
     assert counted.findings == []
     assert [(seq, loss.delta) for seq, _, loss in counted.losses] == [(5, 2 * 10**12)]
@@ -115,9 +113,7 @@ RENYI: dict[str, tuple[str, Change]] = {
     [(c, name) for c in CompositionRule for name in FORGED]
     + [(CompositionRule.RENYI, name) for name in RENYI],
 )  # fmt: skip
-def test_a_forged_recovery_in_a_perfect_chain(
-    tmp_path: Path, composition: CompositionRule, name: str
-) -> None:
+def test_a_forged_recovery_in_a_perfect_chain(tmp_path, composition, name):
     entries = history(tmp_path, composition)
     text, change = (FORGED | RENYI)[name]
     change(entries)
@@ -125,7 +121,7 @@ def test_a_forged_recovery_in_a_perfect_chain(
     assert any(text in one.text for one in found), found
 
 
-def test_an_order_that_was_cut_can_pay_for_nothing(tmp_path: Path) -> None:
+def test_an_order_that_was_cut_can_pay_for_nothing(tmp_path):
     """At a delta near 1 high orders convert to less than their sum; not at `BEYOND`."""
     entries = history(tmp_path, CompositionRule.RENYI)
     entries[1]["payload"].update(epsilon_units=9999 * 10**12, delta_units=9 * 10**17)

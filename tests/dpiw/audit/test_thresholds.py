@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,7 +50,7 @@ def events(*stated: GaussianEvent | ThresholdEvent) -> tuple[dict[str, Any], ...
     return tuple(map(accounting.event_to_json, stated))
 
 
-def test_what_was_paid_for_is_sound() -> None:
+def test_what_was_paid_for_is_sound():
     assert told() == ""
     assert told(method="histogram", parameters={}, events=events(NOISE)) == ""  # shows no levels
     single = PrivacyUnit(relation=REPLACE)
@@ -75,11 +74,11 @@ def test_what_was_paid_for_is_sound() -> None:
         ({"events": events(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "was 1e-09"),
     ],
 )  # fmt: skip
-def test_what_was_not_is_found(changes: dict[str, Any], said: str) -> None:
+def test_what_was_not_is_found(changes, said):
     assert said in told(**changes)
 
 
-def test_what_cannot_be_read_is_found() -> None:
+def test_what_cannot_be_read_is_found():
     no_number = {"type": "threshold", "delta": math.nan, "count": COLUMNS}
     unread: list[dict[str, Any]] = [
         {"parameters": {}}, {"parameters": {}, "events": events(NOISE)}, {"noise": ()},
@@ -91,7 +90,7 @@ def test_what_cannot_be_read_is_found() -> None:
         assert "cannot be read" in told(**changes), changes
 
 
-def test_a_charge_that_forgets_the_threshold_is_found(tmp_path: Path) -> None:
+def test_a_charge_that_forgets_the_threshold_is_found(tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
     ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     honest = accounting.epsilon([NOISE, THRESHOLD], delta=1e-6)

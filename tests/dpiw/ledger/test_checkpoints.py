@@ -28,7 +28,7 @@ def asked(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     made = Ledger.create(store_url)
     made.register(adult())
     made.reserve(**asked())
@@ -43,7 +43,7 @@ def trained_to(ledger: Ledger, step: int) -> Grant:
 
 
 @both_stores
-def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(ledger: Ledger) -> None:
+def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(ledger):
     before = ledger.spent("adult")
     grants = [trained_to(ledger, 20)]
     for _ in range(TERMS.resumes):
@@ -67,7 +67,7 @@ def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(ledger
     assert counted.runs[RUN].attempts[0].stages["generator"].resumes == 2
 
 
-def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(ledger: Ledger) -> None:
+def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(ledger):
     grant = ledger.arm(RUN, 1, "generator")
     refused(ledger, GrantSpentError, lambda: ledger.resume(RUN, 1, "generator", step=0))
 
@@ -88,7 +88,7 @@ def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(ledger
     assert tally(ledger.export()).findings == []
 
 
-def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(ledger: Ledger) -> None:
+def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(ledger):
     weights = ledger.arm(RUN, 1, "weights")
     first = {"step": 0, "digest": digest(7)}
     refused(ledger, LedgerConflictError, lambda: ledger.checkpoint(weights, **first))
@@ -108,14 +108,12 @@ def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(ledger: Ledger) 
         {"nothing": TERMS},
     ],
 )
-def test_what_a_resume_may_repeat_must_be_among_the_draws(
-    ledger: Ledger, resumptions: dict[str, Resumption]
-) -> None:
+def test_what_a_resume_may_repeat_must_be_among_the_draws(ledger, resumptions):
     terms = asked(run_key=digest(5), resumptions=resumptions)
     refused(ledger, SpecError, lambda: ledger.reserve(**terms))
 
 
-def test_the_terms_are_part_of_the_reservation(ledger: Ledger) -> None:
+def test_the_terms_are_part_of_the_reservation(ledger):
     before = ledger.head()
     ledger.reserve(**asked())
     assert ledger.head() == before
@@ -132,7 +130,7 @@ def test_the_terms_are_part_of_the_reservation(ledger: Ledger) -> None:
     assert ledger.run(RUN).stages["generator"].checkpoint is None
 
 
-def test_nothing_is_resumed_on_an_overdrawn_account(ledger: Ledger) -> None:
+def test_nothing_is_resumed_on_an_overdrawn_account(ledger):
     trained_to(ledger, 10)
     ledger.recover("adult", [], loss=cost("3"))
     refused(ledger, BudgetExceededError, lambda: ledger.resume(RUN, 1, "generator", step=10))
@@ -162,9 +160,7 @@ RESUMES = [{"step": 20, "token_digest": digest(60 + number)} for number in range
         (EntryKind.RESUME, RESUMES),  # one too many
     ],
 )
-def test_the_replay_and_the_audit_refuse_what_may_not_follow(
-    ledger: Ledger, kind: EntryKind, payloads: list[dict[str, Any]]
-) -> None:
+def test_the_replay_and_the_audit_refuse_what_may_not_follow(ledger, kind, payloads):
     trained_to(ledger, 20)
     for payload in payloads:
         appended(ledger, kind, payload)
@@ -174,7 +170,7 @@ def test_the_replay_and_the_audit_refuse_what_may_not_follow(
 
 
 @pytest.mark.parametrize(("steps", "every"), [(1, 1), (19, 1), (20, 1), (21, 2), (500, 25)])
-def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps: int, every: int) -> None:
+def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps, every):
     assert interval(steps) == every
     terms = Resumption.of(steps=steps, resumes=3)
     assert terms is not None
@@ -185,12 +181,12 @@ def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps: int, every: in
 
 @pytest.mark.parametrize("facts", [{"steps": 1, "every": 1}, {"steps": 0, "every": 1, "resumes": 1},
                                    {"steps": 1, "every": True, "resumes": 1}])  # fmt: skip
-def test_terms_that_are_none_are_refused(facts: dict[str, Any]) -> None:
+def test_terms_that_are_none_are_refused(facts):
     with pytest.raises(SpecError):
         Resumption.from_json(facts)
 
 
-def test_nobody_watches_by_default() -> None:
+def test_nobody_watches_by_default():
     watch = Unwatched()
     assert watch.resumed() is None
     watch.at(1, 2, lambda: pytest.fail("nobody asked for a checkpoint"))

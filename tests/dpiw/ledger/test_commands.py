@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,7 @@ from dpiw.privacy.units import PrivacyUnit
 from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish, told
 
 
-def test_the_command_line_tells_and_does(
-    store_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     path = store_url
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one"]
     register = ["register", "adult", *terms, "--max-rows", "1", "--ledger", path]
@@ -47,10 +44,14 @@ def test_the_command_line_tells_and_does(
     text = cli("show", "--ledger", path)[1]
     for part in (
         "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
-        "budget     epsilon=2, delta=1E-5", "spent      epsilon=0.5, delta=1E-6\n",
-        "remaining  epsilon=1.5, delta=9E-6", "2027-q1", "published",
-        "generator=committed weights=committed", "generator=voided weights=voided",
-    ):  # fmt: skip
+        "budget     epsilon=2, delta=1E-5",
+        "spent      epsilon=0.5, delta=1E-6\n",
+        "remaining  epsilon=1.5, delta=9E-6",
+        "2027-q1",
+        "published",
+        "generator=committed weights=committed",
+        "generator=voided weights=voided",
+    ):
         assert part in text
     later = cli("show", "--since", "2999-01-01", "--ledger", path)[1]
     assert "1 run has no entry since 2999-01-01, and stays unseen: no --since" in later
@@ -72,7 +73,7 @@ def test_the_command_line_tells_and_does(
     assert capsys.readouterr().out.startswith(f"ok: {head.seq} entries, head {good}")
 
 
-def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> None:
+def test_the_command_line_registers_a_unit_of_several_rows(tmp_path):
     path = str(tmp_path / "ledger")
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
     words = ["register", "adult", *terms, "--max-rows", "3", "--ledger", path]
@@ -91,7 +92,7 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
     assert not known.protects(PrivacyUnit(relation=ADD))
 
 
-def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
+def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
     """A ledger holds no free text: a name with a space stands there as its digest."""
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
     words = ["register", "adult", *terms, "--ledger", str(tmp_path / "ledger")]
@@ -105,14 +106,14 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])
-def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path: Path, typed: str) -> None:
+def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path, typed):
     Ledger.create(tmp_path / "ledger.sqlite")
     with pytest.raises(LedgerError) as refused:
         cli("show", "--ledger", str(tmp_path / typed))
     assert str(refused.value).endswith("no ledger is there; did you mean 'ledger.sqlite'?")
 
 
-def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
+def test_the_command_line_refuses_clearly(ledger):
     path = ledger.location
     ledger.register(adult(name="beta"))
     ledger.reserve(**ask())
@@ -127,6 +128,6 @@ def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
     assert '"name": "beta"' in cli("show", "--ledger", path, "--population", "beta", "--json")[1]
 
 
-def test_the_command_line_module_loads_no_database_library() -> None:
+def test_the_command_line_module_loads_no_database_library():
     code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

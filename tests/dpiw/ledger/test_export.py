@@ -7,7 +7,6 @@ import itertools
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ STAGES = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path) -> Ledger:
     """1 genesis, 2-3 populations, 4-6 a run of town, 7 its conflict, 8 a run of village."""
     days = (datetime(2027, 1, day, tzinfo=UTC) for day in itertools.count(2))  # one for each entry
     created = Ledger.create(tmp_path / "ledger.sqlite", clock=lambda: next(days))
@@ -59,7 +58,7 @@ def broken(text: str) -> list[int]:
     return faulty
 
 
-def test_an_outsider_checks_the_chain_and_sees_every_edit(ledger: Ledger) -> None:
+def test_an_outsider_checks_the_chain_and_sees_every_edit(ledger):
     text = cli(ledger, "export")
     assert len(text.splitlines()) == 8
     assert broken(text) == []
@@ -77,19 +76,23 @@ def test_an_outsider_checks_the_chain_and_sees_every_edit(ledger: Ledger) -> Non
     assert broken(cli(ledger, "export", "--since", "4")) == []
 
 
-def test_parts_of_the_chain(ledger: Ledger) -> None:
+def test_parts_of_the_chain(ledger):
     for words, part in (
-        ("--since 6", [6, 7, 8]), ("--since 2027-01-07", [6, 7, 8]),
-        ("--since 2027-01-07T00:00:01Z", [7, 8]), ("--since 2028-01-01", []), ("--since 99", []),
-        ("--population village", [3, 8]), ("--population town --since 5", [5, 6, 7]),
-    ):  # fmt: skip
+        ("--since 6", [6, 7, 8]),
+        ("--since 2027-01-07", [6, 7, 8]),
+        ("--since 2027-01-07T00:00:01Z", [7, 8]),
+        ("--since 2028-01-01", []),
+        ("--since 99", []),
+        ("--population village", [3, 8]),
+        ("--population town --since 5", [5, 6, 7]),
+    ):
         assert [e["seq"] for e in lines(ledger, *words.split())] == part, words
     for text in ("yesterday", "2027-1-1", "-3", "2027-01-01T00:00", ""):
         with pytest.raises(SpecError, match="since"):
             cli(ledger, "export", f"--since={text}")
 
 
-def test_a_clock_that_went_back_hides_nothing_after_the_first_match(tmp_path: Path) -> None:
+def test_a_clock_that_went_back_hides_nothing_after_the_first_match(tmp_path):
     days = (datetime(2027, 1, day, tzinfo=UTC) for day in (1, 9, 3))
     ledger = Ledger.create(tmp_path / "ledger", clock=lambda: next(days))
     for name in ("town", "village"):
@@ -97,7 +100,7 @@ def test_a_clock_that_went_back_hides_nothing_after_the_first_match(tmp_path: Pa
     assert [e["seq"] for e in lines(ledger, "--since", "2027-01-05")] == [2, 3]
 
 
-def test_one_run_and_what_happened_since(ledger: Ledger) -> None:
+def test_one_run_and_what_happened_since(ledger):
     text = cli(ledger, "show", "--run", "0000aa01")
     assert "s=committed+conflict" in text
     assert "entries of this run" in text
@@ -117,7 +120,7 @@ def test_one_run_and_what_happened_since(ledger: Ledger) -> None:
     assert recent[0]["spent"] == everyone[0]["spent"]  # totals are never those of a part
 
 
-def test_verify_tells_of_conflicts_and_overdrawn_budgets(ledger: Ledger) -> None:
+def test_verify_tells_of_conflicts_and_overdrawn_budgets(ledger):
     text = cli(ledger, "verify")
     assert text.startswith("ok: 8 entries")
     assert "note: run 0000aa010000, stage s, attempt 1: 1 conflicting output(s)" in text

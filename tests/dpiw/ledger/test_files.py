@@ -76,7 +76,7 @@ print(tried(mine, "1"), flush=True)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path) -> Ledger:
     """A ledger of one population with epsilon 1, in a folder of its own."""
     for name in ("home", "other"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -92,7 +92,7 @@ def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]
     return done.stdout.splitlines()
 
 
-def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger: Ledger, tmp_path: Path) -> None:
+def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger, tmp_path):
     """Each name has a log and locks of its own: two processes would not see one another."""
     hard = tmp_path / "other" / "ledger.sqlite"
     os.link(ledger.path, hard)
@@ -103,18 +103,14 @@ def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger: Ledger, tmp_p
     assert ledger.spent("adult").epsilon == 0
 
 
-def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_path):
     inner, outer = race(ledger.path, tmp_path / "other" / "ledger.sqlite", meanwhile="link")
     assert inner.startswith("LedgerError")
     assert "2 names" in inner
     assert outer == "armed"
 
 
-def test_a_thread_that_opens_the_ledger_by_a_link_takes_no_lock_from_another(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_thread_that_opens_the_ledger_by_a_link_takes_no_lock_from_another(ledger, tmp_path):
     """POSIX drops all locks of a process on a file with any descriptor of it that it closes.
 
     A symbolic link is the same name.
@@ -131,7 +127,7 @@ BOUND = ("sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"')
 
 
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
-def test_a_file_that_is_mounted_alone_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_file_that_is_mounted_alone_is_refused(ledger, tmp_path):
     """As a container does with one file of its host."""
     bound = tmp_path / "other" / "ledger.sqlite"
     bound.touch(mode=0o600)
@@ -145,7 +141,7 @@ def test_a_file_that_is_mounted_alone_is_refused(ledger: Ledger, tmp_path: Path)
 
 
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
-def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger, tmp_path):
     other = tmp_path / "other"
     inner, outer = race(
         ledger.path, other / "ledger.sqlite",
@@ -156,7 +152,7 @@ def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger: Ledger, tmp_path: 
     assert ledger.verify().ok
 
 
-def test_a_creation_leaves_no_second_name(tmp_path: Path) -> None:
+def test_a_creation_leaves_no_second_name(tmp_path):
     path = tmp_path / "ledger"
     Ledger.create(path)
     assert path.stat().st_nlink == 1
@@ -164,7 +160,7 @@ def test_a_creation_leaves_no_second_name(tmp_path: Path) -> None:
     assert Ledger.create(path).verify().ok
 
 
-def test_a_draft_that_a_killed_creation_left_is_named(ledger: Ledger) -> None:
+def test_a_draft_that_a_killed_creation_left_is_named(ledger):
     draft = ledger.path.with_name(".ledger.sqlite.abcd")
     os.link(ledger.path, draft)
     with pytest.raises(LedgerError, match=r"2 names.*remove \.ledger\.sqlite\.abcd"):
@@ -175,9 +171,7 @@ def test_a_draft_that_a_killed_creation_left_is_named(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("call", ["link", "unlink"])
-def test_a_creation_killed_beside_its_link_goes_on_with_the_same_command(
-    tmp_path: Path, call: str
-) -> None:
+def test_a_creation_killed_beside_its_link_goes_on_with_the_same_command(tmp_path, call):
     """Killed just before the ledger gets its name, or before the draft loses it."""
     path = tmp_path / "ledger"
     program = (
@@ -195,9 +189,7 @@ def test_a_creation_killed_beside_its_link_goes_on_with_the_same_command(
     assert Ledger.open(path).verify().ok
 
 
-def test_a_creation_that_is_just_ending_is_waited_for(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_creation_that_is_just_ending_is_waited_for(ledger, monkeypatch):
     draft = ledger.path.with_name(".ledger.sqlite.abcd")
     os.link(ledger.path, draft)
     monkeypatch.setattr(files, "sleep", lambda seconds: draft.unlink(missing_ok=True))
@@ -217,8 +209,8 @@ def on(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
 
 
 def test_disks_are_local_by_name_and_whatever_is_not_known_as_such_is_refused(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ledger, tmp_path, monkeypatch
+):
     for kind in LOCAL.split():
         on(monkeypatch, kind)
         assert Ledger.open(ledger.path).head() == ledger.head(), kind
@@ -229,14 +221,16 @@ def test_disks_are_local_by_name_and_whatever_is_not_known_as_such_is_refused(
                 act(path)
 
 
-def test_the_deepest_and_latest_mount_counts(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deepest_and_latest_mount_counts(ledger, tmp_path, monkeypatch):
     """Of a new ledger's folder too: none is made on a disk that would be refused."""
     mounts = "d / ext4 rw\nd /a\\040b cifs rw\nd /x tmpfs rw\nd /x xfs rw\nd /x/y fuse.sshfs rw\n"
     for folder, kind in {
-        "/a/b": "ext4", "/a b/c": "cifs", "/x": "xfs", "/xy": "ext4", "/x/y": "fuse.sshfs"
-    }.items():  # fmt: skip
+        "/a/b": "ext4",
+        "/a b/c": "cifs",
+        "/x": "xfs",
+        "/xy": "ext4",
+        "/x/y": "fuse.sshfs",
+    }.items():
         assert files.filesystem_type(Path(folder), mounts) == kind
         assert files.filesystem_type(Path(folder), "") is None
     for path, mounted in {"/a b": True, "/a": False, "/x/y": True, "/xy": False}.items():
@@ -251,9 +245,7 @@ def test_the_deepest_and_latest_mount_counts(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_custodian_may_vouch_for_a_file_system_by_name(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_custodian_may_vouch_for_a_file_system_by_name(ledger, monkeypatch):
     """In the ledger's own URL, so that every process is told; never for a known network one."""
     on(monkeypatch, "virtiofs")
     vouched = f"sqlite:///{ledger.path}?local_file_system=virtiofs"
@@ -267,9 +259,7 @@ def test_a_custodian_may_vouch_for_a_file_system_by_name(
         Ledger.open(f"sqlite:///{ledger.path}?local_file_system=nfs4")
 
 
-def test_mounts_that_cannot_be_read_are_no_proof_on_linux(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mounts_that_cannot_be_read_are_no_proof_on_linux(ledger, monkeypatch):
     monkeypatch.setattr(files, "_mounts", lambda: "")
     monkeypatch.setattr(files, "platform", "linux")
     with pytest.raises(LedgerError, match=r"file system.*\(unknown\)"):
@@ -279,7 +269,7 @@ def test_mounts_that_cannot_be_read_are_no_proof_on_linux(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o277])
-def test_a_new_ledger_s_folder_is_made_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+def test_a_new_ledger_s_folder_is_made_for_its_owner_alone(tmp_path, umask):
     path = tmp_path / "state" / "ledger.sqlite"
     before = os.umask(umask)
     try:
@@ -290,7 +280,7 @@ def test_a_new_ledger_s_folder_is_made_for_its_owner_alone(tmp_path: Path, umask
     assert Ledger.create(path).verify().ok  # the folder is there: nothing is made anew
 
 
-def test_a_folder_in_which_others_may_write_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_folder_in_which_others_may_write_is_refused(ledger, tmp_path):
     """They could plant a log, which SQLite would replay; a sticky folder is no better."""
     for mode in (0o777, 0o1777, 0o770, 0o703):
         ledger.path.parent.chmod(mode)
@@ -302,9 +292,7 @@ def test_a_folder_in_which_others_may_write_is_refused(ledger: Ledger, tmp_path:
     assert Ledger.open(ledger.path).head() == ledger.head()
 
 
-def test_a_ledger_of_another_user_is_refused(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_of_another_user_is_refused(ledger, monkeypatch):
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
     if real == 0:  # root's files are trusted by everybody
@@ -316,7 +304,7 @@ def test_a_ledger_of_another_user_is_refused(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("part", ["file", "folder"])
-def test_root_does_not_trust_what_another_user_owns(ledger: Ledger, part: str) -> None:
+def test_root_does_not_trust_what_another_user_owns(ledger, part):
     theirs = ledger.path if part == "file" else ledger.path.parent
     os.chown(theirs, NOBODY, NOBODY)
     with pytest.raises(LedgerError, match="belongs to user id 65534"):

@@ -32,9 +32,7 @@ DELTAS = st.fractions(min_value=0, max_value=Fraction(1, 10**5), max_denominator
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(asked=st.lists(st.tuples(EPSILONS, DELTAS), max_size=10))
-def test_grants_are_those_of_exact_fractions(
-    ledger: Ledger, asked: list[tuple[Fraction, Fraction]]
-) -> None:
+def test_grants_are_those_of_exact_fractions(ledger, asked):
     """Whatever is granted, the true costs (not their roundings) stay within the true budget."""
     name = f"p{len(ledger.populations())}"  # one ledger, a population for each example
     ledger.register(adult(name=name, epsilon=Decimal("1.1"), delta=Decimal("2e-5")))
@@ -252,12 +250,7 @@ def try_histories(new_url: Callable[[], str], count: int) -> None:
 
 @pytest.mark.crash_cases("-40")
 @pytest.mark.parametrize("histories", [8, 40])
-def test_random_histories_agree_with_a_model(
-    store_kind: str,
-    new_ledger_url: Callable[[str], str],
-    histories: int,
-    figures: Callable[..., None],
-) -> None:
+def test_random_histories_agree_with_a_model(store_kind, new_ledger_url, histories, figures):
     """A fault in one history of five is missed by 40 with chance 0.8^40 = 1e-4, by 8 with 0.17."""
     try_histories(lambda: new_ledger_url(store_kind), histories)
     figures("ledger_random_histories", store=store_kind, histories=histories, violations=0)

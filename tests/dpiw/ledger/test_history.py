@@ -6,7 +6,6 @@ import csv
 import json
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +47,7 @@ def granted(account: Account, charge: Charge) -> int:
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=40)
 @given(budget=st.integers(1, 300), asked=st.integers(1, 100), before=st.integers(0, 300))
-def test_the_count_is_what_the_sum_grants(budget: int, asked: int, before: int) -> None:
+def test_the_count_is_what_the_sum_grants(budget, asked, before):
     population = terms(epsilon=Decimal(budget) / 100, delta=Decimal("1e-5"))
     account = Account.opened(population)
     if before:
@@ -59,7 +58,7 @@ def test_the_count_is_what_the_sum_grants(budget: int, asked: int, before: int) 
 
 
 @pytest.mark.parametrize("multiplier", [3.0, 8.0, 21.5])
-def test_the_count_is_what_the_renyi_filter_grants(multiplier: float) -> None:
+def test_the_count_is_what_the_renyi_filter_grants(multiplier):
     population = terms(epsilon=Decimal(4), composition=CompositionRule.RENYI)
     vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=multiplier)]))
     charge = Charge(cost=cost("0.2", "1e-7"), renyi=vector)
@@ -69,7 +68,7 @@ def test_the_count_is_what_the_renyi_filter_grants(multiplier: float) -> None:
     assert count > 3.8 / 0.2 or multiplier < 20  # more than division would say
 
 
-def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end() -> None:
+def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end():
     account = Account.opened(terms(epsilon=Decimal(2)))
     small = Charge(cost=cost("1e-7", "0"))
     assert account.admits(small) == MOST_ADMITTED
@@ -80,7 +79,7 @@ def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end()
     ]  # fmt: skip
 
 
-def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does() -> None:
+def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does():
     account = Account.opened(terms(epsilon=Decimal(2), delta=Decimal("1e-6")))
 
     def told(epsilon: str, delta: str) -> str:
@@ -98,7 +97,7 @@ def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does() -> None:
 
 
 @pytest.fixture
-def history(ledger: Ledger) -> Ledger:
+def history(ledger) -> Ledger:
     """Reserved, given back, reserved again and published, on each store in turn; then another."""
     ledger.reserve(**ask(release="my-release"))
     ledger.void(RUN, 1)
@@ -109,7 +108,7 @@ def history(ledger: Ledger) -> Ledger:
     return ledger
 
 
-def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:
+def test_spending_is_every_change_of_what_is_held(history):
     run = history.run(RUN)
     states = [run.attempt_state(number) for number in run.attempts]
     assert states == [RunState.VOIDED, RunState.PUBLISHED]  # each attempt's own, not the run's
@@ -130,7 +129,7 @@ def test_spending_is_every_change_of_what_is_held(history: Ledger) -> None:
     assert more_such(history.account("adult"), history.run(RUN)) == "2 more such releases fit"
 
 
-def test_show_speaks_of_releases_and_says_what_still_fits(history: Ledger) -> None:
+def test_show_speaks_of_releases_and_says_what_still_fits(history):
     text = told("show", "--ledger", history.location)
     assert "my-release  2027-q1" in text
     assert "forecast   5 more such releases fit, such as (not named) p (epsilon=0.25" in text
@@ -143,7 +142,7 @@ def test_show_speaks_of_releases_and_says_what_still_fits(history: Ledger) -> No
     assert [record["seq"] for record in recent["populations"][0]["spending"]] == [last]
 
 
-def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
+def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path):
     """The run is published by its second attempt; the first one's charge stays what it is."""
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
     ledger.register(adult())
@@ -165,7 +164,7 @@ def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path: Path) -> None:
     assert of_csv == of_json == of_runs == {"1": "lost", "2": "published"}
 
 
-def test_show_exports_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_exports_csv(tmp_path, monkeypatch):
     monkeypatch.setenv("DPIW_ACTOR", "alice@desk")
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
     ledger.register(adult())

@@ -32,25 +32,25 @@ def reserve(ledger: Ledger, number: int) -> LedgerHead:
 
 
 @pytest.fixture
-def url(new_ledger_url: Callable[[str], str]) -> str:
+def url(new_ledger_url) -> str:
     made = new_ledger_url("postgresql")
     Ledger.create(made).register(TERMS)
     return made
 
 
 @pytest.fixture
-def pair(url: str) -> tuple[Ledger, Ledger]:
+def pair(url) -> tuple[Ledger, Ledger]:
     """The late writer, and the one that overtakes it; both opened before any guard is removed."""
     return Ledger.open(url), Ledger.open(url, busy_timeout_seconds=0.3)
 
 
 @pytest.fixture
-def no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_lock(monkeypatch) -> None:
     monkeypatch.setattr(PostgreSQLStore, "_lock", lambda *_: None)
 
 
 @pytest.fixture
-def no_guards(pair: tuple[Ledger, Ledger], run_raw: Callable[..., None]) -> None:
+def no_guards(pair, run_raw) -> None:
     run_raw(
         pair[0].location,
         *(f"DROP TRIGGER {name} ON entries" for name in GUARDS),
@@ -85,9 +85,7 @@ def granted(url: str, query_raw: Callable[..., Any]) -> int:
 
 
 @pytest.mark.usefixtures("no_lock", "no_guards")
-def test_with_no_layer_the_schedule_overspends(
-    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
-) -> None:
+def test_with_no_layer_the_schedule_overspends(url, pair, query_raw):
     """The control: without it, the tests below would show nothing."""
     late, early = pair
     seen = overtake(late, lambda: reserve(early, 1))
@@ -97,9 +95,7 @@ def test_with_no_layer_the_schedule_overspends(
 
 
 @pytest.mark.usefixtures("no_guards")
-def test_the_lock_alone_is_enough(
-    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
-) -> None:
+def test_the_lock_alone_is_enough(url, pair, query_raw):
     late, early = pair
     seen = overtake(late, lambda: reserve(early, 1))
     reserve(late, 2)
@@ -111,10 +107,7 @@ def test_the_lock_alone_is_enough(
 
 @pytest.mark.usefixtures("no_lock")
 @pytest.mark.parametrize("guards", [True, False], ids=["guards", "primary key"])
-def test_the_guards_or_the_primary_key_alone_are_enough(
-    url: str, pair: tuple[Ledger, Ledger], guards: bool, run_raw: Callable[..., Any],
-    query_raw: Callable[..., Any],
-) -> None:  # fmt: skip
+def test_the_guards_or_the_primary_key_alone_are_enough(url, pair, guards, run_raw, query_raw):
     late, early = pair
     dropped = "DROP CONSTRAINT entries_pkey" if guards else "DISABLE TRIGGER USER"
     run_raw(url, f"ALTER TABLE entries {dropped}")
@@ -131,9 +124,8 @@ def test_the_guards_or_the_primary_key_alone_are_enough(
 @pytest.mark.usefixtures("no_guards")
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 def test_a_snapshot_older_than_the_lock_would_overspend(
-    url: str, pair: tuple[Ledger, Ledger], isolation: str, monkeypatch: pytest.MonkeyPatch,
-    query_raw: Callable[..., Any],
-) -> None:  # fmt: skip
+    url, pair, isolation, monkeypatch, query_raw
+):
     """Why writers run at READ COMMITTED: the lock alone would not do at REPEATABLE READ."""
     late, early = pair
     monkeypatch.setitem(store_postgresql._ISOLATION, "write", isolation)
@@ -154,9 +146,7 @@ def test_a_snapshot_older_than_the_lock_would_overspend(
     assert overspent == (isolation == "REPEATABLE READ")
 
 
-def test_a_writer_that_waited_sees_what_it_waited_for(
-    url: str, pair: tuple[Ledger, Ledger], query_raw: Callable[..., Any]
-) -> None:
+def test_a_writer_that_waited_sees_what_it_waited_for(url, pair, query_raw):
     """The second writer queues on the server, and reads only after the first one's commit."""
     first, second = pair[0], Ledger.open(url)
     refused: list[BaseException] = []
@@ -184,7 +174,7 @@ def test_a_writer_that_waited_sees_what_it_waited_for(
     assert first.verify().ok
 
 
-def test_a_reader_sees_one_snapshot_and_does_not_wait(pair: tuple[Ledger, Ledger]) -> None:
+def test_a_reader_sees_one_snapshot_and_does_not_wait(pair):
     late, early = pair
     with early._store.transaction(write=False) as connection:
         before = early._store.head(connection)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,9 +29,7 @@ pytestmark = pytest.mark.usefixtures("in_memory")
 
 
 @both_stores
-def test_two_ledgers_never_share_a_head(
-    store_kind: str, new_ledger_url: Callable[[str], str]
-) -> None:
+def test_two_ledgers_never_share_a_head(store_kind, new_ledger_url):
     first, second = (Ledger.create(new_ledger_url(store_kind)) for _ in range(2))
     assert first.head() != second.head()
 
@@ -47,9 +43,7 @@ def test_two_ledgers_never_share_a_head(
     ],
     ids=["epsilon", "delta"],
 )
-def test_the_database_itself_refuses_overspending(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, exact: PrivacyCost, over: PrivacyCost
-) -> None:
+def test_the_database_itself_refuses_overspending(ledger, monkeypatch, exact, over):
     """With the rules in Python switched off, the sum in SQL still holds."""
     ledger.reserve(**ask())
     monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
@@ -60,7 +54,7 @@ def test_the_database_itself_refuses_overspending(
 
 
 @both_stores
-def test_register_is_once_and_for_ever(ledger: Ledger) -> None:
+def test_register_is_once_and_for_ever(ledger):
     head = ledger.head()
     assert ledger.register(adult(epsilon=Decimal("2.000"))) == adult()
     assert ledger.head() == head
@@ -90,7 +84,7 @@ def test_register_is_once_and_for_ever(ledger: Ledger) -> None:
         ("composition", ["pld"]),
     ],
 )
-def test_malformed_terms_are_refused(field: str, values: list[Any]) -> None:
+def test_malformed_terms_are_refused(field, values):
     for value in values:
         with pytest.raises(SpecError, match=f"population.{field}"):
             adult(**{field: value})
@@ -98,7 +92,7 @@ def test_malformed_terms_are_refused(field: str, values: list[Any]) -> None:
         adult(max_rows=2)  # rows of whom?
 
 
-def test_an_unknown_population_is_refused(ledger: Ledger) -> None:
+def test_an_unknown_population_is_refused(ledger):
     for act in (ledger.population, ledger.spent, ledger.remaining, ledger.runs):
         with pytest.raises(UnknownPopulationError, match="ghost"):
             act("ghost")
@@ -107,7 +101,7 @@ def test_an_unknown_population_is_refused(ledger: Ledger) -> None:
 
 
 @both_stores
-def test_reserve_is_durable_and_idempotent(ledger: Ledger) -> None:
+def test_reserve_is_durable_and_idempotent(ledger):
     first = ledger.reserve(**ask())
     head = ledger.head()
     assert first == head
@@ -131,14 +125,14 @@ def test_reserve_is_durable_and_idempotent(ledger: Ledger) -> None:
         {"population": "beta"},
     ],
 )
-def test_the_same_key_with_other_content_conflicts(ledger: Ledger, change: dict[str, Any]) -> None:
+def test_the_same_key_with_other_content_conflicts(ledger, change):
     ledger.register(adult(name="beta"))
     ledger.reserve(**ask())
     refused(ledger, LedgerConflictError, lambda: ledger.reserve(**ask(**change)))
 
 
 @both_stores
-def test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted(ledger: Ledger) -> None:
+def test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted(ledger):
     for over in (cost("2.000000000001"), cost("2", "1.0000000000001e-5")):
         refused(ledger, BudgetExceededError, lambda over=over: ledger.reserve(**ask(cost=over)))
     ledger.reserve(**ask(cost=cost("1.2", "1e-6")))
@@ -153,7 +147,7 @@ def test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted(ledger: Ledg
     refused(ledger, BudgetExceededError, lambda: ledger.reserve(**smallest))
 
 
-def test_another_relation_is_refused(ledger: Ledger) -> None:
+def test_another_relation_is_refused(ledger):
     other = ask(cost=cost("0.1", relation=REPLACE))
     refused(ledger, UnsupportedRelationError, lambda: ledger.reserve(**other))
 
@@ -178,14 +172,14 @@ NOTHING = PrivacyCost(epsilon_units=0, delta_units=0, relation=ADD)
         ]),
     ],
 )  # fmt: skip
-def test_malformed_requests_are_refused(ledger: Ledger, field: str, values: list[Any]) -> None:
+def test_malformed_requests_are_refused(ledger, field, values):
     for value in values:
         request = ask(**{field: value})
         error = refused(ledger, SpecError, lambda request=request: ledger.reserve(**request))
         assert str(error).startswith(field.removesuffix("s")), value
 
 
-def test_no_float_is_stored(ledger: Ledger) -> None:
+def test_no_float_is_stored(ledger):
     events = [{"a": 0.1, "b": np.float64(1e-300), "c": np.int64(3), "d": Decimal("1.50"), "e": [2]}]
     ledger.reserve(**ask(stages={"s": events}))
     stored = ledger.run(RUN).stages["s"].events[0]
@@ -205,7 +199,7 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url: str) -> None:
+def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url):
     times = iter(
         [
             datetime(2027, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
@@ -226,7 +220,7 @@ def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url: str) -> N
 
 
 @both_stores
-def test_one_ledger_object_sees_what_another_wrote(ledger: Ledger) -> None:
+def test_one_ledger_object_sees_what_another_wrote(ledger):
     second = Ledger.open(ledger.location)
     second.reserve(**ask())
     assert ledger.spent("adult") == second.spent("adult") == cost("0.5")
@@ -235,7 +229,7 @@ def test_one_ledger_object_sees_what_another_wrote(ledger: Ledger) -> None:
     refused(second, GrantSpentError, lambda: second.arm(RUN, 1, "weights"))
 
 
-def test_a_column_whose_name_is_no_label_stands_as_its_digest(tmp_path: Path) -> None:
+def test_a_column_whose_name_is_no_label_stands_as_its_digest(tmp_path):
     """Entries hold no free text."""
     created = Ledger.create(tmp_path / "ledger")
     created.register(adult(id_column="Persönliche Nummer"))

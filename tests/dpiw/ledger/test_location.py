@@ -46,9 +46,7 @@ ACTS: dict[str, tuple[Callable[[str], object], type[DPIWError]]] = {
 
 @pytest.mark.parametrize("text", MISTYPED)
 @pytest.mark.parametrize("act", list(ACTS))
-def test_a_mistyped_location_is_refused_and_not_repeated(
-    act: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistyped_location_is_refused_and_not_repeated(act, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     do, error = ACTS[act]
     with pytest.raises(error, match="ledger") as caught:
@@ -69,9 +67,7 @@ def test_a_mistyped_location_is_refused_and_not_repeated(
         "sqlite:///:memory:", "sqlite:///file:x",
     ],
 )  # fmt: skip
-def test_an_unsupported_url_is_refused_without_repeating_it(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_url_is_refused_without_repeating_it(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LedgerError) as caught:
         Ledger.open(url)
@@ -79,13 +75,13 @@ def test_an_unsupported_url_is_refused_without_repeating_it(
     assert not any(words in told for words in ("secret", "no answer", "no such file"))
 
 
-def test_a_sound_location_passes() -> None:
+def test_a_sound_location_passes():
     for text in SOUND:
         check_location(text, error=SpecError)
         assert spec_of(text).ledger == text
 
 
-def test_a_command_line_does_not_repeat_it_either() -> None:
+def test_a_command_line_does_not_repeat_it_either():
     done = subprocess.run(
         [sys.executable, "-m", "dpiw.cli.main", "ledger", "show", "--ledger", MISTYPED[0]],
         capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[3],
@@ -106,13 +102,11 @@ def test_a_command_line_does_not_repeat_it_either() -> None:
         ("postgresql+psycopg://u@localhost/d", "postgresql+psycopg://u@localhost/d"),
     ],
 )
-def test_a_relative_file_is_taken_from_a_folder(tmp_path: Path, text: str, found: str) -> None:
+def test_a_relative_file_is_taken_from_a_folder(tmp_path, text, found):
     assert absolute_location(text, tmp_path) == found.format(base=tmp_path)
 
 
-def test_a_spec_names_the_same_ledger_from_wherever_it_is_run(
-    workplace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spec_names_the_same_ledger_from_wherever_it_is_run(workplace, tmp_path, monkeypatch):
     text = workplace.spec.read_text()
     for written in ("state/ledger.sqlite", "sqlite:///state/ledger.sqlite"):
         workplace.spec.write_text(f"{text}ledger: {written}\n")

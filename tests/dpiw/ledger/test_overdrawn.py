@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -26,12 +25,12 @@ LOSS = cost("2")
 
 
 @pytest.fixture(params=list(CompositionRule))
-def composition(request: pytest.FixtureRequest) -> CompositionRule:
+def composition(request) -> CompositionRule:
     return request.param
 
 
 @pytest.fixture
-def ledger(store_url: str, composition: CompositionRule) -> Ledger:
+def ledger(store_url, composition) -> Ledger:
     """A budget of 4 of which two runs of two stages each hold a part."""
     created = Ledger.create(store_url)
     created.register(terms(epsilon=Decimal(4), composition=composition))
@@ -60,9 +59,7 @@ def loss(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("overdraw", [loss, conflict])
-def test_nothing_is_armed_on_an_overdrawn_account(
-    ledger: Ledger, composition: CompositionRule, overdraw: Callable[[Ledger], None]
-) -> None:
+def test_nothing_is_armed_on_an_overdrawn_account(ledger, composition, overdraw):
     ledger.commit(ledger.arm(digest(1), 1, "one"), digest(10))
     assert not ledger.account("town").overdrawn
     overdraw(ledger)
@@ -85,9 +82,7 @@ def test_nothing_is_armed_on_an_overdrawn_account(
     assert not any("arm" in finding.text for finding in tally(ledger.export()).findings)
 
 
-def test_what_was_drawn_before_is_committed_and_published(
-    ledger: Ledger, composition: CompositionRule
-) -> None:
+def test_what_was_drawn_before_is_committed_and_published(ledger, composition):
     grants = [ledger.arm(digest(1), 1, stage) for stage in ("one", "two")]
     loss(ledger)
     for grant in grants:
@@ -98,9 +93,7 @@ def test_what_was_drawn_before_is_committed_and_published(
 
 
 @both_stores
-def test_the_database_itself_refuses_the_arm(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_database_itself_refuses_the_arm(ledger, monkeypatch):
     """With the rules in Python switched off, the sums in SQL still hold."""
     monkeypatch.setattr("dpiw.ledger.accounts.Account.check_drawable", lambda *_: None)
     ledger.arm(digest(1), 1, "one")
@@ -110,7 +103,7 @@ def test_the_database_itself_refuses_the_arm(
     ledger.arm(digest(1), 1, "two")
 
 
-def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger: Ledger) -> None:
+def test_both_replays_find_an_arm_on_an_overdrawn_account(ledger):
     """In a perfect chain: the arm is moved behind the loss."""
     ledger.arm(digest(1), 1, "one")
     loss(ledger)

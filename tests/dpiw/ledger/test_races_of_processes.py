@@ -159,7 +159,7 @@ def workers() -> Iterator[Workers]:
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
@@ -169,7 +169,7 @@ def ledger(store_url: str) -> Ledger:
 @both_stores
 @pytest.mark.crash_cases("8")
 @pytest.mark.parametrize("count", [4, 8])
-def test_racers_get_exactly_the_budget(ledger: Ledger, workers: Workers, count: int) -> None:
+def test_racers_get_exactly_the_budget(ledger, workers, count):
     """0.21 in parts of 0.01: 21 grants, however many ask for more."""
     answers = workers.race(ledger.location, [{"do": "spend", "tries": 48 // count}] * count)
     assert all("ok" in answer for answer in answers), answers
@@ -181,7 +181,7 @@ def test_racers_get_exactly_the_budget(ledger: Ledger, workers: Workers, count: 
 @both_stores
 @pytest.mark.crash_cases("8")
 @pytest.mark.parametrize("count", [2, 8])
-def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) -> None:
+def test_exactly_one_racer_arms(ledger, workers, count):
     for number in range(10):
         spend(ledger, number)
         answers = workers.race(ledger.location, [{"do": "arm", "run": number}] * count)
@@ -192,7 +192,7 @@ def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) ->
 
 
 @both_stores
-def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) -> None:
+def test_a_racing_void_and_arm_never_both_win(ledger, workers):
     for number in range(10):
         spend(ledger, number)
         tasks = [{"do": "void", "run": number}, {"do": "arm", "run": number}]
@@ -205,9 +205,7 @@ def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) 
 
 
 @both_stores
-def test_racers_share_one_reservation_and_register_one_budget(
-    ledger: Ledger, workers: Workers
-) -> None:
+def test_racers_share_one_reservation_and_register_one_budget(ledger, workers):
     """With the same key, and with other terms."""
     answers = workers.race(ledger.location, [{"do": "same", "run": 7}] * 4)
     assert answers == [{"ok": 3}] * 4
@@ -219,7 +217,7 @@ def test_racers_share_one_reservation_and_register_one_budget(
 
 
 @both_stores
-def test_racing_creators_make_one_ledger(store_url: str, workers: Workers) -> None:
+def test_racing_creators_make_one_ledger(store_url, workers):
     answers = workers.race(store_url, [{"do": "create"}] * 4)
     assert answers == [{"ok": Ledger.open(store_url).head().hash}] * 4
 
@@ -228,9 +226,7 @@ def test_racing_creators_make_one_ledger(store_url: str, workers: Workers) -> No
 @pytest.mark.parametrize(
     ("point", "kept"), [("before_insert", False), ("after_insert", False), ("at_end", True)]
 )
-def test_killed_in_a_write_transaction(
-    ledger: Ledger, workers: Workers, point: str, kept: bool
-) -> None:
+def test_killed_in_a_write_transaction(ledger, workers, point, kept):
     """Not committed: as if it never was, and the lock is free. Committed: there."""
     before = ledger.head()
     assert workers.race(ledger.location, [{"do": "die", "point": point}]) == [
@@ -245,7 +241,7 @@ def test_killed_in_a_write_transaction(
 
 @both_stores
 @pytest.mark.crash
-def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Ledger) -> None:
+def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger):
     """Four writers per round, each killed at its own random moment."""
     rng = random.Random(20270101)
     answered: dict[str, str] = {}

@@ -69,7 +69,7 @@ def published(release: RecoveredRelease) -> PublishedHead:
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())
@@ -82,7 +82,7 @@ def spent(ledger: Ledger) -> str:
     return str(ledger.spent("town"))
 
 
-def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
+def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger):
     head = PublishedHead(hash=lost(1).hash)
     with pytest.raises(LedgerTamperedError):
         ledger.check_heads([head])
@@ -98,7 +98,7 @@ def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger: Ledger) -> None:
     ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
 
 
-def test_a_stated_loss_is_added_and_written_down(ledger: Ledger) -> None:
+def test_a_stated_loss_is_added_and_written_down(ledger):
     recovery = ledger.recover("town", [lost(1)], loss=cost("0.25", "2e-6"))
     assert spent(ledger) == "epsilon=0.75, delta=3E-6"
     assert recovery.loss.cost == cost("0.25", "2e-6")
@@ -107,7 +107,7 @@ def test_a_stated_loss_is_added_and_written_down(ledger: Ledger) -> None:
     assert payload["releases"][0]["manifest_digest"] == digest(801)
 
 
-def test_two_releases_of_one_head_are_two(ledger: Ledger) -> None:
+def test_two_releases_of_one_head_are_two(ledger):
     """Two certificates may be written at one entry, of one population or of two."""
     ledger.register(terms(name="city"))
     first, second = lost(1), lost(2, hash=lost(1).hash)
@@ -119,7 +119,7 @@ def test_two_releases_of_one_head_are_two(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-def test_what_the_certificates_say_was_spent_is_not_forgotten(ledger: Ledger) -> None:
+def test_what_the_certificates_say_was_spent_is_not_forgotten(ledger):
     """A lost draw without a release shows in the next certificate's cumulative spending."""
     ledger.recover("town", [lost(1, held=stated("1.4", "1e-6"))], loss=NONE)
     assert spent(ledger) == "epsilon=1.4, delta=1E-6"
@@ -134,7 +134,7 @@ def drawn(ledger: Ledger, run: int, epsilon: str) -> str:
 
 
 @pytest.mark.parametrize("noticed", ["before", "after"])
-def test_what_is_spent_after_a_loss_does_not_swallow_it(ledger: Ledger, noticed: str) -> None:
+def test_what_is_spent_after_a_loss_does_not_swallow_it(ledger, noticed):
     """Drawn here 0.3; then the ledger was copied, and spent 1.1 more that the copy forgot."""
     after = drawn(ledger, 1, "0.3")
     gone = lost(9, previous=digest(5), after=after, held=stated("1.4", "1e-6"))
@@ -146,7 +146,7 @@ def test_what_is_spent_after_a_loss_does_not_swallow_it(ledger: Ledger, noticed:
     assert spent(ledger).startswith("epsilon=1.8,")
 
 
-def test_what_may_still_be_drawn_or_given_back_is_no_baseline(ledger: Ledger) -> None:
+def test_what_may_still_be_drawn_or_given_back_is_no_baseline(ledger):
     """The lost ledger may have voided what is reserved here, and spent it otherwise."""
     ledger.reserve(**ask(1))
     after = ledger.head().hash
@@ -156,7 +156,7 @@ def test_what_may_still_be_drawn_or_given_back_is_no_baseline(ledger: Ledger) ->
     assert spent(ledger).startswith("epsilon=1,")
 
 
-def test_releases_of_one_lost_history_are_not_charged_twice(ledger: Ledger) -> None:
+def test_releases_of_one_lost_history_are_not_charged_twice(ledger):
     """Each continues the one before; draws between them that were not published count, too."""
     releases = [
         lost(number, previous=None if number == 1 else digest(799 + number), held=stated(total))
@@ -167,7 +167,7 @@ def test_releases_of_one_lost_history_are_not_charged_twice(ledger: Ledger) -> N
     assert spent(ledger).startswith("epsilon=1.7,")
 
 
-def test_two_releases_that_continue_one_may_be_of_two_copies(ledger: Ledger) -> None:
+def test_two_releases_that_continue_one_may_be_of_two_copies(ledger):
     """Of the 1 that the first held, 0.5 was drawn; each copy may have drawn the rest by itself."""
     first = lost(1, held=stated("1"))
     two = [lost(n, previous=digest(801), held=stated("1.2")) for n in (2, 3)]
@@ -177,7 +177,7 @@ def test_two_releases_that_continue_one_may_be_of_two_copies(ledger: Ledger) -> 
     assert spent(ledger).startswith("epsilon=2.2,")
 
 
-def test_a_release_of_another_population_is_no_release_before_it(ledger: Ledger) -> None:
+def test_a_release_of_another_population_is_no_release_before_it(ledger):
     ledger.register(terms(name="city", composition=CompositionRule.RENYI))
     vector = Charge(cost=cost(), renyi=RenyiVector(units=(9,) * 16))
     ledger.recover("city", [lost(1, charge=vector, held=vector, drawn=vector)], loss=NONE)
@@ -185,14 +185,14 @@ def test_a_release_of_another_population_is_no_release_before_it(ledger: Ledger)
     assert spent(ledger).startswith("epsilon=1.2,")
 
 
-def test_releases_of_two_lost_histories_are_both_charged(ledger: Ledger) -> None:
+def test_releases_of_two_lost_histories_are_both_charged(ledger):
     """Two copies went on by themselves: neither knew what the other spent."""
     ledger.recover("town", [lost(1, held=stated("0.9"))], loss=NONE)
     ledger.recover("town", [lost(2, held=stated("0.8"))], loss=NONE)
     assert spent(ledger).startswith("epsilon=1.7,")
 
 
-def test_the_release_before_must_be_in_the_chain(ledger: Ledger) -> None:
+def test_the_release_before_must_be_in_the_chain(ledger):
     for wrong in (
         lost(9, previous=digest(5), after=digest(77)),
         lost(9, previous=None, after=ledger.head().hash),
@@ -202,7 +202,7 @@ def test_the_release_before_must_be_in_the_chain(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger, together: bool) -> None:
+def test_a_reservation_pays_for_its_own_release_once(ledger, together):
     """Another release of the same run is another draw: two copies of one ledger."""
     ledger.reserve(**ask(1, cost=cost("0.4")))
     other = lost(1, hash=digest(91), manifest_digest=digest(9))
@@ -219,7 +219,7 @@ def test_a_reservation_pays_for_its_own_release_once(ledger: Ledger, together: b
     assert spent(ledger) == "epsilon=1, delta=2E-6"
 
 
-def test_a_voided_run_pays_nothing(ledger: Ledger) -> None:
+def test_a_voided_run_pays_nothing(ledger):
     ledger.reserve(**ask(1))
     ledger.void(key(1), 1)
     ledger.recover("town", [lost(1)], loss=NONE)
@@ -227,7 +227,7 @@ def test_a_voided_run_pays_nothing(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", [RunState.ARMED, RunState.LOST, RunState.COMMITTED])
-def test_a_draw_this_ledger_knows_may_be_another_one(ledger: Ledger, state: RunState) -> None:
+def test_a_draw_this_ledger_knows_may_be_another_one(ledger, state):
     ledger.reserve(**ask(1))
     grant = ledger.arm(key(1), 1, "s")
     if state is RunState.LOST:
@@ -247,7 +247,7 @@ def test_a_draw_this_ledger_knows_may_be_another_one(ledger: Ledger, state: RunS
 
 
 @both_stores
-def test_recovery_is_never_refused_for_want_of_budget(ledger: Ledger) -> None:
+def test_recovery_is_never_refused_for_want_of_budget(ledger):
     ledger.recover("town", [lost(1, charge=Charge(cost=cost("3")))], loss=NONE)
     assert spent(ledger) == "epsilon=3, delta=1E-6"
     assert str(ledger.remaining("town")).startswith("epsilon=0,")
@@ -255,7 +255,7 @@ def test_recovery_is_never_refused_for_want_of_budget(ledger: Ledger) -> None:
         ledger.reserve(**ask(2))
 
 
-def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
+def test_only_what_is_missing_is_recovered_and_once(ledger):
     there = ledger.head()
     for releases in ([], [lost(1, hash=there.hash)], [lost(1), lost(1)]):
         with pytest.raises(LedgerConflictError):
@@ -272,7 +272,7 @@ def test_only_what_is_missing_is_recovered_and_once(ledger: Ledger) -> None:
     assert [len(recovery.releases) for recovery in ledger.recoveries("town")] == [1, 0]
 
 
-def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
+def test_malformed_recoveries_are_refused(ledger):
     relation = NeighbouringRelation.REPLACE_ONE
     head = ledger.head()
     vector = Charge(cost=cost(), renyi=RenyiVector.nothing())
@@ -287,7 +287,7 @@ def test_malformed_recoveries_are_refused(ledger: Ledger) -> None:
 
 
 @both_stores
-def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
+def test_a_renyi_population_is_charged_vectors(store_url):
     ledger = Ledger.create(store_url)
     ledger.register(terms(composition=CompositionRule.RENYI))
     vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
@@ -305,7 +305,7 @@ def test_a_renyi_population_is_charged_vectors(store_url: str) -> None:
     assert ledger.verify().ok
 
 
-def test_a_renyi_account_is_lifted_at_every_order(store_url: str) -> None:
+def test_a_renyi_account_is_lifted_at_every_order(store_url):
     """By the vector its certificate states: the epsilon it is worth is less than the whole."""
     ledger = Ledger.create(store_url)
     ledger.register(terms(composition=CompositionRule.RENYI))
@@ -340,7 +340,7 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("name", list(FORGERIES))
-def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+def test_a_forged_recovery_in_a_perfect_chain(ledger, name):
     ledger.recover("town", [lost(1)], loss=cost("0.25"))
     entries = ledger.export()
     first, last = entries[0], entries[-1]
@@ -353,7 +353,7 @@ def test_a_forged_recovery_in_a_perfect_chain(ledger: Ledger, name: str) -> None
     assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, 3)
 
 
-def test_a_ledger_of_another_format_is_named_as_one() -> None:
+def test_a_ledger_of_another_format_is_named_as_one():
     payload = {"format": 1, "nonce": "0" * 64}
     entry = chained(None, kind=EntryKind.GENESIS, payload=payload, at="2026-11-22T12:00:00Z")
     with pytest.raises(LedgerConflictError, match="format 1"):

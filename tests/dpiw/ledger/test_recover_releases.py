@@ -6,7 +6,6 @@ import dataclasses
 import shutil
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
     return told("recover", *given, "--key", key_of(place), *losing(*loss), *words)
 
 
-def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None:
+def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     place = make_workplace(epsilon="9")
     before = place.ledger.read_bytes()
     first, folder = publish_run(place.spec, period="2026-11")
@@ -78,9 +77,7 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace: Any) -> None
     assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
 
 
-def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(
-    workplace: Any,
-) -> None:
+def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(workplace):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     steps.reserve(run)
     before = workplace.ledger.read_bytes()
@@ -96,7 +93,7 @@ def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_char
     assert verify(folder)
 
 
-def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace: Any) -> None:
+def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace):
     run = draw(prepared(workplace))
     before = workplace.ledger.read_bytes()
     ledger = Ledger.open(workplace.ledger)
@@ -113,7 +110,7 @@ def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workpl
     assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED
 
 
-def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any) -> None:
+def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace):
     place = make_workplace(max_attempts=2)
     ledger = Ledger.open(place.ledger)
     ledger.register(terms(name="village", epsilon=Decimal(9), composition=CompositionRule.RENYI))
@@ -143,9 +140,11 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace: Any)
     other = {"epsilon": "1", "delta": "1e-6", "stages": {"other": "committed"}}
     stages = [dataclasses.replace(s, events=({"type": "selected"},)) for s in certificate.stages]
     for change in (
-        {"attempts": (other,)}, {"attempts": ({"epsilon": "1"},)}, {"attempts": ()},
+        {"attempts": (other,)},
+        {"attempts": ({"epsilon": "1"},)},
+        {"attempts": ()},
         {"stages": tuple(stages)},
-    ):  # fmt: skip
+    ):
         with pytest.raises(LedgerConflictError):
             certificate_vector(dataclasses.replace(certificate, **change))
 
@@ -164,7 +163,7 @@ def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta
     assert Fraction(asked[0]) >= Fraction(delta)
 
 
-def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: Any) -> None:
+def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace):
     place = make_workplace(weights="none")
     _, folder = publish_run(place.spec, period="2026-11")
     whole = verify(folder)
@@ -190,7 +189,7 @@ def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace: 
             asked(**change)
 
 
-def test_reads_that_a_copy_forgot_are_stated(workplace: Any) -> None:
+def test_reads_that_a_copy_forgot_are_stated(workplace):
     """Alone, without a release; they count for life, and the audit counts them by itself."""
     path = str(workplace.ledger)
     base = ("recover", "--ledger", path, "--population", "town", "--loss-only")
@@ -211,7 +210,7 @@ def test_reads_that_a_copy_forgot_are_stated(workplace: Any) -> None:
         steps.reserve(run)
 
 
-def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) -> None:
+def test_only_whole_and_signed_releases_count(workplace, tmp_path):
     before = workplace.ledger.read_bytes()
     _, folder = publish_run(workplace.spec, period="2026-11")
     restore(workplace, before)
@@ -241,14 +240,15 @@ def test_only_whole_and_signed_releases_count(workplace: Any, tmp_path: Path) ->
     assert Ledger.open(path).spent("town").epsilon == 2
 
 
-def test_a_new_ledger_under_other_terms_does_not_take_a_release(
-    workplace: Any, tmp_path: Path
-) -> None:
+def test_a_new_ledger_under_other_terms_does_not_take_a_release(workplace, tmp_path):
     _, folder = publish_run(workplace.spec, period="2026-11")
     for change in (
-        {"epsilon": Decimal(50)}, {"delta": Decimal("2e-4")}, {"id_column": "person"},
-        {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
-    ):  # fmt: skip
+        {"epsilon": Decimal(50)},
+        {"delta": Decimal("2e-4")},
+        {"id_column": "person"},
+        {"id_column": "person", "max_rows": 2},
+        {"composition": CompositionRule.RENYI},
+    ):
         own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
         verified = verify(folder)
         found = MissingRelease(release=verified, digest=verified.manifest.digest, after=None)

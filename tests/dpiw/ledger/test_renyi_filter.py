@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())
@@ -79,7 +78,7 @@ def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
     return account, granted
 
 
-def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..., None]) -> None:
+def test_a_hundred_small_releases_where_basic_admits_twenty(figures):
     """(4, 1e-5) for life; each release is a Gaussian that costs (0.2, 1e-7) alone."""
     multiplier = gaussian_noise_multiplier(0.2, 1e-7)
     alone = cost("0.2", "1e-7")
@@ -93,7 +92,7 @@ def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..
     figures("renyi_vs_basic", basic=plain, renyi=hundred + beyond, of_100=hundred)
 
 
-def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) -> None:
+def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger):
     """Few big releases, so that the whole way through SQL is short."""
     granted = 14
     for run in range(1, granted + 1):
@@ -117,7 +116,7 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) ->
     assert Ledger.open(ledger.location).spent("town") == ledger.spent("town")
 
 
-def test_a_population_says_its_rule_and_keeps_it(ledger: Ledger) -> None:
+def test_a_population_says_its_rule_and_keeps_it(ledger):
     stored = next(e for e in ledger.entries() if e.kind is EntryKind.REGISTER).payload["renyi"]
     assert stored["rule"] == "renyi-1"
     assert stored["orders"] == [str(order) for order in ORDERS]
@@ -132,9 +131,7 @@ def test_a_population_says_its_rule_and_keeps_it(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("9999.9999", "0.9"), ("9999.999", "0.3")])
-def test_no_budget_pays_for_a_divergence_that_was_cut(
-    tmp_path: Path, epsilon: str, delta: str
-) -> None:
+def test_no_budget_pays_for_a_divergence_that_was_cut(tmp_path, epsilon, delta):
     """A large delta lowers the conversion at high orders; `BEYOND` stands for any divergence."""
     opened = Ledger.create(tmp_path / "ledger")
     opened.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
@@ -148,13 +145,15 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(
     assert [finding.code for finding in tally(opened.export()).findings] == ["overspent"]
 
 
-def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger: Ledger) -> None:
+def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger):
     ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
     for change in (
-        {"renyi": None}, {"population": "plain"}, {"renyi": RenyiVector(units=(0,) * 16)},
+        {"renyi": None},
+        {"population": "plain"},
+        {"renyi": RenyiVector(units=(0,) * 16)},
         {"renyi": RenyiVector(units=(BEYOND + 1,) * 16)},
         {"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)},
-    ):  # fmt: skip
+    ):
         refused(ledger, SpecError, lambda change=change: ledger.reserve(**ask(1, **change)))
     assert ledger.renyi_spent("plain") is None
     first = ledger.reserve(**ask(1))
@@ -165,9 +164,7 @@ def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger: Led
 
 
 @both_stores
-def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
-    ledger: Ledger,
-) -> None:
+def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(ledger):
     charged = vector(SMALL)
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
@@ -187,9 +184,7 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
 
 
 @both_stores
-def test_the_database_itself_refuses_overspending(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_database_itself_refuses_overspending(ledger, monkeypatch):
     """With the rules in Python switched off, the sums in SQL still hold, to the unit."""
     most = terms().to_payload()["renyi"]["budget_units"]
     exact = [BEYOND] * 16
@@ -233,7 +228,7 @@ FORGERIES: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
 
 
 @pytest.mark.parametrize("name", list(FORGERIES))
-def test_a_forged_vector_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+def test_a_forged_vector_in_a_perfect_chain(ledger, name):
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
     assert replay(list(forged(ledger, 3, lambda e: None)), book=Book(), head=None)[1] is None
@@ -298,7 +293,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("spends", [600, pytest.param(20_000, marks=pytest.mark.nightly)])
-def test_random_spends_against_exact_fractions(spends: int, figures: Callable[..., None]) -> None:
+def test_random_spends_against_exact_fractions(spends, figures):
     """A fault in one decision of 1,000 is missed by 20,000 with chance 0.999^20000 = 2e-9."""
     tally = compared(spends, seed=2)
     figures("renyi_random_spends", **tally)
@@ -307,7 +302,7 @@ def test_random_spends_against_exact_fractions(spends: int, figures: Callable[..
     assert tally["spends"] - tally["granted"] > spends / 5
 
 
-def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch):
     """The control: budgets at the whole delta instead of a sixteenth are found out."""
     honest = terms().to_payload()["renyi"]["budget_units"]
     monkeypatch.setattr("dpiw.ledger.accounts.budgets", lambda _: tuple(b + 10**11 for b in honest))
@@ -318,7 +313,7 @@ def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.Monkey
     assert oracle.slack(9.0) < 0
 
 
-def test_a_release_of_a_renyi_population(workplace: Any) -> None:
+def test_a_release_of_a_renyi_population(workplace):
     ledger = Ledger.open(workplace.ledger)
     ledger.register(terms(name="village", epsilon=Decimal(5), delta=Decimal("1e-4")))
     workplace.write_spec(population="village")
@@ -335,7 +330,7 @@ def test_a_release_of_a_renyi_population(workplace: Any) -> None:
     assert ledger.verify().ok
 
 
-def test_the_command_line_registers_and_shows(tmp_path: Path) -> None:
+def test_the_command_line_registers_and_shows(tmp_path):
     path = str(tmp_path / "ledger")
     text = told(
         "register", "town", "--epsilon", "4", "--delta", "1e-5", "--relation",

@@ -91,8 +91,8 @@ def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
 
 
 def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_overdrawn(
-    make_workplace: Any,
-) -> None:
+    make_workplace,
+):
     """Given back, spent otherwise, and back in the restored ledger."""
     place = make_workplace(epsilon="4", weights="none")
     waiting = reserved(place, "2026-09")
@@ -112,7 +112,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
     assert spent(place) == 4
 
 
-def test_heads_are_compared_before_every_draw(make_workplace: Any) -> None:
+def test_heads_are_compared_before_every_draw(make_workplace):
     """The copy comes back between two steps of a run."""
     place = make_workplace(epsilon="9", weights="none")
     run = reserved(place, "2026-10")
@@ -126,9 +126,7 @@ def test_heads_are_compared_before_every_draw(make_workplace: Any) -> None:
     assert stage.state is StageState.RESERVED
 
 
-def test_two_releases_built_on_one_head_are_both_recovered(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monkeypatch):
     """The second certificate was written between the first one's and its publishing entry."""
     place = make_workplace(epsilon="3", weights="none")
     registered(place, "city")
@@ -160,7 +158,7 @@ def test_two_releases_built_on_one_head_are_both_recovered(
         reserved(place, "2026-12")
 
 
-def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace: Any) -> None:
+def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace):
     """Two ledgers may publish into one folder, as long as each has its own populations."""
     place = make_workplace(epsilon="3", weights="none")
     released(place, "2026-11")
@@ -178,7 +176,7 @@ def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace
 
 @pytest.mark.crash_cases("[published]")
 @pytest.mark.parametrize("where", ["built", "published"])
-def test_another_publish_to_hides_no_head(make_workplace: Any, where: str) -> None:
+def test_another_publish_to_hides_no_head(make_workplace, where):
     """The workspace knows what was built, and where the other runs of it published."""
     place = make_workplace(epsilon="9", weights="none")
     before = place.ledger.read_bytes()
@@ -198,7 +196,7 @@ def test_another_publish_to_hides_no_head(make_workplace: Any, where: str) -> No
     assert spent(place) == 4
 
 
-def test_no_folder_beside_the_releases_is_passed_over(make_workplace: Any) -> None:
+def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     before = place.ledger.read_bytes()
     released(place, "2026-10")
@@ -223,7 +221,7 @@ def test_no_folder_beside_the_releases_is_passed_over(make_workplace: Any) -> No
     assert spent(place) == 4
 
 
-def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace: Any) -> None:
+def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace):
     place = make_workplace(weights="none")
     first, other = (prepared(place, period=period) for period in ("2026-10", "2026-11"))
     record = (first.directory / "run.json").read_bytes()
@@ -238,9 +236,7 @@ def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace: A
 
 
 @pytest.mark.parametrize("published_before", [False, True])
-def test_a_forgotten_draw_is_neither_repeated_nor_given_back(
-    make_workplace: Any, published_before: bool
-) -> None:
+def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, published_before):
     place = make_workplace(epsilon="6.5", weights="none")
     if published_before:
         released(place, "2026-10")
@@ -262,7 +258,7 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(
     assert run.measurement("fit_generator").exists()
 
 
-def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace: Any) -> None:
+def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     place = make_workplace(epsilon="4", weights="none")
     run = reserved(place, "2026-09")
     before = place.ledger.read_bytes()
@@ -276,7 +272,7 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace: Any) -
     assert spent(place) == 2
 
 
-def test_a_void_needs_the_workspace_to_look_into(make_workplace: Any) -> None:
+def test_a_void_needs_the_workspace_to_look_into(make_workplace):
     place = make_workplace(weights="none")
     run = reserved(place, "2026-11")
     (place.root / "other").mkdir()
@@ -290,7 +286,7 @@ def test_a_void_needs_the_workspace_to_look_into(make_workplace: Any) -> None:
     assert spent(place) == 0
 
 
-def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace: Any) -> None:
+def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     """The copy knows attempt 1 as armed; it was lost, and attempt 2 was drawn."""
     place = make_workplace(epsilon="9", weights="none", max_attempts=2)
     run = reserved(place, "2026-11")
@@ -311,7 +307,7 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace: An
         steps.reserve(run)
 
 
-def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace: Any) -> None:
+def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace):
     place = make_workplace(weights="none")
     run = reserved(place, "2026-11")
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
@@ -320,9 +316,7 @@ def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace: Any) -> Non
         steps.reserve(run)
 
 
-def test_a_found_draw_is_durable_before_it_is_committed(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypatch):
     """Killed between rename and commit: the name may not be on the disk yet."""
     place = make_workplace(weights="none")
     run = reserved(place, "2026-11")
@@ -349,9 +343,7 @@ def test_a_found_draw_is_durable_before_it_is_committed(
 
 @pytest.mark.nightly_cases("RENYI")
 @pytest.mark.parametrize("composition", list(CompositionRule))
-def test_a_ledger_made_anew_holds_what_the_old_one_held(
-    make_workplace: Any, composition: CompositionRule
-) -> None:
+def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composition):
     """Draws that were never published show in later certificates; nothing is charged twice."""
     place = make_workplace(weights="none")
     registered(place, "village", epsilon="30", composition=composition)
@@ -375,9 +367,7 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(
     begun_again_and_recovered()
 
 
-def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(
-    make_workplace: Any,
-) -> None:
+def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(make_workplace):
     place = make_workplace(epsilon="30", weights="none")
     drawn(place, "2026-09")
     released(place, "2026-10")
@@ -395,9 +385,7 @@ def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(
     assert spent(place) == truth == 8
 
 
-def test_a_conflict_before_publication_is_in_the_certificate(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conflict_before_publication_is_in_the_certificate(make_workplace, monkeypatch):
     place = make_workplace(epsilon="9", weights="none")
     run = drawn(place, "2026-11")
 

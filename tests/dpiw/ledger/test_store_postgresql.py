@@ -11,9 +11,8 @@ import itertools
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -29,16 +28,16 @@ from tests.support.stores import database_of
 
 
 @pytest.fixture
-def url(new_ledger_url: Callable[[str], str]) -> str:
+def url(new_ledger_url) -> str:
     return new_ledger_url("postgresql")
 
 
 @pytest.fixture
-def ledger(postgresql_ledger: Ledger) -> Ledger:
+def ledger(postgresql_ledger) -> Ledger:
     return postgresql_ledger
 
 
-def test_create_again_is_the_same_ledger(url: str) -> None:
+def test_create_again_is_the_same_ledger(url):
     first = Ledger.create(url)
     first.register(adult())
     assert Ledger.create(url).head() == Ledger.open(first.location).head() == first.head()
@@ -46,9 +45,7 @@ def test_create_again_is_the_same_ledger(url: str) -> None:
         _ = first.path
 
 
-def test_open_never_creates(
-    url: str, query_raw: Callable[..., Any], run_raw: Callable[..., None]
-) -> None:
+def test_open_never_creates(url, query_raw, run_raw):
     with pytest.raises(LedgerError, match="never created by opening it"):
         Ledger.open(url)
     assert query_raw(url, "SELECT 1 FROM pg_namespace WHERE nspname = 'dpiw'") == []
@@ -58,9 +55,7 @@ def test_open_never_creates(
     assert Ledger.create(url).verify().ok
 
 
-def test_create_is_all_or_nothing(
-    url: str, monkeypatch: pytest.MonkeyPatch, query_raw: Callable[..., Any]
-) -> None:
+def test_create_is_all_or_nothing(url, monkeypatch, query_raw):
     monkeypatch.setattr(store_postgresql, "guard_statements", lambda: iter(["SELECT 1 / 0"]))
     with pytest.raises(LedgerError, match="refused the entry"):
         Ledger.create(url)
@@ -71,7 +66,7 @@ def test_create_is_all_or_nothing(
     "address",
     ["/nowhere?host=/tmp/no-such-folder", "127.0.0.1:1/ledger", "?host={folder}", "{other}"],
 )
-def test_no_server_no_database_no_ledger(postgresql_server: Any, address: str) -> None:
+def test_no_server_no_database_no_ledger(postgresql_server, address):
     """Closed, whatever is missing; and nothing is made."""
     where = {"?host={folder}": "/no_such_database?host={folder}", "{other}": "/x?host=/"}
     text = where.get(address, address).format(folder=postgresql_server.folder)
@@ -80,27 +75,30 @@ def test_no_server_no_database_no_ledger(postgresql_server: Any, address: str) -
             act(f"postgresql+psycopg://custodian@{text}")
 
 
-def test_without_the_driver_the_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_driver_the_extra_is_named(url, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(LedgerError, match=r"dpiw\[postgresql\]"):
         Ledger.open(url)
 
 
-def test_the_environment_does_not_choose_the_server(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_does_not_choose_the_server(ledger, monkeypatch):
     for name, value in {
-        "PGHOST": "/nowhere", "PGHOSTADDR": "127.0.0.1", "PGPORT": "1", "PGDATABASE": "other",
-        "PGUSER": "nobody", "PGOPTIONS": "-c synchronous_commit=off", "PGPASSWORD": "canary",
-    }.items():  # fmt: skip
+        "PGHOST": "/nowhere",
+        "PGHOSTADDR": "127.0.0.1",
+        "PGPORT": "1",
+        "PGDATABASE": "other",
+        "PGUSER": "nobody",
+        "PGOPTIONS": "-c synchronous_commit=off",
+        "PGPASSWORD": "canary",
+    }.items():
         monkeypatch.setenv(name, value)
     assert Ledger.open(ledger.location).head() == ledger.head()
     monkeypatch.undo()  # before the database is cleared
 
 
 def test_the_password_comes_from_its_file_and_is_never_told(
-    postgresql_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgresql_server, tmp_path, monkeypatch
+):
     name = postgresql_server.new_database()
     postgresql_server.execute(f"GRANT CREATE ON DATABASE {name} TO guarded")
     url = postgresql_server.url(name, user="guarded")
@@ -120,7 +118,7 @@ def test_the_password_comes_from_its_file_and_is_never_told(
         spend(ledger, 1)
 
 
-def test_a_weaker_commit_is_refused(postgresql_server: Any, ledger: Ledger) -> None:
+def test_a_weaker_commit_is_refused(postgresql_server, ledger):
     """By every act, not only on opening: somebody may change it later."""
     name, head = database_of(ledger.location), ledger.head()
     for value in ("off", "local", "remote_write"):
@@ -133,7 +131,7 @@ def test_a_weaker_commit_is_refused(postgresql_server: Any, ledger: Ledger) -> N
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
 
 
-def test_every_transaction_is_pinned_and_isolated(ledger: Ledger) -> None:
+def test_every_transaction_is_pinned_and_isolated(ledger):
     question = (
         "SELECT current_setting('transaction_isolation'),"
         " current_setting('transaction_read_only'), current_setting('search_path'),"
@@ -151,9 +149,7 @@ def test_every_transaction_is_pinned_and_isolated(ledger: Ledger) -> None:
     }
 
 
-def test_an_isolation_level_that_did_not_take_is_refused(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_isolation_level_that_did_not_take_is_refused(ledger, monkeypatch):
     other = store_postgresql._SETTINGS.replace(
         "pg_catalog.current_setting('transaction_isolation')", "'read uncommitted'"
     )
@@ -162,7 +158,7 @@ def test_an_isolation_level_that_did_not_take_is_refused(
         spend(ledger, 1)
 
 
-def test_an_old_server_is_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_server_is_refused(ledger, monkeypatch):
     monkeypatch.setattr(store_postgresql, "_OLDEST_SERVER", 990_000)
     with pytest.raises(LedgerError, match="PostgreSQL 14 or newer"):
         spend(ledger, 1)
@@ -180,7 +176,7 @@ UNKNOWN = [
 ]  # fmt: skip
 
 
-def test_over_a_network_the_server_must_show_who_it_is() -> None:
+def test_over_a_network_the_server_must_show_who_it_is():
     for address in SOUND:
         store_postgresql._check_url(make_url(f"postgresql+psycopg://{address}"))
     for address in UNKNOWN:
@@ -202,9 +198,7 @@ CHANGES = [
 ]
 
 
-def test_the_database_itself_refuses_change(
-    ledger: Ledger, connect_owner: Callable[[str], psycopg.Connection]
-) -> None:
+def test_the_database_itself_refuses_change(ledger, connect_owner):
     """Also to a session that calls itself a replica, which ordinary triggers let pass."""
     head = ledger.head()
     with connect_owner(ledger.location) as raw:
@@ -222,9 +216,7 @@ def test_the_database_itself_refuses_change(
     assert ledger.verify().ok
 
 
-def test_the_pipelines_role_can_spend_and_nothing_else(
-    postgresql_server: Any, ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
+def test_the_pipelines_role_can_spend_and_nothing_else(postgresql_server, ledger, run_raw):
     name = database_of(ledger.location)
     ours = postgresql_server.url(name, user="pipeline")
     with pytest.raises(LedgerError, match="lacks a privilege"):
@@ -258,9 +250,7 @@ def test_the_pipelines_role_can_spend_and_nothing_else(
     assert Ledger.open(ledger.location).verify().ok
 
 
-def test_an_auditors_role_reads_and_writes_nothing(
-    postgresql_server: Any, ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
+def test_an_auditors_role_reads_and_writes_nothing(postgresql_server, ledger, run_raw):
     spend(ledger, 1)
     run_raw(
         ledger.location,
@@ -276,7 +266,7 @@ def test_an_auditors_role_reads_and_writes_nothing(
 
 
 @pytest.fixture
-def place(workplace: Any, ledger: Ledger) -> Iterator[Any]:
+def place(workplace, ledger) -> Iterator[Any]:
     """The workplace of the other suites, with its population in a PostgreSQL ledger."""
     workplace.spec.write_text(f"{workplace.spec.read_text()}ledger: {ledger.location}\n")
     ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-6")))
@@ -285,7 +275,7 @@ def place(workplace: Any, ledger: Ledger) -> Iterator[Any]:
 
 
 @pytest.mark.crash
-def test_a_release_is_made_with_a_ledger_on_postgresql(place: Any, ledger: Ledger) -> None:
+def test_a_release_is_made_with_a_ledger_on_postgresql(place, ledger):
     """Stages in their own processes, as in a flow; the steps between them in this one."""
     from dpiw.ledger import RunState
     from dpiw.release.verification import verify

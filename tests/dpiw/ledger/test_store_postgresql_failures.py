@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,11 @@ from tests.support.stores import database_of
 
 
 @pytest.fixture
-def ledger(postgresql_ledger: Ledger) -> Ledger:
+def ledger(postgresql_ledger) -> Ledger:
     return postgresql_ledger
 
 
-def test_a_server_that_may_lose_pages_is_refused(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+def test_a_server_that_may_lose_pages_is_refused(mortal_postgresql_server, mortal_ledger):
     server = mortal_postgresql_server
     for name in ("fsync", "full_page_writes"):
         server.stop()
@@ -43,8 +40,8 @@ def test_a_server_that_may_lose_pages_is_refused(
 
 @pytest.mark.crash
 def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+    mortal_postgresql_server, mortal_ledger
+):
     """A failover to a standby that lagged is a restore from an old copy, and shows as one."""
     primary = mortal_postgresql_server
     spend(mortal_ledger, 1)
@@ -74,9 +71,7 @@ def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
     mortal_ledger.check_heads([late])
 
 
-def test_a_held_lock_ends_in_an_error_not_in_a_wait(
-    ledger: Ledger, connect_owner: Callable[[str], psycopg.Connection]
-) -> None:
+def test_a_held_lock_ends_in_an_error_not_in_a_wait(ledger, connect_owner):
     patient = Ledger.open(ledger.location, busy_timeout_seconds=0.2)
     with connect_owner(ledger.location) as holder, holder.transaction():
         holder.execute("LOCK TABLE entries IN ROW EXCLUSIVE MODE")  # as any writer's INSERT does
@@ -112,7 +107,7 @@ except DPIWError as error:
 """
 
 
-def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> None:
+def test_a_writer_that_stops_does_not_lock_the_others_out(ledger):
     """The server ends its transaction; when it goes on, it learns that nothing was written."""
     stopped = subprocess.Popen(
         [sys.executable, "-c", STOPPING, ledger.location, "2s"],
@@ -135,7 +130,7 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> Non
     assert ledger.verify().ok
 
 
-def test_how_long_a_transaction_may_be_silent(postgresql_server: Any, ledger: Ledger) -> None:
+def test_how_long_a_transaction_may_be_silent(postgresql_server, ledger):
     """Whatever the database says for its other users."""
     name = database_of(ledger.location)
     query = "SELECT current_setting('idle_in_transaction_session_timeout')"
@@ -148,9 +143,7 @@ def test_how_long_a_transaction_may_be_silent(postgresql_server: Any, ledger: Le
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
 
 
-def test_a_connection_cut_in_the_middle_leaves_nothing(
-    ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
+def test_a_connection_cut_in_the_middle_leaves_nothing(ledger, run_raw):
     append = ledger._store.append
 
     def cut(connection: Any, entry: Any) -> None:
@@ -167,17 +160,13 @@ def test_a_connection_cut_in_the_middle_leaves_nothing(
     spend(ledger, 1)
 
 
-def test_an_entry_the_database_dropped_is_no_success(
-    ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
+def test_an_entry_the_database_dropped_is_no_success(ledger, run_raw):
     run_raw(ledger.location, "CREATE RULE gone AS ON INSERT TO entries DO INSTEAD NOTHING")
     with pytest.raises(LedgerError, match="did not keep the entry"):
         spend(ledger, 1)
 
 
-def test_a_backend_killed_before_the_commit_leaves_nothing(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+def test_a_backend_killed_before_the_commit_leaves_nothing(mortal_postgresql_server, mortal_ledger):
     append, head = mortal_ledger._store.append, mortal_ledger.head()
 
     def killed(connection: Any, entry: Any) -> None:
@@ -199,8 +188,8 @@ def test_a_backend_killed_before_the_commit_leaves_nothing(
 
 
 def test_a_commit_the_standby_did_not_confirm_is_no_success(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+    mortal_postgresql_server, mortal_ledger
+):
     """The server keeps such an entry and only warns; what is kept decides, and nobody spends."""
     server = mortal_postgresql_server
     server.execute(
@@ -271,17 +260,15 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.crash)])
 def test_what_was_acknowledged_survives_the_server(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger, rounds: int, figures: Callable[..., None]
-) -> None:
+    mortal_postgresql_server, mortal_ledger, rounds, figures
+):
     """A death that loses an entry once in three is missed by ten with chance (2/3)^10 = 2%."""
     acknowledged, kept = die_under_writers(mortal_postgresql_server, mortal_ledger, 3, rounds)
     assert acknowledged >= 2 * rounds
     figures("postgresql_server_deaths", deaths=rounds, acknowledged=acknowledged, kept=kept)
 
 
-def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(
-    postgresql_server: Any, ledger: Ledger
-) -> None:
+def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(postgresql_server, ledger):
     """pg_dump keeps the guards as they are; what it cannot keep, published heads show."""
     spend(ledger, 1)
     dump = postgresql_server.folder / "dump.sql"

@@ -18,7 +18,7 @@ from dpiw.ledger.stores import sqlite as store_sqlite
 from tests.support.ledger import BOTH, adult, ask, cost, refused
 
 
-def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path) -> None:
+def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path):
     path = tmp_path / "ledger.sqlite"
     first = Ledger.create(path)
     first.register(adult())
@@ -30,13 +30,13 @@ def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path
     assert [p.name for p in tmp_path.iterdir() if "-" not in p.name] == ["ledger.sqlite"]
 
 
-def test_open_never_creates(tmp_path: Path) -> None:
+def test_open_never_creates(tmp_path):
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.open(tmp_path / "none.sqlite")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger: Ledger) -> None:
+def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger):
     for path in sqlite_ledger.path.parent.iterdir():
         path.unlink()
     with pytest.raises(LedgerError, match="no such file"):
@@ -44,7 +44,7 @@ def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger:
     assert list(sqlite_ledger.path.parent.iterdir()) == []
 
 
-def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "other"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (x)")
@@ -58,7 +58,7 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
-def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
+def test_a_damaged_file_is_refused(sqlite_ledger):
     for number in range(40):
         sqlite_ledger.register(adult(name=f"p{number}"))
     connection = sqlite3.connect(sqlite_ledger.path)
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
-def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
+def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path):
     with pytest.raises(LedgerError, match=r"a folder; expected the ledger's own file$"):
         Ledger.open(tmp_path)
     sqlite = tmp_path / "ledger.sqlite"
@@ -90,21 +90,19 @@ def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
 
 
-def test_a_file_others_may_write_is_refused(sqlite_ledger: Ledger) -> None:
+def test_a_file_others_may_write_is_refused(sqlite_ledger):
     sqlite_ledger.path.chmod(0o660)
     with pytest.raises(LedgerError, match="others may write"):
         Ledger.open(sqlite_ledger.path)
 
 
-def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path: Path) -> None:
+def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
     (tmp_path / "ledger-wal").write_bytes(b"old")
     with pytest.raises(LedgerError, match="remains of a removed ledger"):
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_disk_that_renames_nothing_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_renames_nothing_is_said_so(tmp_path, monkeypatch):
     def refused(*_: object) -> None:
         raise PermissionError
 
@@ -114,9 +112,7 @@ def test_a_disk_that_renames_nothing_is_said_so(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_is_on_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     steps: list[str] = []
     fsync, rename = os.fsync, durable.name_exclusively
 
@@ -134,7 +130,7 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(
     assert steps == ["file", "rename", "folder"]
 
 
-def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_creators_make_one_ledger(tmp_path, monkeypatch):
     real = durable.name_exclusively
 
     def overtaken(draft: Path, target: Path) -> None:
@@ -149,16 +145,14 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("name", "weaker"), [("synchronous", "NORMAL"), ("foreign_keys", "OFF")])
-def test_a_connection_with_weaker_settings_is_refused(
-    sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch, name: str, weaker: str
-) -> None:
+def test_a_connection_with_weaker_settings_is_refused(sqlite_ledger, monkeypatch, name, weaker):
     _, expected = store_sqlite._SETTINGS[name]
     monkeypatch.setitem(store_sqlite._SETTINGS, name, (weaker, expected))
     with pytest.raises(LedgerError, match=f"SQLite refused {name}={weaker}"):
         sqlite_ledger.reserve(**ask())
 
 
-def test_every_connection_is_wal_and_full(sqlite_ledger: Ledger) -> None:
+def test_every_connection_is_wal_and_full(sqlite_ledger):
     with sqlite_ledger._store.transaction(write=True) as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -168,13 +162,13 @@ def test_every_connection_is_wal_and_full(sqlite_ledger: Ledger) -> None:
     assert found == expected
 
 
-def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(store_sqlite, "_OLDEST_SQLITE", (99, 0, 0))
     with pytest.raises(LedgerError, match=r"SQLite 3\.38"):
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger: Ledger) -> None:
+def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
     patient = Ledger.open(sqlite_ledger.path, busy_timeout_seconds=0.2)
     other = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -186,7 +180,7 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger: Ledger) -> No
     patient.reserve(**ask())
 
 
-def test_a_full_disk_writes_nothing(sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
     pages = sqlite3.connect(sqlite_ledger.path).execute("PRAGMA page_count").fetchone()[0]
     real = store_sqlite._on_begin
 
@@ -203,7 +197,7 @@ def test_a_full_disk_writes_nothing(sqlite_ledger: Ledger, monkeypatch: pytest.M
     assert sqlite_ledger.verify().ok
 
 
-def test_the_database_itself_refuses_change(sqlite_ledger: Ledger) -> None:
+def test_the_database_itself_refuses_change(sqlite_ledger):
     raw = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
     for statement in (
         "UPDATE entries SET at = 'x'",

@@ -57,9 +57,9 @@ def originals() -> dict[str, tuple[str, list[str]]]:
 
 @pytest.fixture
 def ledger(
-    request: pytest.FixtureRequest, store_kind: str, in_memory: Path | None,
-    originals: dict[str, tuple[str, list[str]]], intrude: Callable[..., Any],
-    tmp_path_factory: pytest.TempPathFactory,
+    request, store_kind, in_memory,
+    originals, intrude,
+    tmp_path_factory,
 ) -> Ledger:  # fmt: skip
     """The same ledger in every test: a copy of one file, or one database with its rows put back."""
     if store_kind not in originals:
@@ -111,7 +111,7 @@ class Intruder:
 
 
 @pytest.fixture
-def intruder(ledger: Ledger, intrude: Callable[..., Any]) -> Intruder:
+def intruder(ledger, intrude) -> Intruder:
     return Intruder(ledger, intrude)
 
 
@@ -156,7 +156,7 @@ def once_on_a_server(name: str, cases: Iterable[Any], one: Any) -> pytest.MarkDe
 
 @pytest.mark.crash_cases("postgresql")
 @once_on_a_server("seq", [1, 2, 4, 6, LAST], 4)
-def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
+def test_every_column_of_an_entry_is_bound(ledger, intruder, seq):
     written = ledger.export()[seq - 1]
     written["payload"] = entry_json(written["payload"])
     for column, value in OTHER.items():
@@ -168,7 +168,7 @@ def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, s
 
 
 @both_stores
-def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
+def test_the_columns_are_all_there_are(ledger):
     with ledger._store.transaction(write=False) as connection:
         schema = "dpiw" if connection.dialect.name == "postgresql" else None
         columns = sa.inspect(connection).get_columns("entries", schema=schema)
@@ -182,15 +182,13 @@ TEXTS = ["'not json'", "'[1]'", """'{"a": 1}'""", """'{"b":1,"a":2}'""", f"'{'['
 
 
 @once_on_a_server("payload", TEXTS, TEXTS[-1])
-def test_a_payload_that_is_not_canonical_is_an_edit(
-    ledger: Ledger, intruder: Intruder, payload: str
-) -> None:
+def test_a_payload_that_is_not_canonical_is_an_edit(ledger, intruder, payload):
     intruder.run(f"UPDATE entries SET payload = {payload} WHERE seq = 5")
     noticed = fault(ledger)
     assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 5)
 
 
-def test_an_unreadable_entry_stops_an_export(ledger: Ledger, intruder: Intruder) -> None:
+def test_an_unreadable_entry_stops_an_export(ledger, intruder):
     intruder.run("UPDATE entries SET kind = 'gift' WHERE seq = 6")
     assert fault(ledger).kind is FaultKind.EDITED
     with pytest.raises(LedgerTamperedError, match="unreadable"):
@@ -222,7 +220,7 @@ MOVED = {
 
 
 @once_on_a_server("name", MOVED, "swapped 4 and 5")
-def test_entries_that_are_missing_or_moved(ledger: Ledger, intruder: Intruder, name: str) -> None:
+def test_entries_that_are_missing_or_moved(ledger, intruder, name):
     kind, seq, statements = MOVED[name]
     intruder.run(*statements)
     noticed = fault(ledger)
@@ -232,9 +230,7 @@ def test_entries_that_are_missing_or_moved(ledger: Ledger, intruder: Intruder, n
 @pytest.mark.parametrize(
     ("seq", "relinked", "kind"), [(4, 3, FaultKind.EDITED), (9, 7, FaultKind.OUT_OF_ORDER)]
 )
-def test_an_entry_hashed_anew_or_relinked_past_another(
-    ledger: Ledger, intruder: Intruder, seq: int, relinked: int, kind: FaultKind
-) -> None:
+def test_an_entry_hashed_anew_or_relinked_past_another(ledger, intruder, seq, relinked, kind):
     """Hashed anew it shows at its successor; entry 9 claims to continue entry 7."""
     entries = ledger.export()
     fields = {**entries[seq - 1], "previous": entries[relinked - 1]["hash"]}
@@ -249,7 +245,7 @@ def test_an_entry_hashed_anew_or_relinked_past_another(
     assert (noticed.kind, noticed.seq) == (kind, seq)
 
 
-def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
+def test_everything_gone(ledger, intruder):
     intruder.run("DELETE FROM entries")
     found = ledger.verify().fault
     assert found is not None
@@ -294,7 +290,7 @@ ILLEGAL: Mapping[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 
 @once_on_a_server("name", ILLEGAL, "half a void")
-def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, name: str) -> None:
+def test_an_illegal_step_in_a_perfect_chain(ledger, intruder, name):
     seq, fields, payload = ILLEGAL[name]
 
     def change(entry: dict[str, Any]) -> None:
@@ -308,7 +304,7 @@ def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, 
     assert (noticed.kind, noticed.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
 
 
-def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> None:
+def test_a_first_entry_of_another_kind(ledger, intruder):
     fields = {**ledger.export()[0], "kind": "lose"}
     del fields["hash"]
     intruder.run(
@@ -318,7 +314,7 @@ def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> No
     assert fault(ledger).kind is FaultKind.ILLEGAL_TRANSITION
 
 
-def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
+def test_void_twice_in_a_perfect_chain(ledger, intruder):
     """The last entry once more, as its own successor."""
     last = ledger.export()[-1]
     fields = {**last, "seq": LAST + 1, "previous": last["hash"]}
@@ -335,9 +331,7 @@ def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> No
 @pytest.mark.parametrize(
     ("seq", "change"), [(8, {"epsilon_units": 7 * 10**11 + 1}), (2, {"delta_units": 10**9})]
 )
-def test_overspending_in_a_perfect_chain(
-    ledger: Ledger, intruder: Intruder, seq: int, change: dict[str, int]
-) -> None:
+def test_overspending_in_a_perfect_chain(ledger, intruder, seq, change):
     """Of a larger charge, or of a smaller budget."""
     intruder.rewrite(seq, lambda e: e["payload"].update(change))
     noticed = fault(ledger)
@@ -345,7 +339,7 @@ def test_overspending_in_a_perfect_chain(
 
 
 @both_stores
-def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger, intruder: Intruder) -> None:
+def test_a_cut_tail_shows_only_against_published_heads(ledger, intruder):
     heads = [PublishedHead(hash=entry.hash) for entry in ledger.entries()]
     intruder.run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
     fresh = Ledger.open(ledger.location)
@@ -357,9 +351,7 @@ def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger, intruder:
         ledger.spent("adult")  # an object that saw the tail knows
 
 
-def test_a_rewritten_history_shows_only_against_published_heads(
-    ledger: Ledger, intruder: Intruder
-) -> None:
+def test_a_rewritten_history_shows_only_against_published_heads(ledger, intruder):
     heads = [PublishedHead(hash=entry.hash) for entry in ledger.entries()]
     intruder.rewrite(2, lambda e: e["payload"].update(epsilon_units=9 * 10**12))
     fresh = Ledger.open(ledger.location)
@@ -370,9 +362,7 @@ def test_a_rewritten_history_shows_only_against_published_heads(
 
 
 @both_stores
-def test_an_old_copy_shows_only_against_published_heads(
-    ledger: Ledger, back_up: Callable[[str], str]
-) -> None:
+def test_an_old_copy_shows_only_against_published_heads(ledger, back_up):
     copy = back_up(ledger.location)
     ledger.arm(digest(2), 1, "s")
     old = Ledger.open(copy)
@@ -382,7 +372,7 @@ def test_an_old_copy_shows_only_against_published_heads(
 
 
 @both_stores
-def test_removed_guards_are_noticed_on_opening(ledger: Ledger, intruder: Intruder) -> None:
+def test_removed_guards_are_noticed_on_opening(ledger, intruder):
     intruder.run(put_back=False)
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="guards were changed"):
@@ -419,8 +409,8 @@ WEAKER = {
 
 @pytest.mark.parametrize("statement", WEAKER["sqlite"])
 def test_weakened_and_added_guards_of_a_file_are_noticed_on_opening(
-    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any], statement: str
-) -> None:
+    new_ledger_url, run_raw, statement
+):
     made = Ledger.create(new_ledger_url("sqlite"))
     run_raw(str(made.path), statement)
     for act in (Ledger.open, Ledger.create):
@@ -428,9 +418,7 @@ def test_weakened_and_added_guards_of_a_file_are_noticed_on_opening(
             act(made.location)
 
 
-def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
-    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any]
-) -> None:
+def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(new_ledger_url, run_raw):
     """Each in a transaction that is rolled back; one of them by opening the ledger."""
     made = Ledger.create(new_ledger_url("postgresql"))
     with sa.create_engine(make_url(made.location), poolclass=sa.NullPool).connect() as connection:
@@ -448,7 +436,7 @@ def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
 
 
 @both_stores
-def test_a_removed_table_is_noticed_on_opening(store_url: str, run_raw: Callable[..., Any]) -> None:
+def test_a_removed_table_is_noticed_on_opening(store_url, run_raw):
     made = Ledger.create(store_url)
     run_raw(made.location if "postgresql" in store_url else str(made.path), "DROP TABLE entries")
     for act in (Ledger.open, Ledger.create):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("in_memory")
 
 
 @both_stores
-def test_the_whole_way(ledger: Ledger) -> None:
+def test_the_whole_way(ledger):
     ledger.reserve(**ask())
     grant = ledger.arm(RUN, 1, "generator")
     ledger.confirm(grant)
@@ -57,7 +57,7 @@ def test_the_whole_way(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-def test_more_rows_of_a_published_run(ledger: Ledger) -> None:
+def test_more_rows_of_a_published_run(ledger):
     """Further manifests, each once, at no cost; and every illegal neighbour of that."""
     unknown = lambda: ledger.publish_rows(RUN, digest(5))  # noqa: E731
     for act in (lambda: ledger.reserve(**ask()), lambda: finish(ledger)):
@@ -122,7 +122,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("state", list(StageState))
 @pytest.mark.parametrize("verb", list(VERBS))
-def test_every_transition_legal_and_illegal(ledger: Ledger, state: StageState, verb: str) -> None:
+def test_every_transition_legal_and_illegal(ledger, state, verb):
     grant = bring(ledger, state)
     assert ledger.run(RUN).stages["generator"].state is state
     if verb in LEGAL[state]:
@@ -133,7 +133,7 @@ def test_every_transition_legal_and_illegal(ledger: Ledger, state: StageState, v
     assert ledger.verify().ok
 
 
-def test_transitions_of_what_was_never_reserved(ledger: Ledger) -> None:
+def test_transitions_of_what_was_never_reserved(ledger):
     for verb in VERBS.values():
         refused(ledger, LedgerConflictError, lambda v=verb: v(ledger, None))
     refused(ledger, LedgerConflictError, lambda: ledger.run(RUN))
@@ -143,7 +143,7 @@ def test_transitions_of_what_was_never_reserved(ledger: Ledger) -> None:
         refused(ledger, LedgerConflictError, lambda a=attempt: ledger.arm(RUN, a, "weights"))
 
 
-def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger: Ledger) -> None:
+def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger):
     grant = bring(ledger, StageState.ARMED)
     assert grant is not None
     for verb in ("confirm", "commit"):
@@ -155,7 +155,7 @@ def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger: L
 
 
 @both_stores
-def test_a_second_output_is_put_on_record_and_charged_again(ledger: Ledger) -> None:
+def test_a_second_output_is_put_on_record_and_charged_again(ledger):
     grant = bring(ledger, StageState.COMMITTED)
     assert grant is not None
     for digest_two, times in ((digest(6), 2), (digest(6), 2), (digest(8), 3)):
@@ -174,7 +174,7 @@ def test_a_second_output_is_put_on_record_and_charged_again(ledger: Ledger) -> N
 
 
 @both_stores
-def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger: Ledger) -> None:
+def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger):
     ledger.reserve(**ask(cost=cost("1.5")))
     grant = ledger.arm(RUN, 1, "generator")
     ledger.commit(grant, OUT)
@@ -187,7 +187,7 @@ def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger: Ledger) -
     refused(ledger, BudgetExceededError, lambda: ledger.reserve(**more))
 
 
-def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger: Ledger) -> None:
+def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger):
     bring(ledger, StageState.LOST)
     assert ledger.run(RUN).state is RunState.LOST
     again = ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3"))
@@ -202,13 +202,13 @@ def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger: Ledg
 
 
 @pytest.mark.parametrize("state", [StageState.RESERVED, StageState.ARMED, StageState.COMMITTED])
-def test_only_a_lost_stage_may_be_drawn_again(ledger: Ledger, state: StageState) -> None:
+def test_only_a_lost_stage_may_be_drawn_again(ledger, state):
     bring(ledger, state)
     again = ask(attempt=2, stages={"generator": BOTH["generator"]})
     refused(ledger, GrantSpentError, lambda: ledger.reserve(**again))
 
 
-def test_attempts_have_no_gaps_and_keep_the_plan(ledger: Ledger) -> None:
+def test_attempts_have_no_gaps_and_keep_the_plan(ledger):
     refused(ledger, LedgerConflictError, lambda: ledger.reserve(**ask(attempt=2)))
     bring(ledger, StageState.LOST)
     stages = {"generator": BOTH["generator"]}
@@ -222,7 +222,7 @@ def test_attempts_have_no_gaps_and_keep_the_plan(ledger: Ledger) -> None:
     ledger.reserve(**second)
 
 
-def test_max_attempts_ends_it(ledger: Ledger) -> None:
+def test_max_attempts_ends_it(ledger):
     stages = {"generator": BOTH["generator"]}
     for attempt in (1, 2):
         ledger.reserve(**ask(attempt=attempt, stages=stages, max_attempts=2, cost=cost("0.1")))
@@ -234,7 +234,7 @@ def test_max_attempts_ends_it(ledger: Ledger) -> None:
 
 
 @both_stores
-def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledger) -> None:
+def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger):
     most = cost("1.5", "9e-6")
     ledger.reserve(**ask(max_attempts=1, cost=most))
     ledger.void(RUN, 1)
@@ -250,7 +250,7 @@ def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger: Ledg
     assert ledger.verify().ok
 
 
-def test_voiding_a_second_attempt_leaves_the_first_one_lost(ledger: Ledger) -> None:
+def test_voiding_a_second_attempt_leaves_the_first_one_lost(ledger):
     bring(ledger, StageState.LOST)
     ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3")))
     ledger.void(RUN, 2)

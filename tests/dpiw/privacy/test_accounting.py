@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def plan(rho: float) -> list[PrivacyEvent]:
 
 
 @pytest.mark.parametrize("row", GOLDEN["gaussian_noise_multiplier"]["rows"])
-def test_gaussian_noise_multiplier_is_the_golden_kappa(row: dict[str, float]) -> None:
+def test_gaussian_noise_multiplier_is_the_golden_kappa(row):
     value = gaussian_noise_multiplier(row["epsilon"], row["delta"])
     tolerance = GOLDEN["gaussian_noise_multiplier"]["tolerance"]
     assert value == pytest.approx(row["value"], abs=tolerance)
@@ -56,7 +55,7 @@ def test_gaussian_noise_multiplier_is_the_golden_kappa(row: dict[str, float]) ->
 
 
 @pytest.mark.parametrize("row", GOLDEN["totals"]["rows"], ids=lambda row: row["name"])
-def test_totals_of_the_worked_example(row: dict[str, Any]) -> None:
+def test_totals_of_the_worked_example(row):
     events = [GENERATOR, *map(event_from_json, row["with"])]
     if "with_gaussian" in row:
         of = row["with_gaussian"]
@@ -68,7 +67,7 @@ def test_totals_of_the_worked_example(row: dict[str, Any]) -> None:
     assert delta(events, epsilon=row["value"]) == pytest.approx(1e-6, rel=0.05)  # the way back
 
 
-def test_total_of_the_second_generator() -> None:
+def test_total_of_the_second_generator():
     golden = GOLDEN["other_generator"]
     events = [event_from_json(golden["event"])]
     for found, known in ((epsilon, "value"), (epsilon_rdp, "rdp")):
@@ -78,7 +77,7 @@ def test_total_of_the_second_generator() -> None:
 
 @pytest.mark.nightly_cases("row0", "row1", "row3")
 @pytest.mark.parametrize("row", GOLDEN["turned_round"]["rows"])
-def test_noise_that_meets_a_total(row: dict[str, Any]) -> None:
+def test_noise_that_meets_a_total(row):
     make = gaussian if row["law"] == "gaussian" else laplace
     make_all = lambda rho: [GENERATOR, make((2 * rho) ** -0.5)]  # noqa: E731
     rho = calibrate(make_all, epsilon=row["epsilon"], delta=1e-6)
@@ -105,7 +104,7 @@ def spherical_delta(dimension: int, order: float) -> float:
 
 @pytest.mark.nightly_cases("[14]", "[3]")
 @pytest.mark.parametrize("dimension", [2, 3, 14])
-def test_spherical_noise_costs_less_than_its_laplace_event(dimension: int) -> None:
+def test_spherical_noise_costs_less_than_its_laplace_event(dimension):
     golden = GOLDEN["delta_at_half"]
     exact = spherical_delta(dimension, 0.5)
     assert exact == pytest.approx(golden["spherical"][str(dimension)], abs=5e-5)
@@ -115,7 +114,7 @@ def test_spherical_noise_costs_less_than_its_laplace_event(dimension: int) -> No
         assert spherical_delta(dimension, order) <= delta([laplace(1.0)], epsilon=order)
 
 
-def test_laplace_and_pure_curves() -> None:
+def test_laplace_and_pure_curves():
     golden = GOLDEN["delta_at_half"]
     assert delta([laplace(1.0)], epsilon=0.5) == pytest.approx(golden["laplace"], abs=1e-4)
     pure = (math.exp(1) - math.exp(0.5)) / (1 + math.exp(1))
@@ -128,7 +127,7 @@ def test_laplace_and_pure_curves() -> None:
 
 @pytest.mark.parametrize("multiplier", [0.7, 1.5, 4.2247, 30.0])
 @pytest.mark.parametrize("at", [1e-3, 1e-6, 1e-10])
-def test_gaussian_closed_form_equals_its_pld(multiplier: float, at: float) -> None:
+def test_gaussian_closed_form_equals_its_pld(multiplier, at):
     grid = 1e-4
     by_pld = event_privacy_loss(gaussian(multiplier), grid).get_epsilon_for_delta(at)
     closed = gaussian_epsilon(multiplier, at)
@@ -139,7 +138,7 @@ def test_gaussian_closed_form_equals_its_pld(multiplier: float, at: float) -> No
     assert by_pld == pytest.approx(closed, rel=1e-3, abs=1e-5)
 
 
-def test_the_margin_covers_the_lattice() -> None:
+def test_the_margin_covers_the_lattice():
     """Exact curve of the discrete Gaussian, even on a lattice 1000 times coarser than ours."""
     scale = 2.0**10
     for shift in (1, 17, 300, 1024, 4096):
@@ -166,14 +165,14 @@ def laplace_and_gaussian_delta(b: float, multiplier: float, order: float) -> flo
 
 
 @pytest.mark.parametrize(("b", "multiplier"), [(1.0, 2.0), (3.0, 5.0), (0.5, 1.0)])
-def test_a_mixed_total_equals_its_integral(b: float, multiplier: float) -> None:
+def test_a_mixed_total_equals_its_integral(b, multiplier):
     total = epsilon([laplace(b), gaussian(multiplier)], delta=1e-6)
     exact = laplace_and_gaussian_delta(b, multiplier, total)
     assert exact <= 1e-6
     assert laplace_and_gaussian_delta(b, multiplier, total * 0.998) > 1e-6
 
 
-def test_a_selection_beside_a_gaussian_costs_at_least_its_worst_fixed_pair() -> None:
+def test_a_selection_beside_a_gaussian_costs_at_least_its_worst_fixed_pair():
     e, multiplier = 0.8, 3.0
     total = epsilon([selection(e), gaussian(multiplier)], delta=1e-6)
 
@@ -187,7 +186,7 @@ def test_a_selection_beside_a_gaussian_costs_at_least_its_worst_fixed_pair() -> 
     assert max(fixed_pair(t, total * 0.9) for t in np.linspace(0, e, 101)) > 1e-6
 
 
-def test_selections_cost_less_than_a_black_box_of_their_epsilon() -> None:
+def test_selections_cost_less_than_a_black_box_of_their_epsilon():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     black_box = pld.from_privacy_parameters(
@@ -204,7 +203,7 @@ def test_selections_cost_less_than_a_black_box_of_their_epsilon() -> None:
     "events",
     [plan(0.03), [GENERATOR, laplace(3.0)], [laplace(5.0, count=20)], [sgd(1.0, 500), gaussian(4)]],
 )
-def test_renyi_accounting_agrees_from_above(events: list[PrivacyEvent]) -> None:
+def test_renyi_accounting_agrees_from_above(events):
     merged = accounting._with_margin(merge_events(events))
     by_pld = compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6)
     by_rdp = epsilon_rdp(events, delta=1e-6)
@@ -212,7 +211,7 @@ def test_renyi_accounting_agrees_from_above(events: list[PrivacyEvent]) -> None:
     assert epsilon(events, delta=1e-6) == by_pld
 
 
-def test_k_fold_equals_k_singles() -> None:
+def test_k_fold_equals_k_singles():
     singles = [gaussian(9.0)] * 7 + [laplace(8.0)] * 5 + [selection(0.1)] * 6 + [sgd(1.2, 1)] * 9
     folded = [gaussian(9.0, 7), laplace(8.0, 5), selection(0.1, 6), sgd(1.2, 9)]
     for total in (epsilon, epsilon_rdp):
@@ -234,9 +233,7 @@ event_lists = st.lists(
 
 @settings(max_examples=10, derandomize=True, database=None, deadline=None)
 @given(events=event_lists, more=strengths)
-def test_more_events_and_less_noise_never_cost_less(
-    events: list[PrivacyEvent], more: float
-) -> None:
+def test_more_events_and_less_noise_never_cost_less(events, more):
     def total(of: list[PrivacyEvent]) -> float:
         return epsilon(of, delta=1e-6, grid=1e-2)
 
@@ -252,7 +249,7 @@ def test_more_events_and_less_noise_never_cost_less(
 @pytest.mark.parametrize(
     "make", [gaussian, laplace, lambda m: selection(1 / m), lambda m: sgd(m, 100)]
 )
-def test_monotone_in_noise_and_count(make: Any) -> None:
+def test_monotone_in_noise_and_count(make):
     totals = [epsilon([make(m), laplace(4.0)], delta=1e-6) for m in (0.8, 1.3, 5.0)]
     assert totals == sorted(totals, reverse=True)
     assert len(set(totals)) == len(totals)
@@ -265,7 +262,7 @@ def test_monotone_in_noise_and_count(make: Any) -> None:
 # delta = 0 and extremes
 
 
-def test_pure_total_is_the_exact_sum() -> None:
+def test_pure_total_is_the_exact_sum():
     total = epsilon([laplace(4.0, count=2), selection(0.25, count=4)], delta=0)
     assert total == pytest.approx(1.5, rel=1e-14)
     assert total >= 1.5
@@ -274,7 +271,7 @@ def test_pure_total_is_the_exact_sum() -> None:
     assert epsilon([], delta=0) == epsilon([], delta=1e-6) == 0.0
 
 
-def test_extremes_fall_back_to_the_renyi_bound() -> None:
+def test_extremes_fall_back_to_the_renyi_bound():
     tiny = epsilon([gaussian(3.0), laplace(3.0)], delta=1e-15)
     assert tiny == epsilon_rdp([gaussian(3.0), laplace(3.0)], delta=1e-15)
     loud = [gaussian(0.01), laplace(3.0)]
@@ -287,13 +284,13 @@ def test_extremes_fall_back_to_the_renyi_bound() -> None:
 
 @pytest.mark.nightly_cases("30.0", "0.1")
 @pytest.mark.parametrize("target", [0.005, 0.1, 1.0, 4.0, 30.0, 200.0])
-def test_calibration_meets_the_total_and_never_exceeds_it(target: float) -> None:
+def test_calibration_meets_the_total_and_never_exceeds_it(target):
     total = epsilon(plan(calibrate(plan, epsilon=target, delta=1e-6)), delta=1e-6)
     assert target * (1 - 1e-4) <= total <= target
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0, math.nan])
-def test_delta_outside_its_range_is_refused(bad: float) -> None:
+def test_delta_outside_its_range_is_refused(bad):
     for act in (
         lambda: epsilon([gaussian(1.0)], delta=bad),
         lambda: epsilon_rdp([gaussian(1.0)], delta=bad),
@@ -305,7 +302,7 @@ def test_delta_outside_its_range_is_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, 0.0, math.nan, math.inf])
-def test_epsilon_outside_its_range_is_refused(bad: float) -> None:
+def test_epsilon_outside_its_range_is_refused(bad):
     with pytest.raises(PrivacyError, match="epsilon"):
         calibrate(plan, epsilon=bad, delta=1e-6)
     if not bad >= 0:
@@ -321,12 +318,12 @@ def test_epsilon_outside_its_range_is_refused(bad: float) -> None:
         (lambda rho: [laplace(10.0)], "no noise level"),  # it ignores the effort
     ],
 )
-def test_what_no_noise_meets_without_a_delta_is_refused(make: Any, match: str) -> None:
+def test_what_no_noise_meets_without_a_delta_is_refused(make, match):
     with pytest.raises(PrivacyError, match=match):
         calibrate(make, epsilon=1.0, delta=0)
 
 
-def test_calibration_without_delta_is_exact() -> None:
+def test_calibration_without_delta_is_exact():
     rho = calibrate(lambda rho: [gaussian((2 * rho) ** -0.5)], epsilon=1.0, delta=1e-6)
     assert (2 * rho) ** -0.5 == pytest.approx(4.2247, rel=3e-4)  # kappa
     rho = calibrate(lambda rho: [laplace((2 * rho) ** -0.5)], epsilon=1.0, delta=0)
@@ -334,7 +331,7 @@ def test_calibration_without_delta_is_exact() -> None:
     assert 1 - 1e-4 <= total <= 1
 
 
-def test_calibration_at_a_jump_stays_below_it() -> None:
+def test_calibration_at_a_jump_stays_below_it():
     def jumping(rho: float) -> list[PrivacyEvent]:
         return [laplace(2.0 if rho < 0.07 else 0.5)]
 
@@ -345,7 +342,7 @@ def test_calibration_at_a_jump_stays_below_it() -> None:
 # Selections
 
 
-def test_only_one_block_of_selections_uses_the_sharper_curve() -> None:
+def test_only_one_block_of_selections_uses_the_sharper_curve():
     """Two blocks of different epsilon: the weaker one is composed by its single-selection pair."""
     strong, weak = selection(0.4, count=5), selection(0.1, count=20)
     block = event_privacy_loss(strong, 1e-4, as_block=True)

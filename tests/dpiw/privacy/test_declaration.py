@@ -24,19 +24,19 @@ PERSON = {relation: PrivacyUnit(relation=relation, id_column="p") for relation i
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_the_same_relation_and_unit_change_nothing(relation: NeighbouringRelation) -> None:
+def test_the_same_relation_and_unit_change_nothing(relation):
     event = stated("0.1", "1e-6", relation).event(PrivacyUnit(relation=relation))
     assert event == DeclaredEvent(epsilon=0.1, delta=1e-6)
 
 
-def test_replace_is_a_removal_and_an_addition() -> None:
+def test_replace_is_a_removal_and_an_addition():
     event = stated("0.5", "1e-6", ADD).event(PrivacyUnit(relation=REPLACE))
     assert event.epsilon == 1
     assert event.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)), rel=1e-12)
     assert Decimal(event.delta) >= Decimal("1e-6") * (1 + Decimal("0.5").exp())
 
 
-def test_a_guarantee_for_rows_is_one_for_a_group_of_them() -> None:
+def test_a_guarantee_for_rows_is_one_for_a_group_of_them():
     unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="id")
     event = stated("0.5", "1e-6", ADD, rows=3).event(unit)
     assert event.epsilon == 1.5
@@ -44,7 +44,7 @@ def test_a_guarantee_for_rows_is_one_for_a_group_of_them() -> None:
     assert stated("0.5", "0", ADD, rows=3).event(unit).delta == 0
 
 
-def test_a_person_of_rows_is_replaced_by_as_many_removals_and_additions() -> None:
+def test_a_person_of_rows_is_replaced_by_as_many_removals_and_additions():
     event = stated("0.1", "0", ADD, rows=3).event(PERSON[REPLACE])
     assert event.epsilon == 0.6
 
@@ -63,14 +63,12 @@ def test_a_person_of_rows_is_replaced_by_as_many_removals_and_additions() -> Non
         ),
     ],
 )
-def test_what_pays_for_nothing_is_refused(
-    declaration: Declaration, unit: PrivacyUnit, field: str
-) -> None:
+def test_what_pays_for_nothing_is_refused(declaration, unit, field):
     with pytest.raises(SpecError, match=field):
         declaration.event(unit)
 
 
-def test_what_is_smaller_than_any_float_is_rounded_up() -> None:
+def test_what_is_smaller_than_any_float_is_rounded_up():
     event = stated("1e-400", "1e-400", ADD).event(PrivacyUnit(relation=ADD))
     assert min(event.epsilon, event.delta) > 0
 
@@ -94,7 +92,7 @@ def tail(multiplier: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("declared", [DeclaredEvent(epsilon=0.4, delta=3e-6),
                                       DeclaredEvent(epsilon=1.5)])  # fmt: skip
-def test_it_composes_with_our_events_as_the_worst_mechanism_would(declared: DeclaredEvent) -> None:
+def test_it_composes_with_our_events_as_the_worst_mechanism_would(declared):
     """Never below the exact cost, and no more than the lattice's margin above it."""
     events = [GaussianEvent(noise_multiplier=4.0), declared]
     total = accounting.epsilon(events, delta=1e-5)
@@ -103,7 +101,7 @@ def test_it_composes_with_our_events_as_the_worst_mechanism_would(declared: Decl
     assert accounting.delta(events, epsilon=total) == pytest.approx(1e-5, rel=1e-2)
 
 
-def test_a_declared_delta_is_never_lost() -> None:
+def test_a_declared_delta_is_never_lost():
     """Forgotten, it would leave the Gaussian the whole delta: the total would be smaller."""
     ours, theirs = GaussianEvent(noise_multiplier=4.0), DeclaredEvent(epsilon=0.5, delta=9e-6)
     forgetful = accounting.epsilon([ours, DeclaredEvent(epsilon=0.5)], delta=1e-5)
@@ -114,13 +112,13 @@ def test_a_declared_delta_is_never_lost() -> None:
         accounting.epsilon([ours, theirs], delta=9e-6)
 
 
-def test_alone_it_costs_what_was_declared() -> None:
+def test_alone_it_costs_what_was_declared():
     event = DeclaredEvent(epsilon=0.1, delta=1e-6)
     assert accounting.epsilon([event], delta=1e-6) == 0.1
     assert accounting.epsilon_bounds([event], delta=1e-6).sum == 0.1
 
 
-def test_no_renyi_vector_pays_for_a_delta() -> None:
+def test_no_renyi_vector_pays_for_a_delta():
     beyond = accounting.renyi_vector([DeclaredEvent(epsilon=0.1, delta=1e-9)])
     assert set(beyond) == {10**16}
     assert max(accounting.renyi_vector([DeclaredEvent(epsilon=0.1)])) <= 10**11 + 1
@@ -129,6 +127,6 @@ def test_no_renyi_vector_pays_for_a_delta() -> None:
 @pytest.mark.parametrize("event", [DeclaredEvent(epsilon=0.0), DeclaredEvent(epsilon=math.inf),
                                    DeclaredEvent(epsilon=1.0, delta=1.0),
                                    DeclaredEvent(epsilon=1.0, delta=-1e-9)])  # fmt: skip
-def test_what_nobody_can_have_declared_is_no_event(event: DeclaredEvent) -> None:
+def test_what_nobody_can_have_declared_is_no_event(event):
     with pytest.raises(PrivacyError):
         check_event(event)

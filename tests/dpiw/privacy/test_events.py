@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
-def test_events_survive_json() -> None:
+def test_events_survive_json():
     for event in EVENTS:
         assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
         stored = canonical(event_to_json(event), field="e")
@@ -42,7 +41,7 @@ def test_events_survive_json() -> None:
         {"noise_multiplier": True}, {"count": 0}, {"count": 1.5},
     ],
 )  # fmt: skip
-def test_foreign_json_is_refused(change: dict[str, Any]) -> None:
+def test_foreign_json_is_refused(change):
     good = {"type": "gaussian", "noise_multiplier": 1.0, "count": 1}
     assert event_from_json(good) == gaussian(1.0)
     with pytest.raises(PrivacyError):
@@ -53,7 +52,7 @@ def test_foreign_json_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("strength", [0.0, -1.0, math.inf, math.nan])
-def test_events_without_noise_are_refused(strength: float) -> None:
+def test_events_without_noise_are_refused(strength):
     makes = (gaussian, laplace, selection, lambda of: sgd(of, 5))
     for event in (make(strength) for make in makes):
         with pytest.raises(UncalibratedError, match=type(event).__name__):
@@ -61,23 +60,23 @@ def test_events_without_noise_are_refused(strength: float) -> None:
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.5, math.nan])
-def test_sampling_probabilities_outside_their_range_are_refused(probability: float) -> None:
+def test_sampling_probabilities_outside_their_range_are_refused(probability):
     with pytest.raises(PrivacyError, match="sampling probability"):
         epsilon([sgd(1.0, 5, probability)], delta=1e-6)
 
 
-def test_unknown_events_are_refused() -> None:
+def test_unknown_events_are_refused():
     with pytest.raises(PrivacyError, match="unknown type object"):
         epsilon([object()], delta=1e-6)  # type: ignore[list-item]
 
 
-def test_merging_gaussians_is_exact() -> None:
+def test_merging_gaussians_is_exact():
     (merged,) = merge_events([gaussian(3.0), gaussian(4.0), gaussian(6.0, 2)])
     assert isinstance(merged, GaussianEvent)
     assert merged.noise_multiplier == pytest.approx((1 / 9 + 1 / 16 + 2 / 36) ** -0.5)
 
 
-def test_dp_accounting_forms() -> None:
+def test_dp_accounting_forms():
     import dp_accounting as dpa
 
     assert to_dp_event(gaussian(2.0, 3)) == dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(2.0), 3)

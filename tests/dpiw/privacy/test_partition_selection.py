@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -120,13 +120,13 @@ def replaced(ready: LevelNoise) -> list[list[Law]]:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_no_pair_of_neighbours_spends_more_than_was_promised(rows: int) -> None:
+def test_no_pair_of_neighbours_spends_more_than_was_promised(rows):
     ready = calibrated(rows, 1, ADD)
     worst = max(spent(world) for world in added(ready, rows=rows))
     assert DELTA / 4 < worst <= DELTA
 
 
-def test_no_pair_spends_more_when_a_row_is_replaced() -> None:
+def test_no_pair_spends_more_when_a_row_is_replaced():
     """Two levels change, and the thresholds still cost what one of them does."""
     ready = calibrated(1, 1, REPLACE)
     worst = max(spent(world) for world in replaced(ready))
@@ -136,7 +136,7 @@ def test_no_pair_spends_more_when_a_row_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_no_pair_spends_more_in_two_columns(relation: NeighbouringRelation) -> None:
+def test_no_pair_spends_more_in_two_columns(relation):
     """Any way in one column with its own level, and others' far above the threshold, in two."""
     ready = calibrated(1, 2, relation)
     if relation is ADD:
@@ -155,15 +155,13 @@ def test_no_pair_spends_more_in_two_columns(relation: NeighbouringRelation) -> N
     [(lambda ready: {"threshold": 1.0}, 100), (lambda ready: {"scale": ready.scale * 2 / 3}, 1)],
     ids=["no threshold", "two thirds of the noise"],
 )
-def test_a_missing_threshold_and_too_little_noise_are_found(
-    change: Callable[[LevelNoise], dict[str, float]], beyond: float
-) -> None:
+def test_a_missing_threshold_and_too_little_noise_are_found(change, beyond):
     ready = calibrated(1, 1, ADD)
     worlds = added(dataclasses.replace(ready, **change(ready)), rows=1)
     assert max(spent(world) for world in worlds) > beyond * DELTA
 
 
-def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold() -> None:
+def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold():
     ready, single = calibrated(3, 1, ADD), calibrated(1, 1, ADD)
     assert max(spent(world) for world in added(single, rows=3)) > DELTA
     low = level_threshold(scale=ready.scale, rows=1, delta=ready.delta)
@@ -172,14 +170,14 @@ def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold() -> N
     assert max(spent(w) for w in added(ready, rows=3) if len(w[-1][0]) == 2) <= ready.delta
 
 
-def test_a_delta_that_each_column_takes_whole_is_found() -> None:
+def test_a_delta_that_each_column_takes_whole_is_found():
     ready = calibrated(1, 2, ADD)
     low = level_threshold(scale=ready.scale, rows=1, delta=DELTA)
     pair = own(dataclasses.replace(ready, threshold=low), 1, 0)
     assert spent([pair, pair]) > 1.9 * DELTA
 
 
-def test_a_forgotten_delta_is_found_by_the_accountant() -> None:
+def test_a_forgotten_delta_is_found_by_the_accountant():
     """No pair needs both deltas in full, so only the sum tells."""
     ready = calibrated(1, 1, ADD)
     noise = GaussianEvent(noise_multiplier=ready.multiplier)
@@ -199,9 +197,7 @@ def test_a_forgotten_delta_is_found_by_the_accountant() -> None:
 @pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
-def test_no_way_to_lie_on_own_levels_is_shown_more_often(
-    scale: float, rows: int, delta: float
-) -> None:
+def test_no_way_to_lie_on_own_levels_is_shown_more_often(scale, rows, delta):
     """The naive twin: every partition of a unit's rows, by the sum of its levels' chances."""
     threshold = level_threshold(scale=scale, rows=rows, delta=delta)
     chances = [
@@ -211,10 +207,14 @@ def test_no_way_to_lie_on_own_levels_is_shown_more_often(
     assert max(chances) > delta * (1 - 1e-3)
 
 
-def test_an_event_is_written_and_read_and_nothing_but_a_delta() -> None:
+def test_an_event_is_written_and_read_and_nothing_but_a_delta():
     for scale, rows, delta in (
-        (0.0, 1, 1e-6), (np.inf, 1, 1e-6), (1.0, 0, 1e-6), (1.0, 1, 0.0), (1.0, 1, 0.5)
-    ):  # fmt: skip
+        (0.0, 1, 1e-6),
+        (np.inf, 1, 1e-6),
+        (1.0, 0, 1e-6),
+        (1.0, 1, 0.0),
+        (1.0, 1, 0.5),
+    ):
         with pytest.raises(UncalibratedError):  # no threshold
             level_threshold(scale=scale, rows=rows, delta=delta)
     event = ThresholdEvent(delta=2.5e-7, count=3)

@@ -13,19 +13,13 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.privacy import randomness
-from dpiw.privacy.randomness import (
-    LARGEST_SCALE,
-    NoiseSource,
-    SecureNoise,
-    SeededNoise,
-    spherical_integers,
-)
+from dpiw.privacy.randomness import LARGEST_SCALE, SecureNoise, SeededNoise, spherical_integers
 from tests.support.noise import check_forks_draw_apart, every_draw
 
 SOURCES = [SecureNoise(), SeededNoise(7)]
 
 
-def test_secure_noise_takes_no_seed() -> None:
+def test_secure_noise_takes_no_seed():
     """And is alone publishable; it uses no generator that could be seeded."""
     assert SecureNoise().publishable
     assert not SeededNoise(1).publishable
@@ -38,7 +32,7 @@ def test_secure_noise_takes_no_seed() -> None:
 
 
 @pytest.mark.parametrize("scale", [3.0, 2.0**30])
-def test_equal_seeds_give_equal_draws_and_others_do_not(scale: float) -> None:
+def test_equal_seeds_give_equal_draws_and_others_do_not(scale):
     first, second = every_draw(SeededNoise(5), scale), every_draw(SeededNoise(5), scale)
     other = every_draw(SeededNoise(6), scale)
     for one, two, three in zip(first, second, other, strict=True):
@@ -46,21 +40,21 @@ def test_equal_seeds_give_equal_draws_and_others_do_not(scale: float) -> None:
         assert not np.array_equal(one, three)
 
 
-def test_two_secure_runs_differ() -> None:
+def test_two_secure_runs_differ():
     for one, two in zip(
         every_draw(SecureNoise(), 2.0**30)[:3], every_draw(SecureNoise(), 2.0**30)[:3], strict=True
     ):
         assert not np.array_equal(one, two)
 
 
-def test_a_seed_must_be_a_whole_number() -> None:
+def test_a_seed_must_be_a_whole_number():
     for seed in (-1, 1.0, None, True, "1"):
         with pytest.raises(SpecError, match="seed"):
             SeededNoise(seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("noise", SOURCES)
-def test_what_is_outside_its_range_is_not_drawn(noise: NoiseSource) -> None:
+def test_what_is_outside_its_range_is_not_drawn(noise):
     for draw in every_draw(noise, 2.0**30)[:3]:
         assert (draw.dtype, draw.shape) == (np.int64, (8,))
     zeros = np.zeros(1, dtype=np.int64)
@@ -93,11 +87,11 @@ def test_what_is_outside_its_range_is_not_drawn(noise: NoiseSource) -> None:
 
 # Python 3.12 warns of forks in processes with threads; the draws below are what is under test.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_eight_forked_workers_draw_distinct_noise() -> None:
+def test_eight_forked_workers_draw_distinct_noise():
     check_forks_draw_apart()
 
 
-def test_a_failing_system_generator_stops_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_system_generator_stops_the_draw(monkeypatch):
     def fail(_: int) -> bytes:
         raise OSError("no entropy")
 
@@ -114,7 +108,7 @@ DRAWS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("maker", DRAWS)
-def test_a_failing_sampler_stops_the_draw(monkeypatch: pytest.MonkeyPatch, maker: str) -> None:
+def test_a_failing_sampler_stops_the_draw(monkeypatch, maker):
     import opendp.measurements
 
     def sampler(_: object) -> object:
@@ -125,7 +119,7 @@ def test_a_failing_sampler_stops_the_draw(monkeypatch: pytest.MonkeyPatch, maker
         DRAWS[maker]()
 
 
-def test_opendp_states_the_guarantee_we_account() -> None:
+def test_opendp_states_the_guarantee_we_account():
     """Gumbel noise of scale 2/epsilon on scores of sensitivity 1: rho = epsilon^2/8."""
     opendp = randomness._OpenDP()
     sampler = opendp.measurements.make_noisy_max(
@@ -143,7 +137,7 @@ def spherical(*uniforms: str, scale: float = 1e6) -> NDArray[np.int64]:
     return spherical_integers(scale=scale, dimension=2, draw=lambda: next(told))
 
 
-def test_spherical_vector_from_known_uniforms() -> None:
+def test_spherical_vector_from_known_uniforms():
     """By hand for d' = 2: norm from two uniforms, direction from one pair in the disc."""
     norm = -1e6 * np.log(0.5 * 0.25)
     by_hand = pytest.approx(norm * np.array([0.6, 0.8]), abs=1)
@@ -154,7 +148,7 @@ def test_spherical_vector_from_known_uniforms() -> None:
         spherical("1e-5000", "1e-5000", "0.65", "0.7", scale=LARGEST_SCALE)
 
 
-def test_system_uniforms_fill_the_open_interval() -> None:
+def test_system_uniforms_fill_the_open_interval():
     draws = [randomness._system_uniform() for _ in range(200)]
     assert all(0 < draw < 1 for draw in draws)
     assert len(set(draws)) == 200
