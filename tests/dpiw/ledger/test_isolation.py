@@ -7,8 +7,6 @@ schedule is one that overspends. Then each layer is put back alone.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -20,7 +18,6 @@ from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores.postgresql import GUARDS, PostgreSQLStore
 from tests.support.ledger import adult, spend
-from tests.support.patience import SECONDS
 
 TERMS = adult(epsilon=Decimal("0.2"), delta=Decimal(0))
 BUDGET_UNITS = 2 * 10**11
@@ -144,34 +141,6 @@ def test_a_snapshot_older_than_the_lock_would_overspend(
         reserve(late, 2)
     overspent = granted(url, query_raw) > BUDGET_UNITS
     assert overspent == (isolation == "REPEATABLE READ")
-
-
-def test_a_writer_that_waited_sees_what_it_waited_for(url, pair, query_raw):
-    """The second writer queues on the server, and reads only after the first one's commit."""
-    first, second = pair[0], Ledger.open(url)
-    refused: list[BaseException] = []
-
-    def ask() -> None:
-        try:
-            reserve(second, 1)
-        except BudgetExceededError as error:
-            refused.append(error)
-
-    waiting = threading.Thread(target=ask)
-
-    def start_and_see_it_wait() -> None:
-        waiting.start()
-        for _ in range(200 * SECONDS):
-            if query_raw(url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
-                return
-            time.sleep(0.005)
-        raise AssertionError("the second writer did not wait")
-
-    overtake(first, start_and_see_it_wait)
-    reserve(first, 2)
-    waiting.join(timeout=SECONDS)
-    assert len(refused) == 1
-    assert first.verify().ok
 
 
 def test_a_reader_sees_one_snapshot_and_does_not_wait(pair):

@@ -119,12 +119,6 @@ def test_two_releases_of_one_head_are_two(ledger):
     assert ledger.verify().ok
 
 
-def test_what_the_certificates_say_was_spent_is_not_forgotten(ledger):
-    """A lost draw without a release shows in the next certificate's cumulative spending."""
-    ledger.recover("town", [lost(1, held=stated("1.4", "1e-6"))], loss=NONE)
-    assert spent(ledger) == "epsilon=1.4, delta=1E-6"
-
-
 def drawn(ledger: Ledger, run: int, epsilon: str) -> str:
     """A run that was drawn and lost; the hash after it."""
     ledger.reserve(**ask(run, cost=cost(epsilon)))
@@ -156,25 +150,32 @@ def test_what_may_still_be_drawn_or_given_back_is_no_baseline(ledger):
     assert spent(ledger).startswith("epsilon=1,")
 
 
-def test_releases_of_one_lost_history_are_not_charged_twice(ledger):
-    """Each continues the one before; draws between them that were not published count, too."""
-    releases = [
+def histories() -> dict[str, list[tuple[list[RecoveredRelease], str]]]:
+    """Releases that are taken up, and the epsilon that is spent after each time."""
+    one, two, three = (
         lost(number, previous=None if number == 1 else digest(799 + number), held=stated(total))
         for number, total in ((1, "0.5"), (2, "1"), (3, "1.7"))
-    ]
-    ledger.recover("town", releases[:2], loss=NONE)
-    ledger.recover("town", releases[2:], loss=NONE)
-    assert spent(ledger).startswith("epsilon=1.7,")
-
-
-def test_two_releases_that_continue_one_may_be_of_two_copies(ledger):
-    """Of the 1 that the first held, 0.5 was drawn; each copy may have drawn the rest by itself."""
+    )
     first = lost(1, held=stated("1"))
-    two = [lost(n, previous=digest(801), held=stated("1.2")) for n in (2, 3)]
-    ledger.recover("town", [first, two[0]], loss=NONE)
-    assert spent(ledger).startswith("epsilon=1.5,")  # at least what the second run held
-    ledger.recover("town", two[1:], loss=NONE)
-    assert spent(ledger).startswith("epsilon=2.2,")
+    copies = [lost(n, previous=digest(801), held=stated("1.2")) for n in (2, 3)]
+    return {
+        # A lost draw without a release shows in the next certificate's cumulative spending.
+        "a certificate says more": [([lost(1, held=stated("1.4"))], "1.4")],
+        # Each continues the one before; draws between them that were not published count, too.
+        "one lost history": [([one, two], "1"), ([three], "1.7")],
+        # Two copies went on by themselves: neither knew what the other spent.
+        "two": [([lost(1, held=stated("0.9"))], "0.9"), ([lost(2, held=stated("0.8"))], "1.7")],
+        # Of the 1 that the first held, 0.5 was drawn; each copy may have drawn the rest, and the
+        # second run held at least 0.5.
+        "two that continue one": [([first, copies[0]], "1.5"), (copies[1:], "2.2")],
+    }
+
+
+@pytest.mark.parametrize("name", list(histories()))
+def test_what_is_spent_after_lost_histories(ledger, name):
+    for releases, epsilon in histories()[name]:
+        ledger.recover("town", releases, loss=NONE)
+        assert spent(ledger).startswith(f"epsilon={epsilon},")
 
 
 def test_a_release_of_another_population_is_no_release_before_it(ledger):
@@ -183,13 +184,6 @@ def test_a_release_of_another_population_is_no_release_before_it(ledger):
     ledger.recover("city", [lost(1, charge=vector, held=vector, drawn=vector)], loss=NONE)
     ledger.recover("town", [lost(2, previous=digest(801), held=stated("1.2"))], loss=NONE)
     assert spent(ledger).startswith("epsilon=1.2,")
-
-
-def test_releases_of_two_lost_histories_are_both_charged(ledger):
-    """Two copies went on by themselves: neither knew what the other spent."""
-    ledger.recover("town", [lost(1, held=stated("0.9"))], loss=NONE)
-    ledger.recover("town", [lost(2, held=stated("0.8"))], loss=NONE)
-    assert spent(ledger).startswith("epsilon=1.7,")
 
 
 def test_the_release_before_must_be_in_the_chain(ledger):

@@ -8,12 +8,9 @@ when something fails. Every server is a real one.
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,10 +18,12 @@ from sqlalchemy.engine import make_url
 
 from dpiw.audit import audit
 from dpiw.errors import BudgetExceededError, LedgerError
-from dpiw.ledger import Ledger
+from dpiw.ledger import Ledger, RunState
 from dpiw.ledger.stores import postgresql as store_postgresql
+from dpiw.release.verification import verify
 from tests.support.ledger import adult, spend, terms
 from tests.support.stores import database_of
+from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
@@ -265,42 +264,17 @@ def test_an_auditors_role_reads_and_writes_nothing(postgresql_server, ledger, ru
         spend(seen, 2)
 
 
-@pytest.fixture
-def place(workplace, ledger) -> Iterator[Any]:
-    """The workplace of the other suites, with its population in a PostgreSQL ledger."""
+@pytest.mark.crash
+def test_a_release_is_made_with_a_ledger_on_postgresql(workplace, ledger):
+    """Stages in their own processes on a server: tests/crash/test_kill_matrix.py."""
     workplace.spec.write_text(f"{workplace.spec.read_text()}ledger: {ledger.location}\n")
     ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-6")))
     workplace.ledger.unlink()
-    return workplace
-
-
-@pytest.mark.crash
-def test_a_release_is_made_with_a_ledger_on_postgresql(place, ledger):
-    """Stages in their own processes, as in a flow; the steps between them in this one."""
-    from dpiw.ledger import RunState
-    from dpiw.release.verification import verify
-    from dpiw.run import steps
-    from dpiw.run.launch import launch_stage
-    from dpiw.run.run import ReleaseRun
-
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    for stage in ("ingest", "fit_generator"):
-        launch_stage(stage, run.directory)
-    steps.draw_synthetic(run)
-    launch_stage("fit_weights", run.directory)
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    run, folder = publish_run(workplace.spec)
     assert ledger.run(run.key).state is RunState.PUBLISHED
     assert ledger.spent("town").epsilon_units == 2 * 10**12
     assert ledger.verify().ok
-    assert not place.ledger.exists()
+    assert not workplace.ledger.exists()
     verify(folder)
     released = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     assert b"postgresql" not in released  # where the ledger lies is nobody's business
-    shown = subprocess.run(
-        [sys.executable, "-m", "dpiw.cli.main", "ledger", "verify", "--ledger", ledger.location],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert shown.startswith("ok: ")

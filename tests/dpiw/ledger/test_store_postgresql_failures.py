@@ -143,23 +143,6 @@ def test_how_long_a_transaction_may_be_silent(postgresql_server, ledger):
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
 
 
-def test_a_connection_cut_in_the_middle_leaves_nothing(ledger, run_raw):
-    append = ledger._store.append
-
-    def cut(connection: Any, entry: Any) -> None:
-        append(connection, entry)
-        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-        run_raw(ledger.location, f"SELECT pg_terminate_backend({pid}, 5000)")
-
-    head = ledger.head()
-    ledger._store.append = cut
-    with pytest.raises(LedgerError, match="the connection broke"):
-        spend(ledger, 1)
-    ledger._store.append = append
-    assert ledger.head() == head
-    spend(ledger, 1)
-
-
 def test_an_entry_the_database_dropped_is_no_success(ledger, run_raw):
     run_raw(ledger.location, "CREATE RULE gone AS ON INSERT TO entries DO INSTEAD NOTHING")
     with pytest.raises(LedgerError, match="did not keep the entry"):
