@@ -105,6 +105,26 @@ def stored(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**fields, "payload": entry_json(fields["payload"])} for fields in entries]
 
 
+def sql(value: Any) -> str:
+    """A stored value as SQL."""
+    if value is None:
+        return "NULL"
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+def insert(entry: dict[str, Any]) -> str:
+    """The statement that writes an exported entry's row."""
+    (row,) = stored([entry])
+    return f"INSERT INTO entries ({', '.join(row)}) VALUES ({', '.join(map(sql, row.values()))})"
+
+
+def update(entry: dict[str, Any]) -> str:
+    """The statement that puts an exported entry in the place of its row."""
+    (row,) = stored([entry])
+    columns = ", ".join(f"{name} = {sql(value)}" for name, value in row.items())
+    return f"UPDATE entries SET {columns} WHERE seq = {row['seq']}"
+
+
 def restore(place: Any, copy: bytes) -> None:
     """Put an old copy of a workplace's ledger in its place, as from a backup."""
     for leftover in place.ledger.parent.glob("ledger.sqlite-*"):

@@ -416,13 +416,13 @@ def intrude() -> Callable[..., list[tuple[Any, ...]]]:
     def run(location: str, *statements: str, put_back: bool = True) -> list[tuple[Any, ...]]:
         if location.startswith("postgresql"):
             return _intrude_postgresql(location, statements, put_back)
-        return _intrude_sqlite(location, statements, put_back)
+        return intrude_sqlite(location, statements, put_back)
 
     return run
 
 
-def _intrude_sqlite(
-    location: str, statements: tuple[str, ...], put_back: bool
+def intrude_sqlite(
+    location: str, statements: tuple[str, ...], put_back: bool = True
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     with contextlib.closing(sqlite3.connect(location, isolation_level=None)) as raw:

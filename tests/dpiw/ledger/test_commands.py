@@ -101,6 +101,9 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
         assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in text
     shown = cli("show", "--ledger", str(tmp_path / "ledger"))[1]
     assert re.search(r"id_column=sha256:61e3897b\w{56} \(SHA-256 of the column's name: ", shown)
+    known = Ledger.open(tmp_path / "ledger").population("adult")
+    assert known.protects(PrivacyUnit(relation=ADD, id_column="Patient ID"))
+    assert not known.protects(PrivacyUnit(relation=ADD, id_column="Patient"))
     for plain in (column_label("person"), "None", "sha256:61e3"):  # no digest
         assert told_column(plain) == plain
 

@@ -25,19 +25,15 @@ NOBODY = 65534
 # the other name; that one was forked before any file was opened. Prints what each of them got.
 SPENDER = """
 import os, subprocess, sys, threading
-from decimal import Decimal
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.ledger.stores import store
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from tests.support.ledger import digest, spend as reserve
 
 def spend(path, key):
     ledger = Ledger.open(path, busy_timeout_seconds=1)
-    ledger.reserve(
-        population="adult", run_key=key * 64, attempt=1, plan_digest="b" * 64, period="p",
-        max_attempts=1, stages={"s": [{"count": 1}]},
-        cost=PrivacyCost.of(Decimal(1), Decimal(0), NeighbouringRelation.ADD_OR_REMOVE_ONE))
-    ledger.arm(key * 64, 1, "s")
+    reserve(ledger, int(key), "1")
+    ledger.arm(digest(int(key)), 1, "s")
     return "armed"
 
 def tried(path, key):

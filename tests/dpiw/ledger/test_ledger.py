@@ -12,7 +12,6 @@ import pytest
 
 from dpiw.errors import (
     BudgetExceededError,
-    GrantSpentError,
     LedgerConflictError,
     LedgerError,
     SpecError,
@@ -21,7 +20,7 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger, RunState
 from dpiw.ledger.entries import canonical
-from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyUnit
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from tests.support.ledger import ADD, BOTH, REPLACE, RUN, adult, ask, cost, digest, refused
 from tests.support.stores import both_stores
 
@@ -211,26 +210,3 @@ def test_entries_are_filtered_and_the_clock_is_a_label_only(store_url):
     assert ledger.verify().ok
     with pytest.raises(SpecError, match="zone"):
         Ledger.create(store_url, clock=lambda: datetime(2027, 1, 1))
-
-
-@both_stores
-def test_one_ledger_object_sees_what_another_wrote(ledger):
-    second = Ledger.open(ledger.location)
-    second.reserve(**ask())
-    assert ledger.spent("adult") == second.spent("adult") == cost("0.5")
-    grant = ledger.arm(RUN, 1, "weights")
-    second.confirm(grant)
-    refused(second, GrantSpentError, lambda: second.arm(RUN, 1, "weights"))
-
-
-def test_a_column_whose_name_is_no_label_stands_as_its_digest(tmp_path):
-    """Entries hold no free text."""
-    created = Ledger.create(tmp_path / "ledger")
-    created.register(adult(id_column="Persönliche Nummer"))
-    payload = created.entries()[-1].payload
-    assert payload["id_column"].startswith("sha256:")
-    assert len(payload["id_column"]) == 71
-    known = Ledger.open(created.path).population("adult")
-    assert known.protects(PrivacyUnit(relation=ADD, id_column="Persönliche Nummer"))
-    assert not known.protects(PrivacyUnit(relation=ADD, id_column="Personalnummer"))
-    created.register(adult(id_column="Persönliche Nummer"))

@@ -18,7 +18,7 @@ from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
 from dpiw.ledger.entries import FORMAT, entry_hash, entry_json
 from dpiw.ledger.stores.postgresql import guards_hold
-from tests.support.ledger import cost, digest, terms
+from tests.support.ledger import chain, cost, digest, insert, sql, terms, update
 from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
@@ -56,17 +56,13 @@ def originals() -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def ledger(
-    request, store_kind, in_memory,
-    originals, intrude,
-    tmp_path_factory,
-) -> Ledger:  # fmt: skip
+def ledger(request, store_kind, in_memory, originals, intrude, tmp_path_factory) -> Ledger:
     """The same ledger in every test: a copy of one file, or one database with its rows put back."""
     if store_kind not in originals:
         folder = tmp_path_factory.mktemp("original") / "ledger.sqlite"
         postgresql = store_kind == "postgresql"
         url = request.getfixturevalue("postgresql_url_factory")() if postgresql else str(folder)
-        originals[store_kind] = url, ["DELETE FROM entries", *map(_insert, make(url).export())]
+        originals[store_kind] = url, ["DELETE FROM entries", *map(insert, make(url).export())]
     location, rows = originals[store_kind]
     if store_kind == "postgresql":
         intrude(location, *rows)
@@ -76,12 +72,6 @@ def ledger(
     opened = Ledger.open(location)
     assert opened.populations()  # it has seen every entry
     return opened
-
-
-def _insert(fields: dict[str, Any]) -> str:
-    columns = {**fields, "payload": entry_json(fields["payload"])}
-    values = ", ".join(map(_sql, columns.values()))
-    return f"INSERT INTO entries ({', '.join(columns)}) VALUES ({values})"
 
 
 class Intruder:
@@ -98,27 +88,12 @@ class Intruder:
         """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
         entries = self.ledger.export()
         change(entries[seq - 1])
-        previous = entries[seq - 2]["hash"]
-        statements = []
-        for fields in entries[seq - 1 :]:
-            fields["previous"] = previous
-            del fields["hash"]
-            previous = entry_hash(fields)
-            columns = {**fields, "hash": previous, "payload": entry_json(fields["payload"])}
-            text = ", ".join(f"{name} = {_sql(value)}" for name, value in columns.items())
-            statements.append(f"UPDATE entries SET {text} WHERE seq = {fields['seq']}")
-        self.run(*statements)
+        self.run(*map(update, chain(entries)[seq - 1 :]))
 
 
 @pytest.fixture
 def intruder(ledger, intrude) -> Intruder:
     return Intruder(ledger, intrude)
-
-
-def _sql(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def fault(ledger: Ledger) -> Fault:
@@ -163,7 +138,7 @@ def test_every_column_of_an_entry_is_bound(ledger, intruder, seq):
         intruder.run(f"UPDATE entries SET {column} = {value} WHERE seq = {seq}")
         noticed = fault(ledger)
         assert (noticed.kind, noticed.seq, column) == (FaultKind.EDITED, seq, column)
-        intruder.run(f"UPDATE entries SET {column} = {_sql(written[column])} WHERE seq = {seq}")
+        intruder.run(f"UPDATE entries SET {column} = {sql(written[column])} WHERE seq = {seq}")
     assert Ledger.open(ledger.location).verify().ok
 
 
@@ -238,7 +213,7 @@ def test_an_entry_hashed_anew_or_relinked_past_another(ledger, intruder, seq, re
         fields["payload"]["epsilon_units"] = 1
     del fields["hash"]
     intruder.run(
-        f"UPDATE entries SET payload = {_sql(entry_json(fields['payload']))},"
+        f"UPDATE entries SET payload = {sql(entry_json(fields['payload']))},"
         f" previous = '{fields['previous']}', hash = '{entry_hash(fields)}' WHERE seq = {seq}"
     )
     noticed = fault(ledger)
@@ -319,7 +294,7 @@ def test_void_twice_in_a_perfect_chain(ledger, intruder):
     last = ledger.export()[-1]
     fields = {**last, "seq": LAST + 1, "previous": last["hash"]}
     del fields["hash"]
-    payload = _sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
+    payload = sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
     intruder.run(
         f"INSERT INTO entries SELECT {LAST + 1}, hash, '{entry_hash(fields)}', kind, population,"
         f" run_key, attempt, stage, {payload}, at FROM entries WHERE seq = {LAST}"
@@ -424,9 +399,9 @@ def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(new_ledg
     with sa.create_engine(make_url(made.location), poolclass=sa.NullPool).connect() as connection:
         for statement in WEAKER["postgresql"]:
             with connection.begin() as transaction:
-                connection.exec_driver_sql("SET LOCAL search_path = dpiw")
+                connection.exec_driversql("SET LOCAL search_path = dpiw")
                 assert guards_hold(connection), statement
-                connection.exec_driver_sql(statement)
+                connection.exec_driversql(statement)
                 assert not guards_hold(connection), statement
                 transaction.rollback()
     run_raw(made.location, WEAKER["postgresql"][0])

@@ -12,8 +12,17 @@ import pytest
 from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.ledger import Ledger
 from dpiw.privacy import randomness
-from dpiw.privacy.randomness import LARGEST_SCALE, SecureNoise, SeededNoise, spherical_integers
+from dpiw.privacy.randomness import (
+    LARGEST_SCALE,
+    SecureNoise,
+    SeededNoise,
+    check_noise_library,
+    spherical_integers,
+)
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.support.noise import check_forks_draw_apart, every_draw
 
 SOURCES = [SecureNoise(), SeededNoise(7)]
@@ -154,3 +163,43 @@ def test_system_uniforms_fill_the_open_interval():
     assert len(set(draws)) == 200
     # Misses either quarter with probability 2 * 0.75^200 < 1e-24.
     assert min(draws) < Decimal("0.25") < Decimal("0.75") < max(draws)
+
+
+@pytest.fixture(params=["0.13.0", "0.14.1", "0.14.0a1"])
+def old(request, monkeypatch):
+    monkeypatch.setattr(randomness, "version", lambda _: request.param)
+    return request.param
+
+
+def test_an_old_library_draws_nothing(old):
+    with pytest.raises(PrivacyError, match=r"expected 0\.14\.2 or later"):
+        SecureNoise().discrete_gaussian(scale=4.0, size=3)
+    with pytest.raises(PrivacyError, match="another law"):
+        SecureNoise().discrete_laplace(scale=4.0, size=3)
+
+
+def test_nor_is_anything_reserved_for_it(old, make_workplace):
+    place = make_workplace()
+    run = ReleaseRun.prepare(place.spec, period="2026-q4")
+    with pytest.raises(PrivacyError, match="another law"):
+        steps.reserve(run)
+    assert Ledger.open(place.ledger).find_run(run.key) is None
+
+
+def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
+    """The library may have been put back after the budget was reserved."""
+    place = make_workplace()
+    run = ReleaseRun.prepare(place.spec, period="2026-q4")
+    steps.reserve(run)
+    steps.ingest(run)
+    before = Ledger.open(place.ledger).run(run.key)
+    monkeypatch.setattr(randomness, "version", lambda _: "0.14.1")
+    with pytest.raises(PrivacyError, match="another law"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert Ledger.open(place.ledger).run(run.key) == before
+
+
+def test_later_ones_are_admitted(monkeypatch):
+    for text in ("0.14.2", "0.15.0", "1.0.0", "0.14.10"):
+        monkeypatch.setattr(randomness, "version", lambda _, text=text: text)
+        check_noise_library()
