@@ -399,9 +399,9 @@ def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(new_ledg
     with sa.create_engine(make_url(made.location), poolclass=sa.NullPool).connect() as connection:
         for statement in WEAKER["postgresql"]:
             with connection.begin() as transaction:
-                connection.exec_driversql("SET LOCAL search_path = dpiw")
+                connection.exec_driver_sql("SET LOCAL search_path = dpiw")
                 assert guards_hold(connection), statement
-                connection.exec_driversql(statement)
+                connection.exec_driver_sql(statement)
                 assert not guards_hold(connection), statement
                 transaction.rollback()
     run_raw(made.location, WEAKER["postgresql"][0])
