@@ -107,10 +107,7 @@ def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_pat
 
 
 def test_a_thread_that_opens_the_ledger_by_a_link_takes_no_lock_from_another(ledger, tmp_path):
-    """POSIX drops all locks of a process on a file with any descriptor of it that it closes.
-
-    A symbolic link is the same name.
-    """
+    """POSIX drops all locks of a process on a file with any descriptor of it that it closes."""
     (tmp_path / "link").symlink_to(ledger.path)
     inner, outer = race(ledger.path, tmp_path / "link", meanwhile="open")
     assert "locked by another process" in inner

@@ -150,10 +150,10 @@ def test_a_lost_draw_s_charge_is_lost_in_every_form(tmp_path):
     assert "drew nothing: 1" in told("show", "--ledger", ledger.location)
     ledger.arm(RUN, 1, "generator")
     ledger.lose(RUN, 1, "generator")
-    ledger.commit(ledger.arm(RUN, 1, "weights"), digest(10))
     ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}))
     assert ledger.run(RUN).state is RunState.RESERVED
     assert "drew nothing" not in told("show", "--ledger", ledger.location)  # a part is lost
+    ledger.commit(ledger.arm(RUN, 1, "weights"), digest(10))
     ledger.commit(ledger.arm(RUN, 2, "generator"), digest(11))
     ledger.publish(RUN, MANIFEST)
     table = told("show", "--ledger", ledger.location, "--csv")

@@ -212,13 +212,6 @@ def test_renyi_accounting_agrees_from_above(events):
     assert epsilon(events, delta=1e-6) == by_pld
 
 
-def test_k_fold_equals_k_singles():
-    singles = [gaussian(9.0)] * 7 + [laplace(8.0)] * 5 + [selection(0.1)] * 6 + [sgd(1.2, 1)] * 9
-    folded = [gaussian(9.0, 7), laplace(8.0, 5), selection(0.1, 6), sgd(1.2, 9)]
-    for total in (epsilon, epsilon_rdp):
-        assert total(singles, delta=1e-6) == pytest.approx(total(folded, delta=1e-6), rel=1e-9)
-
-
 strengths = st.floats(min_value=0.5, max_value=20.0)
 event_lists = st.lists(
     st.one_of(
