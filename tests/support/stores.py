@@ -327,6 +327,10 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+both_stores = pytest.mark.parametrize("store_kind", ["sqlite", "postgresql"])
+"""In `make test` too, where a room keeps its tests on a server for the long suite."""
+
+
 @pytest.fixture
 def store_url(store_kind: str, new_ledger_url: Callable[[str], str]) -> str:
     """Where a new ledger may be made, on each store in turn."""
@@ -412,13 +416,13 @@ def intrude() -> Callable[..., list[tuple[Any, ...]]]:
     def run(location: str, *statements: str, put_back: bool = True) -> list[tuple[Any, ...]]:
         if location.startswith("postgresql"):
             return _intrude_postgresql(location, statements, put_back)
-        return _intrude_sqlite(location, statements, put_back)
+        return intrude_sqlite(location, statements, put_back)
 
     return run
 
 
-def _intrude_sqlite(
-    location: str, statements: tuple[str, ...], put_back: bool
+def intrude_sqlite(
+    location: str, statements: tuple[str, ...], put_back: bool = True
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     with contextlib.closing(sqlite3.connect(location, isolation_level=None)) as raw:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 
 from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
-from dpiw.ledger.entries import entry_json
-from tests.support.ledger import chain
+from tests.support.ledger import chain, update
+from tests.support.stores import intrude_sqlite
 from tests.support.undrawn import undrawn  # noqa: F401
 from tests.support.whole_runs import publish_run
 
@@ -50,17 +49,7 @@ class Site:
 
     def sql(self, *statements: str) -> None:
         """Raw access, guards taken off and put back, so that only the chain can tell."""
-        raw = sqlite3.connect(self.ledger, isolation_level=None)
-        raw.execute("PRAGMA ignore_check_constraints = ON")
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        guards = list(raw.execute(query))
-        for name, _ in guards:
-            raw.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            raw.execute(statement)
-        for _, text in guards:
-            raw.execute(text)
-        raw.close()
+        intrude_sqlite(str(self.ledger), statements)
 
     def rewrite(
         self, seq: int, change: Callable[[dict[str, Any]], None], *, signed: bool = False
@@ -73,19 +62,7 @@ class Site:
         change(entries[seq - 1])
         for entry in () if signed else entries[seq - 1 :]:
             entry["payload"]["by"] = {"actor": entry["payload"]["by"]["actor"]}
-        self.sql(*(update(fields) for fields in chain(entries)))
-
-
-def update(fields: dict[str, Any]) -> str:
-    columns = {**fields, "payload": entry_json(fields["payload"])}
-    text = ", ".join(f"{name} = {quoted(value)}" for name, value in columns.items())
-    return f"UPDATE entries SET {text} WHERE seq = {fields['seq']}"
-
-
-def quoted(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+        self.sql(*map(update, chain(entries)))
 
 
 PUBLISHED = pytest.StashKey[Path]()
@@ -104,6 +81,6 @@ def published(make_workplace, request) -> Path:
 
 
 @pytest.fixture
-def site(published: Path, tmp_path: Path) -> Site:
+def site(published, tmp_path) -> Site:
     shutil.copytree(published, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
     return Site(tmp_path / "site")

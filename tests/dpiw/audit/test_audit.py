@@ -27,15 +27,12 @@ from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
 from dpiw.ledger.history import more_such
-from dpiw.ledger.populations import column_label
 from dpiw.ledger.stores.store import Store
-from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.folders import release_folders
 from dpiw.release.manifest import MANIFEST, SIGNATURE
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -53,6 +50,9 @@ def test_two_sound_releases_have_nothing_to_find(site):
     assert len(report.costs) == 2
     assert all(cost.pld <= 2 < cost.rdp for cost in report.costs.values())
     assert [folder.release is not None for folder in report.folders] == [True, True]
+    without = site.audit(releases=[])  # what was not checked is not listed
+    assert "folders" not in " ".join(checked(without))
+    assert any("no folder was given" in line for line in not_checked(without))
 
 
 def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
@@ -77,9 +77,7 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     page = page_path.read_text()
     assert page == build_page(report)
     assert noise["mechanisms"] in page
-    for words in ("No errors and no warnings", "2026-11", "2026-12", facts["head"]["hash"],
-                  "in these folders: 4", "left: 1 of 5", "Not checked",
-                  "fit_generator committed: "):  # fmt: skip
+    for words in ("2026-11", "2026-12", facts["head"]["hash"], "in these folders: 4", "1 of 5"):
         assert words in page
     assert not re.search(r"<script|https?://|src=|@import", page)
     assert str(site.releases) not in page + data_path.read_text()
@@ -92,19 +90,14 @@ def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
     report, ledger = site.audit(), Ledger.open(site.ledger)
     run = ledger.runs("town")[-1]
     page = " ".join(build_page(report).split())
-    sentence = f"By our own count {more_such(ledger.account('town'), run)}, such as"
-    assert f"{sentence} {run.release or ''} {run.period}".replace("  ", " ") in page
+    assert f"By our own count {more_such(ledger.account('town'), run)}, such as" in page
     authors = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
     assert all(f"{name}</td>" in page for name in authors)
-    cells = (("Release", f"{run.release} {run.period}"), ("Run", run.run_key[:12]), ("By", ""))
-    row = "".join(f'<td role="cell" data-head="{head}">{cell}</td>' for head, cell in cells)
-    assert row.removesuffix("</td>") in page
     assert f"--head {report.head.hash}" in page
     assert "--key" not in " ".join(next_steps(report))
     assert "--key" in next_steps(dataclasses.replace(report, given=()))[0]
-    assert next_steps(dataclasses.replace(report, findings=(
-        Finding(code="chain_broken", subject="entry 3", text=""),
-    )))[0].startswith("Stop")  # fmt: skip
+    broken = Finding(code="chain_broken", subject="entry 3", text="")
+    assert next_steps(dataclasses.replace(report, findings=(broken,)))[0].startswith("Stop")
     attempt = next(iter(report.counted.runs.values())).attempts[0]
     assert author(dataclasses.replace(attempt, stated={})) == "not stated"
 
@@ -128,33 +121,11 @@ def test_every_text_of_the_page_is_escaped(site):
         run.period = hostile
     folders = [dataclasses.replace(folder, name=hostile) for folder in report.folders]
     findings = [Finding(code=code, subject=hostile, text=hostile) for code in KINDS]
-    page = build_page(
-        dataclasses.replace(
-            report, ledger=hostile, folders=folders, counted=counted, findings=findings
-        )
-    )
+    changes = {"folders": folders, "counted": counted, "findings": findings}
+    page = build_page(dataclasses.replace(report, ledger=hostile, **changes))
     assert page.count("&lt;script&gt;") == 2 * len(KINDS) + 8
     assert "<script" not in page
     assert '" onload' not in page
-
-
-def test_a_column_that_stands_as_a_digest_says_so(site):
-    report = site.audit()
-    assert "named by no column: each row is a person" in " ".join(build_page(report).split())
-    report.counted.populations["town"].id_column = column_label("Patient ID")
-    page = " ".join(build_page(report).split())
-    assert f"named by {column_label('Patient ID')} (SHA-256 of the column&#39;s name: " in page
-
-
-def test_it_never_looks_into_a_workspace(site):
-    """The site of these tests has none, and nothing is written into it."""
-    before = sorted(path for path in site.root.rglob("*") if "ledger.sqlite" not in path.name)
-    assert not (site.root / "workspace").exists()
-    site.audit()
-    assert before == sorted(p for p in site.root.rglob("*") if "ledger.sqlite" not in p.name)
-
-
-# --- the ledger -----------------------------------------------------------------------------------
 
 
 def test_an_edited_entry(site):
@@ -162,26 +133,12 @@ def test_an_edited_entry(site):
     report = site.audit()
     assert not report.ok
     cause, *rest = report.findings
-    assert (cause.code, cause.subject, cause.severity) == (
-        "chain_broken",
-        "entry 4",
-        Severity.ERROR,
-    )
-    assert report.number(Severity.ERROR) == 1
+    assert (cause.code, cause.subject) == ("chain_broken", "entry 4")
+    assert cause.severity is Severity.ERROR
+    assert report.number(Severity.ERROR) == 1  # a changed entry is one error, whatever follows
     following = [f for f in rest if f.follows]
     assert {f.code for f in following} >= {"chain_broken"}
-    page = build_page(report)
-    assert "are not in order" in page
-    assert f"{len(following)} more that may follow" in page
-
-
-def test_one_changed_digit_is_one_error(site):
-    site.sql("UPDATE entries SET payload = replace(payload, '2000', '1000') WHERE seq = 3")
-    report = site.audit()
-    assert [f.subject for f in report.findings if f.severity is Severity.ERROR] == ["entry 3"]
-    assert {"certificate_disagrees", "cost_above_charge"} <= {
-        f.code for f in report.findings if f.follows
-    }
+    assert f"{len(following)} more that may follow" in build_page(report)
     assert "Withdraw" not in build_page(report)
 
 
@@ -219,16 +176,7 @@ def test_guards_that_were_removed(site):
     assert report.counted is None
     assert [folder.release is not None for folder in report.folders] == [True, True]
     assert b'"head": null' in report_json(report)
-    page = build_page(report)
-    assert "could not be read" in page
-    assert "against the ledger" not in page  # what was not done is not listed
-
-
-def test_what_was_not_checked_is_not_listed(site):
-    done = " ".join(checked(site.audit(releases=[])))
-    assert "entries of the ledger" in done
-    assert "folders" not in done
-    assert any("no folder was given" in line for line in not_checked(site.audit(releases=[])))
+    assert "against the ledger" not in build_page(report)  # what was not done is not listed
 
 
 def test_an_entry_that_cannot_be_read(site):
@@ -256,12 +204,9 @@ def test_a_population_that_only_one_of_the_two_counts_knows(site):
 
 WRITER = """
 import sys
-from decimal import Decimal
-from dpiw.ledger import Ledger, Population
-from dpiw.privacy.units import NeighbouringRelation
-Ledger.open(sys.argv[1]).register(Population(
-    name="village", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-    epsilon=Decimal(1), delta=Decimal(0)))
+from dpiw.ledger import Ledger
+from tests.support.ledger import terms
+Ledger.open(sys.argv[1]).register(terms(name="village"))
 """
 
 
@@ -302,7 +247,7 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
         write_report(site.audit(), tmp_path / "file")
 
 
-def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path):
     """One that holds a release, and nothing of a confidential folder."""
     (tmp_path / "releases" / "town-once").mkdir(parents=True)
     (tmp_path / "release").mkdir()
@@ -312,9 +257,6 @@ def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path: Path) -> None
     (tmp_path / "workspace").mkdir()
     with pytest.raises(ReleaseError, match=r"or directory$"):
         release_folders(tmp_path / "relase")
-
-
-# --- the folders ----------------------------------------------------------------------------------
 
 
 def test_a_missing_folder(site):
@@ -334,46 +276,36 @@ def test_a_replaced_file(site):
     (site.folders[0] / "report.html").write_text("other")
     report = site.audit()
     assert [f.code for f in report.findings] == ["folder_unsound"]
-    assert "ChecksumError: report.html" in report.findings[0].text
     assert report.folders[0].run_key is not None  # still known by its manifest
     assert "NOT SOUND" in build_page(report)
-
-
-def test_a_folder_without_a_manifest(site):
     (site.folders[0] / MANIFEST).unlink()
     assert site.codes() == {"folder_unsound", "folder_missing"}
 
 
-def linked(site, folder):
-    secret = site.root / "workspace.parquet"
-    secret.write_bytes(b"confidential")
-    (folder / MANIFEST).symlink_to(secret)
-
-
-def huge(site, folder):
-    with (folder / MANIFEST).open("wb") as file:
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
         file.truncate(2**34)
 
 
-HOSTILE = {
-    "a link to a file": linked,
-    "a pipe": lambda site, folder: os.mkfifo(folder / MANIFEST),
-    "a folder": lambda site, folder: (folder / MANIFEST).mkdir(),
-    "endless": lambda site, folder: (folder / MANIFEST).symlink_to("/dev/zero"),
-    "huge": huge,
-}
-
-
-@pytest.mark.parametrize("kind", list(HOSTILE))
-def test_a_hostile_folder_tells_and_stops_nothing(site, kind):
+def test_a_hostile_folder_tells_and_stops_nothing(site):
     """Whoever can write into a folder of releases could else have any file's digest published."""
-    folder = site.releases / "evil"
-    folder.mkdir()
-    HOSTILE[kind](site, folder)
+    secret = site.root / "workspace.parquet"
+    secret.write_bytes(b"confidential")
+    make_hostile = {
+        "link": lambda path: path.symlink_to(secret),
+        "pipe": os.mkfifo,
+        "folder": Path.mkdir,
+        "endless": lambda path: path.symlink_to("/dev/zero"),
+        "huge": huge,
+    }
+    for name, make in make_hostile.items():
+        (site.releases / name).mkdir()
+        make(site.releases / name / MANIFEST)
     report = site.audit()
-    assert [(f.code, f.subject) for f in report.findings] == [("folder_unsound", "release evil")]
-    (facts,) = [entry for entry in report.folders if entry.name == "evil"]
-    assert facts.manifest_digest is None
+    told = {(f.code, f.subject) for f in report.findings}
+    assert told == {("folder_unsound", f"release {name}") for name in make_hostile}
+    hostile = [folder for folder in report.folders if folder.name in make_hostile]
+    assert {folder.manifest_digest for folder in hostile} == {None}
     text = report_json(report) + build_page(report).encode()
     assert hashlib.sha256(b"confidential").hexdigest().encode() not in text
 
@@ -404,18 +336,16 @@ def test_another_key(site, tmp_path):
     report = site.audit(public_keys=[foreign_key])
     (told,) = [f.text for f in report.findings if f.code == "other_key"]  # once for all
     (signer,) = {verify(folder).key_id for folder in site.folders}
-    assert told == f"all 2 are whole, and signed by key id {signer}, not by the given key"
+    assert signer in told
     assert not report.ok
     assert f"SIGNED BY {signer}" in build_page(report)
     (site.folders[0] / "report.html").write_text("changed")
     report = site.audit(public_keys=[foreign_key])
-    assert {f.code for f in report.findings} == {
-        "folder_unsound", "other_key", "entry_other_key", "entries_not_signed",
-    }  # fmt: skip
     told = {f.code: f for f in report.findings}
+    unsigned = {"entry_other_key", "entries_not_signed"}
+    assert told.keys() == {"folder_unsound", "other_key", *unsigned}
     assert told["folder_unsound"].subject == f"release {site.folders[0].name}"
     assert told["other_key"].subject == f"release {site.folders[1].name}"  # it is whole
-    assert told["other_key"].text == f"whole, and signed by key id {signer}, not by the given key"
 
 
 def test_no_key_and_two_keys(site, tmp_path):

@@ -1,7 +1,6 @@
 """A declared cost, as the audit sees it: named, recounted, and missed where nobody charged it."""
 
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,20 +10,18 @@ from dpiw.audit import audit
 from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import _rows_paid_before
 from dpiw.audit.records import AttemptTally, RunTally, StageTally, Tally
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from dpiw.privacy.units import PrivacyCost
+from tests.support.ledger import ADD, ask, terms
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 OURS, THEIRS = GaussianEvent(noise_multiplier=6.0), DeclaredEvent(epsilon=0.5, delta=1e-7)
 
 
-def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Path) -> None:
+def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
-    ledger.register(
-        Population(name="town", relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-4"))
-    )
+    ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     stages = {
         "fit_generator": [accounting.event_to_json(THEIRS)],
         "fit_weights": [accounting.event_to_json(OURS)],
@@ -32,19 +29,17 @@ def test_a_declared_cost_is_named_and_a_charge_without_it_is_found(tmp_path: Pat
     honest = accounting.epsilon([OURS, THEIRS], delta=1e-6)
     forgetful = accounting.epsilon([OURS], delta=1e-6)  # the planted bug: the rows are free
     for letter, epsilon in (("a", honest), ("b", forgetful)):
+        charge = PrivacyCost.of(epsilon, Decimal("1e-6"), ADD)
         ledger.reserve(
-            population="town", run_key=letter * 64, attempt=1,
-            cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD), stages=stages,
-            plan_digest="0" * 64, period="once", release="rows", max_attempts=1,
-        )  # fmt: skip
+            **ask(population="town", run_key=letter * 64, cost=charge, stages=stages, period=letter)
+        )
     findings = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], []).findings
     named = {(f.code, f.subject) for f in findings}
-    for letter in "ab":
-        assert ("cost_declared", f"run {letter * 12} attempt 1") in named
-    assert {f for f in named if f[0] != "cost_declared"} <= {
-        ("cost_above_charge", f"run {'b' * 12} attempt 1"), ("key_not_pinned", "releases"),
-    }  # fmt: skip
-    assert ("cost_above_charge", f"run {'b' * 12} attempt 1") in named
+    assert named - {("key_not_pinned", "releases")} == {
+        ("cost_declared", f"run {'a' * 12} attempt 1"),
+        ("cost_declared", f"run {'b' * 12} attempt 1"),
+        ("cost_above_charge", f"run {'b' * 12} attempt 1"),
+    }
 
 
 def payer(**changes: Any) -> RunTally:
@@ -67,7 +62,7 @@ def release(population: str = "town", **settings: Any) -> Any:
     return SimpleNamespace(name="again", release=SimpleNamespace(certificate=certificate))
 
 
-def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
+def test_a_release_whose_rows_another_run_paid_for_is_always_told():
     counted = Tally(runs={"a" * 64: payer()})
     (finding,) = _rows_paid_before(release(counted_by="a" * 64), counted)
     assert (finding.code, finding.subject) == ("rows_paid_before", "release again")
@@ -81,9 +76,7 @@ def test_a_release_whose_rows_another_run_paid_for_is_always_told() -> None:
     [(payer(state="lost"), "town"), (payer(epsilon="0.4"), "town"), (payer(delta="0.0"), "town"),
      (payer(type="gaussian"), "town"), (payer(), "city"), (None, "town")],
 )  # fmt: skip
-def test_rows_that_the_named_run_did_not_pay_for_are_found(
-    run: RunTally | None, population: str
-) -> None:
+def test_rows_that_the_named_run_did_not_pay_for_are_found(run, population):
     counted = Tally(runs={} if run is None else {run.key: run})
     findings = _rows_paid_before(release(population, counted_by="a" * 64), counted)
     assert [finding.code for finding in findings] == ["rows_paid_before", "rows_not_paid"]

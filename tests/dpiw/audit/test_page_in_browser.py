@@ -16,7 +16,7 @@ ONE_EACH = tuple({kind.severity: code for code, kind in KINDS.items()}.values())
 @pytest.mark.parametrize(
     "codes", [(), ONE_EACH, tuple(KINDS)], ids=["in_order", "each_severity", "every_finding"]
 )
-def test_nothing_is_cut_off_or_hard_to_read_at_any_width(site, look_at, codes) -> None:
+def test_nothing_is_cut_off_or_hard_to_read_at_any_width(site, look_at, codes):
     long = "of a long, long name_" + 20 * "without_a_blank_"
     findings = tuple(Finding(code=code, subject=long, text=long) for code in codes)
     report = dataclasses.replace(site.audit(), findings=findings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,11 +73,11 @@ def told(events: Any, *noise: Any) -> list[str]:
         ([GAUSSIAN], {"event": 1}, [SMALL]),
     ],
 )
-def test_a_scale_is_compared_with_its_event(events: Any, changes: Any, codes: Any) -> None:
+def test_a_scale_is_compared_with_its_event(events, changes, codes):
     assert told(events, SOUND | changes) == codes
 
 
-def test_an_earlier_certificate_is_not_checked_and_says_so() -> None:
+def test_an_earlier_certificate_is_not_checked_and_says_so():
     earlier = {"values": "counts", "law": "gaussian", "scale": 1.0}
     assert told([GAUSSIAN], earlier) == told([GAUSSIAN]) == [OPEN]
     assert told([CHOICE]) == []
@@ -96,9 +95,7 @@ def third(self: Histogram, *args: Any, **rest: Any) -> Any:
 
 
 @pytest.mark.parametrize("measure", [MEASURE, third])
-def test_a_release_drawn_with_a_third_of_its_noise_is_found(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, measure: Any
-) -> None:
+def test_a_release_drawn_with_a_third_of_its_noise_is_found(make_workplace, monkeypatch, measure):
     """The certificate states what was drawn, beside the sensitivity and what was charged."""
     monkeypatch.setattr(Histogram, "measure", measure)
     place = make_workplace(weights="none")

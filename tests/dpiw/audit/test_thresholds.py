@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +13,13 @@ import pytest
 from dpiw.audit import audit
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.stated_noise import check_thresholds
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent, level_threshold
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost, PrivacyUnit
+from dpiw.privacy.units import PrivacyCost, PrivacyUnit
 from dpiw.release.certificate import CertifiedStage
+from tests.support.ledger import ADD, REPLACE, ask, terms
 
-ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
 ROWS, COLUMNS, MULTIPLIER, DELTA = 3, 2, 6.0, 2.5e-7
 SCALE = ROWS * MULTIPLIER
 NOISE = GaussianEvent(noise_multiplier=MULTIPLIER, count=COLUMNS)
@@ -51,7 +50,7 @@ def events(*stated: GaussianEvent | ThresholdEvent) -> tuple[dict[str, Any], ...
     return tuple(map(accounting.event_to_json, stated))
 
 
-def test_what_was_paid_for_is_sound() -> None:
+def test_what_was_paid_for_is_sound():
     assert told() == ""
     assert told(method="histogram", parameters={}, events=events(NOISE)) == ""  # shows no levels
     single = PrivacyUnit(relation=REPLACE)
@@ -73,36 +72,35 @@ def test_what_was_paid_for_is_sound() -> None:
         ({"events": events(NOISE, dataclasses.replace(THRESHOLD, count=1))}, "levels of 2 columns"),
         ({"events": events(THRESHOLD)}, "less than what it paid for"),
         ({"events": events(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "was 1e-09"),
-        ({"parameters": {}}, "cannot be read"),
-        ({"parameters": {}, "events": events(NOISE)}, "cannot be read"),
-        ({"method": "histogram", "parameters": {}}, "cannot be read"),
-        ({"parameters": {**PARAMETERS, "threshold": math.nan}}, "cannot be read"),
-        ({"parameters": {**PARAMETERS, "threshold": math.inf}}, "cannot be read"),
-        ({"noise": ({"scale": math.nan},)}, "cannot be read"),
-        ({"noise": ()}, "cannot be read"),
-        ({"events": (*events(NOISE), {"type": "threshold", "delta": math.nan, "count": COLUMNS})},
-         "cannot be read"),
-        ({"parameters": {**PARAMETERS, "threshold": "high"}}, "cannot be read"),
     ],
 )  # fmt: skip
-def test_what_was_not_is_found(changes: dict[str, Any], said: str) -> None:
+def test_what_was_not_is_found(changes, said):
     assert said in told(**changes)
 
 
-def test_a_charge_that_forgets_the_threshold_is_found(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_found():
+    no_number = {"type": "threshold", "delta": math.nan, "count": COLUMNS}
+    unread: list[dict[str, Any]] = [
+        {"parameters": {}}, {"parameters": {}, "events": events(NOISE)}, {"noise": ()},
+        {"method": "histogram", "parameters": {}}, {"noise": ({"scale": math.nan},)},
+        {"events": (*events(NOISE), no_number)},
+        *({"parameters": PARAMETERS | {"threshold": it}} for it in (math.nan, math.inf, "high")),
+    ]  # fmt: skip
+    for changes in unread:
+        assert "cannot be read" in told(**changes), changes
+
+
+def test_a_charge_that_forgets_the_threshold_is_found(tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.sqlite")
-    ledger.register(
-        Population(name="town", relation=ADD, max_rows=1, epsilon=Decimal(5), delta=Decimal("1e-4"))
-    )
+    ledger.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     honest = accounting.epsilon([NOISE, THRESHOLD], delta=1e-6)
     forgetful = accounting.epsilon([NOISE], delta=1e-6)
     for letter, epsilon in (("a", honest), ("b", forgetful)):
+        charge = PrivacyCost.of(epsilon, Decimal("1e-6"), ADD)
+        stages = {"fit_generator": list(events(NOISE, THRESHOLD))}
         ledger.reserve(
-            population="town", run_key=letter * 64, attempt=1,
-            cost=PrivacyCost.of(epsilon, Decimal("1e-6"), ADD),
-            stages={"fit_generator": list(events(NOISE, THRESHOLD))},
-            plan_digest="0" * 64, period="once", release="levels", max_attempts=1,
-        )  # fmt: skip
+            **ask(population="town", run_key=letter * 64, cost=charge, stages=stages, period=letter)
+        )
     report = audit(f"sqlite:///{tmp_path / 'ledger.sqlite'}", [], [])
     assert {(one.code, one.subject) for one in report.findings} == {
         ("cost_above_charge", f"run {'b' * 12} attempt 1")

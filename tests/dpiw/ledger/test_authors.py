@@ -16,8 +16,10 @@ from dpiw.ledger.authors import Author, operator
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import Entry, entry_json, from_stored
 from dpiw.ledger.replay import replay
+from dpiw.ledger.stores import open_store
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 from tests.support.ledger import MANIFEST, RUN, adult, ask, chain, finish, spend, stored
+from tests.support.stores import both_stores
 
 
 def curator() -> str:
@@ -25,12 +27,12 @@ def curator() -> str:
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> PrivateKey:
+def key(tmp_path) -> PrivateKey:
     return load_private_key(create_key_pair(tmp_path, "curator")[0])
 
 
 @pytest.fixture
-def signed(store_url: str, key: PrivateKey) -> Ledger:
+def signed(store_url, key) -> Ledger:
     """On each store in turn, with a run that was published."""
     made = Ledger.create(store_url, actor=curator, key=key)
     made.register(adult())
@@ -46,7 +48,8 @@ def verdict(entries: list[dict]) -> FaultKind | None:
     return None if fault is None else fault.kind
 
 
-def test_every_entry_names_and_signs_who_wrote_it(signed: Ledger, key: PrivateKey) -> None:
+@both_stores
+def test_every_entry_names_and_signs_who_wrote_it(signed, key):
     entries = signed.entries()
     assert {str(entry.by) for entry in entries} == {f"curator@desk-1 (key {key.public.key_id})"}
     assert all(entry.by.signature and entry.authored() for entry in entries if entry.by)
@@ -59,9 +62,7 @@ def test_every_entry_names_and_signs_who_wrote_it(signed: Ledger, key: PrivateKe
     assert "by" not in entries[1].payload  # no rule sees it
 
 
-def test_who_acts_is_the_user_on_the_host_unless_a_variable_says_else(
-    sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_acts_is_the_user_on_the_host_unless_a_variable_says_else(sqlite_ledger, monkeypatch):
     monkeypatch.delenv("DPIW_ACTOR", raising=False)
     monkeypatch.setattr("socket.gethostname", lambda: "-Žluť host!")
     alice = pwd.struct_passwd(("alice", "x", os.getuid(), 0, "", "/", "/bin/sh"))
@@ -73,22 +74,20 @@ def test_who_acts_is_the_user_on_the_host_unless_a_variable_says_else(
     spend(sqlite_ledger, 1)
     assert sqlite_ledger.entries()[-1].by == Author(actor="data-office")
     monkeypatch.setenv("DPIW_ACTOR", "not a name")
-    with pytest.raises(SpecError, match=r"^DPIW_ACTOR: expected up to 128 letters") as caught:
+    with pytest.raises(SpecError, match=r"^DPIW_ACTOR: ") as caught:
         spend(sqlite_ledger, 2)
     assert "not a name" not in str(caught.value)
 
 
-def test_a_signature_fits_one_entry_at_one_place(signed: Ledger) -> None:
+def test_a_signature_fits_one_entry_at_one_place(signed):
     entries = signed.export()
     assert verdict(signed.export()) is None
     moved = [*entries[:-1], {**entries[-1], "at": "2030-01-01T00:00:00Z"}]
     assert verdict(moved) is FaultKind.ILLEGAL_TRANSITION
-    entries = signed.export()
-    entries[-1]["payload"]["by"]["actor"] = "somebody@else"
-    assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
-    entries = signed.export()
-    entries[-1]["payload"]["by"]["public_key"] = "0" * 64
-    assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
+    for change in ({"actor": "somebody@else"}, {"public_key": "0" * 64}):
+        entries = signed.export()
+        entries[-1]["payload"]["by"].update(change)
+        assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_a_signature_fits_one_entry_at_one_place(signed: Ledger) -> None:
         {"actor": "a", "public_key": "0" * 64, "signature": "é" * 128},
     ],
 )  # fmt: skip
-def test_a_malformed_author_is_found(by: object, sqlite_ledger: Ledger) -> None:
+def test_a_malformed_author_is_found(by, sqlite_ledger):
     entries = sqlite_ledger.export()
     entries[-1]["payload"]["by"] = by
     assert verdict(entries) is FaultKind.EDITED
@@ -108,10 +107,10 @@ def test_a_malformed_author_is_found(by: object, sqlite_ledger: Ledger) -> None:
         from_stored(stored(entries)[-1])
 
 
-@pytest.mark.parametrize("name", ["alice smith", "alice\n", "a" * 500, ""])
-def test_what_cannot_be_read_again_is_never_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no short name"):
-        Ledger.create(tmp_path / "new.sqlite", actor=lambda: name)
+def test_what_cannot_be_read_again_is_never_written(tmp_path):
+    for name in ("alice smith", "alice\n", "a" * 500, ""):
+        with pytest.raises(ValueError, match="no short name"):
+            Ledger.create(tmp_path / "new.sqlite", actor=lambda name=name: name)
 
 
 def without_authors(entries: list[dict]) -> list[dict]:
@@ -123,9 +122,7 @@ def without_authors(entries: list[dict]) -> list[dict]:
     return chain(entries)
 
 
-def test_a_ledger_without_authors_loads_verifies_and_goes_on(
-    tmp_path: Path, key: PrivateKey
-) -> None:
+def test_a_ledger_without_authors_loads_verifies_and_goes_on(tmp_path, key):
     new = Ledger.create(tmp_path / "new.sqlite")
     new.register(adult())
     new.reserve(**ask(release="my-release"))
@@ -150,8 +147,6 @@ def test_a_ledger_without_authors_loads_verifies_and_goes_on(
 
 def _written(path: Path, entries: list[dict]) -> Ledger:
     """A ledger of these very entries, each written by the store that every version shares."""
-    from dpiw.ledger.stores import open_store
-
     rows = [from_stored({**one, "payload": entry_json(one["payload"])}) for one in entries]
     store = open_store(path, busy_timeout_seconds=30)
     assert store.create(rows[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,38 +16,28 @@ from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.ledger.populations import column_label, told_column
 from dpiw.privacy.units import PrivacyUnit
-from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish
+from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish, told
 
 
-def test_the_command_line_tells_and_does(
-    store_url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     path = store_url
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one"]
     register = ["register", "adult", *terms, "--max-rows", "1", "--ledger", path]
     with pytest.raises(LedgerError, match="to begin one"):
         cli(*register)
     assert cli(*register, "--create")[0] == 0
-    assert cli(*register) == (
-        0,
-        "population adult: epsilon=2, delta=1E-5, add_or_remove_one; each row is a person; for"
-        " life\nregistered before, with the same terms; nothing was changed;"
-        " left: epsilon=2, delta=1E-5\n",
-    )
+    assert "registered before, with the same terms; nothing was changed" in told(*register)
     assert "no runs" in cli("show", "--ledger", path)[1]
     ledger = Ledger.open(path)
     ledger.reserve(**ask())
     held = "delta=1E-6 (runs that hold their part, and drew nothing: 1)\n"
     assert held in cli("show", "--ledger", path)[1]
     (tmp_path / "workspace" / "adult" / RUN[:32]).mkdir(parents=True)
-    assert cli("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path)) == (
-        0,
-        "voided; population adult has epsilon=2, delta=1E-5 left\n",
-    )
-    entries = len(ledger.entries())
-    again = cli("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path))[1]
-    assert again.startswith("attempt 1 was voided before; nothing was changed; population adult")
-    assert len(ledger.entries()) == entries
+    void = ("void", RUN[:12], "--attempt", "1", "--ledger", path, "--state", str(tmp_path))
+    assert told(*void).startswith("voided; population adult has epsilon=2, delta=1E-5 left")
+    head = ledger.head()
+    assert "was voided before; nothing was changed" in told(*void)
+    assert ledger.head() == head
     ledger.reserve(**ask(attempt=2))
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)
@@ -58,9 +48,9 @@ def test_the_command_line_tells_and_does(
         "spent      epsilon=0.5, delta=1E-6\n",
         "remaining  epsilon=1.5, delta=9E-6",
         "2027-q1",
+        "published",
         "generator=committed weights=committed",
         "generator=voided weights=voided",
-        "published",
     ):
         assert part in text
     later = cli("show", "--since", "2999-01-01", "--ledger", path)[1]
@@ -69,10 +59,8 @@ def test_the_command_line_tells_and_does(
     facts = json.loads(cli("show", "--json", "--run", RUN, "--ledger", path)[1])
     run = facts["populations"][0]["runs"][0]
     assert run["manifest_digest"] == MANIFEST
-    assert [one["held"] for one in run["attempts"]] == [
-        "epsilon=0, delta=0",
-        "epsilon=0.5, delta=1E-6",
-    ]
+    held = [one["held"] for one in run["attempts"]]
+    assert held == ["epsilon=0, delta=0", "epsilon=0.5, delta=1E-6"]
     head = ledger.head()
     good, bad = head.hash, digest(5)
     assert cli("verify", "--ledger", path, "--head", good)[0] == 0
@@ -85,7 +73,7 @@ def test_the_command_line_tells_and_does(
     assert capsys.readouterr().out.startswith(f"ok: {head.seq} entries, head {good}")
 
 
-def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> None:
+def test_the_command_line_registers_a_unit_of_several_rows(tmp_path):
     path = str(tmp_path / "ledger")
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
     words = ["register", "adult", *terms, "--max-rows", "3", "--ledger", path]
@@ -99,58 +87,50 @@ def test_the_command_line_registers_a_unit_of_several_rows(tmp_path: Path) -> No
     unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="person")
     known = Ledger.open(path).population("adult")
     assert known.protects(unit)
-    for other in (
-        PrivacyUnit(relation=ADD, max_rows=3, id_column="visit"),
-        PrivacyUnit(relation=ADD, max_rows=2, id_column="person"),
-        PrivacyUnit(relation=ADD),
-        PrivacyUnit(relation=REPLACE, max_rows=3, id_column="person"),
-    ):
-        assert not known.protects(other)
+    for change in ({"id_column": "visit"}, {"max_rows": 2}, {"relation": REPLACE}):
+        assert not known.protects(dataclasses.replace(unit, **change))
+    assert not known.protects(PrivacyUnit(relation=ADD))
 
 
-def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path: Path) -> None:
+def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
     """A ledger holds no free text: a name with a space stands there as its digest."""
     terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
     words = ["register", "adult", *terms, "--ledger", str(tmp_path / "ledger")]
     for _ in range(2):  # typed again, too
-        told = cli(*words, "--id-column", "Patient ID")[1]
-        assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in told
+        text = told(*words, "--id-column", "Patient ID")
+        assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in text
     shown = cli("show", "--ledger", str(tmp_path / "ledger"))[1]
     assert re.search(r"id_column=sha256:61e3897b\w{56} \(SHA-256 of the column's name: ", shown)
-
-
-def test_a_digest_says_what_it_is_the_digest_of() -> None:
-    label = column_label("Patient ID")
-    assert told_column(label).startswith(f"{label} (SHA-256 of the column's name: ")
-    for plain in (column_label("person"), "None", "sha256:61e3", f"{label}0"):
+    known = Ledger.open(tmp_path / "ledger").population("adult")
+    assert known.protects(PrivacyUnit(relation=ADD, id_column="Patient ID"))
+    assert not known.protects(PrivacyUnit(relation=ADD, id_column="Patient"))
+    for plain in (column_label("person"), "None", "sha256:61e3"):  # no digest
         assert told_column(plain) == plain
 
 
 @pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])
-def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path: Path, typed: str) -> None:
+def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path, typed):
     Ledger.create(tmp_path / "ledger.sqlite")
     with pytest.raises(LedgerError) as refused:
         cli("show", "--ledger", str(tmp_path / typed))
     assert str(refused.value).endswith("no ledger is there; did you mean 'ledger.sqlite'?")
 
 
-def test_the_command_line_refuses_clearly(ledger: Ledger) -> None:
+def test_the_command_line_refuses_clearly(ledger):
     path = ledger.location
     ledger.register(adult(name="beta"))
     ledger.reserve(**ask())
     for head in ("x", f"{digest(5)}:", f"7:{digest(5)}", f"{digest(5)}:a", digest(5).upper() + "A"):
-        with pytest.raises(SpecError, match="HASH:MANIFEST, 64"):
+        with pytest.raises(SpecError):
             cli("verify", "--ledger", path, "--head", head)
-    with pytest.raises(SpecError, match="exact decimal"):
-        cli(
-            *["register", "c", "--epsilon", "1,0", "--delta", "0", "--relation", "replace_one"],
-            *["--ledger", path],
-        )
-    with pytest.raises(SpecError, match="another population"):
+    terms = ("--epsilon", "1,0", "--delta", "0", "--relation", "replace_one")
+    with pytest.raises(SpecError, match="epsilon"):
+        cli("register", "c", *terms, "--ledger", path)
+    with pytest.raises(SpecError):
         cli("show", "--ledger", path, "--run", RUN, "--population", "beta")
     assert '"name": "beta"' in cli("show", "--ledger", path, "--population", "beta", "--json")[1]
 
 
-def test_the_command_line_module_loads_no_database_library() -> None:
+def test_the_command_line_module_loads_no_database_library():
     code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

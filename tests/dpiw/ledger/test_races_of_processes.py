@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,36 +13,25 @@ from typing import Any
 
 import pytest
 
-from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind, Ledger, StageState
 from tests.support.ledger import adult, digest, spend
+from tests.support.stores import both_stores
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# One process: reads a task as a line of JSON, does it, answers with a line. Several answers of
-# `hammer` may precede the process's death; each is given only after its operation returned.
+# One process: reads a task as a line of JSON, does it, answers with a line. Races at length, and
+# kills at random moments: tests/crash.
 WORKER = """
 import json, os, signal, sys
 from decimal import Decimal
 from dpiw.errors import DPIWError, BudgetExceededError
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.ledger.stores import store
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
+from tests.support.ledger import digest as key, spend as reserve, terms
 
 def say(answer):
     sys.stdout.write(json.dumps(answer) + "\\n")
     sys.stdout.flush()
-
-def key(number):
-    return f"{number:064x}"
-
-def reserve(ledger, number, epsilon="0.01"):
-    return ledger.reserve(
-        population="adult", run_key=key(number), attempt=1, plan_digest=key(1), period="p",
-        max_attempts=1, stages={"s": [{"count": 1}]},
-        cost=PrivacyCost.of(Decimal(epsilon), Decimal(0), ADD))
 
 def spend(ledger, task):
     granted = 0
@@ -67,20 +54,8 @@ def same(ledger, task):
     return reserve(ledger, task["run"]).seq
 
 def register(ledger, task):
-    ledger.register(Population(name="beta", relation=ADD, max_rows=1, delta=Decimal(0),
-                               epsilon=Decimal(task["worker"] + 1)))
+    ledger.register(terms(name="beta", epsilon=Decimal(task["worker"] + 1)))
     return task["worker"]
-
-def hammer(ledger, task):
-    number = 10**6 * (task["worker"] + 1)
-    while True:
-        number += 1
-        reserve(ledger, number, "1e-9")
-        say(["reserved", key(number)])
-        grant = ledger.arm(key(number), 1, "s")
-        say(["armed", key(number)])
-        ledger.commit(grant, key(2))
-        say(["committed", key(number)])
 
 def die(ledger, task):
     child = os.fork()  # of a process with no open connection
@@ -111,41 +86,28 @@ for line in sys.stdin:
 
 
 class Workers:
-    """Processes that are warm before a race begins; more are started when a race needs them."""
+    """Processes that are warm before a race begins."""
 
     def __init__(self, count: int) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
-        self.grow(count)
-
-    def grow(self, count: int) -> None:
-        new = [
-            subprocess.Popen(
-                [sys.executable, "-c", WORKER],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(count - len(self.processes))
+        command, pipe = [sys.executable, "-c", WORKER], subprocess.PIPE
+        self.processes = [
+            subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+            for _ in range(count)
         ]
-        for process in new:
+        for process in self.processes:
             assert self.answer(process) == "ready"
-        self.processes += new
 
     def answer(self, process: subprocess.Popen[str]) -> Any:
         assert process.stdout is not None
         return json.loads(process.stdout.readline())
 
-    def tell(self, ledger: str, tasks: list[dict[str, Any]]) -> None:
-        for number, (process, task) in enumerate(zip(self.processes, tasks, strict=False)):
+    def race(self, ledger: str, tasks: list[dict[str, Any]]) -> list[Any]:
+        racers = self.processes[: len(tasks)]
+        for number, (process, task) in enumerate(zip(racers, tasks, strict=True)):
             assert process.stdin is not None
             process.stdin.write(json.dumps({"worker": number, "ledger": ledger, **task}) + "\n")
             process.stdin.flush()
-
-    def race(self, ledger: str, tasks: list[dict[str, Any]]) -> list[Any]:
-        self.grow(len(tasks))
-        self.tell(ledger, tasks)
-        return [self.answer(p) for p, _ in zip(self.processes, tasks, strict=False)]
+        return [self.answer(process) for process in racers]
 
     def close(self) -> None:
         for process in self.processes:
@@ -161,40 +123,36 @@ def workers() -> Iterator[Workers]:
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
     return created
 
 
-@pytest.mark.crash_cases("-1]", "-2]", "-8-0]")
-@pytest.mark.parametrize("round_number", range(3))
-@pytest.mark.parametrize("count", [2, 4, 8])
-def test_racers_get_exactly_the_budget(
-    ledger: Ledger, workers: Workers, count: int, round_number: int
-) -> None:
+@both_stores
+def test_racers_get_exactly_the_budget(ledger, workers):
     """0.21 in parts of 0.01: 21 grants, however many ask for more."""
-    answers = workers.race(ledger.location, [{"do": "spend", "tries": 48 // count}] * count)
+    answers = workers.race(ledger.location, [{"do": "spend", "tries": 12}] * 4)
     assert all("ok" in answer for answer in answers), answers
     assert sum(answer["ok"] for answer in answers) == 21
     assert ledger.remaining("adult").epsilon_units == 0
     assert ledger.verify().ok
 
 
-@pytest.mark.crash_cases("-8]")
-@pytest.mark.parametrize("count", [2, 4, 8])
-def test_exactly_one_racer_arms(ledger: Ledger, workers: Workers, count: int) -> None:
+@both_stores
+def test_exactly_one_racer_arms(ledger, workers):
     for number in range(10):
         spend(ledger, number)
-        answers = workers.race(ledger.location, [{"do": "arm", "run": number}] * count)
+        answers = workers.race(ledger.location, [{"do": "arm", "run": number}] * 4)
         assert [list(answer) for answer in answers].count(["ok"]) == 1
         assert {answer.get("error", "GrantSpentError") for answer in answers} == {"GrantSpentError"}
     assert [e.kind for e in ledger.entries()].count(EntryKind.ARM) == 10
     assert ledger.verify().ok
 
 
-def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) -> None:
+@both_stores
+def test_a_racing_void_and_arm_never_both_win(ledger, workers):
     for number in range(10):
         spend(ledger, number)
         tasks = [{"do": "void", "run": number}, {"do": "arm", "run": number}]
@@ -206,30 +164,29 @@ def test_a_racing_void_and_arm_never_both_win(ledger: Ledger, workers: Workers) 
     assert ledger.verify().ok
 
 
-def test_racers_with_the_same_key_share_one_reservation(ledger: Ledger, workers: Workers) -> None:
+@both_stores
+def test_racers_share_one_reservation_and_register_one_budget(ledger, workers):
+    """With the same key, and with other terms."""
     answers = workers.race(ledger.location, [{"do": "same", "run": 7}] * 4)
     assert answers == [{"ok": 3}] * 4
     assert ledger.head().seq == 3
-
-
-def test_racers_with_other_terms_register_one_budget(ledger: Ledger, workers: Workers) -> None:
     answers = workers.race(ledger.location, [{"do": "register"}] * 4)
     (winner,) = [answer["ok"] for answer in answers if "ok" in answer]
     assert ledger.population("beta").epsilon == winner + 1
     assert answers.count({"error": "LedgerConflictError"}) == 3
 
 
-def test_racing_creators_make_one_ledger(store_url: str, workers: Workers) -> None:
+@both_stores
+def test_racing_creators_make_one_ledger(store_url, workers):
     answers = workers.race(store_url, [{"do": "create"}] * 4)
     assert answers == [{"ok": Ledger.open(store_url).head().hash}] * 4
 
 
+@both_stores
 @pytest.mark.parametrize(
     ("point", "kept"), [("before_insert", False), ("after_insert", False), ("at_end", True)]
 )
-def test_killed_in_a_write_transaction(
-    ledger: Ledger, workers: Workers, point: str, kept: bool
-) -> None:
+def test_killed_in_a_write_transaction(ledger, workers, point, kept):
     """Not committed: as if it never was, and the lock is free. Committed: there."""
     before = ledger.head()
     assert workers.race(ledger.location, [{"do": "die", "point": point}]) == [
@@ -240,41 +197,3 @@ def test_killed_in_a_write_transaction(
     assert ledger.verify().ok
     spend(ledger, 5)
     assert ledger.head().seq == before.seq + 1
-
-
-@pytest.mark.crash
-def test_killed_at_any_time_the_chain_holds_and_nothing_told_is_lost(ledger: Ledger) -> None:
-    """Four writers per round, each killed at its own random moment."""
-    rng = random.Random(20270101)
-    answered: dict[str, str] = {}
-    for round_number in range(3):
-        workers = Workers(4)
-        tasks = [{"do": "hammer", "worker": 4 * round_number + number} for number in range(4)]
-        workers.tell(ledger.location, tasks)
-        for process in workers.processes:
-            # By progress, not by time, so that a busy machine changes nothing.
-            for _ in range(rng.randint(2, 4)):
-                state, run = workers.answer(process)
-                answered[run] = state
-            time.sleep(rng.uniform(0, 0.004))
-            process.kill()
-        for process in workers.processes:
-            assert process.stdout is not None
-            output = process.stdout.read()
-            whole = output[: output.rfind("\n") + 1].splitlines()  # the last line may be torn
-            answered.update({run: state for state, run in map(json.loads, whole)})
-        workers.close()
-        fresh = Ledger.open(ledger.location)
-        report = fresh.verify()
-        assert report.ok, report.fault
-        order = ["reserved", "armed", "committed"]
-        for run, state in answered.items():
-            stored = fresh.run(run).stages["s"].state.value
-            assert order.index(stored) >= order.index(state)
-        entries = fresh.entries()
-        reserved = [e for e in entries if e.kind is EntryKind.RESERVE]
-        assert fresh.spent("adult").epsilon_units == 1000 * len(reserved)
-    assert len(answered) >= 12
-    (armed, *_) = [run for run, state in answered.items() if state != "reserved"]
-    with pytest.raises(GrantSpentError):
-        ledger.arm(armed, 1, "s")

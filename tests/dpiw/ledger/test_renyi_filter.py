@@ -7,12 +7,9 @@ import random
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpiw.audit.tally import tally
 from dpiw.errors import (
@@ -29,13 +26,15 @@ from dpiw.ledger.charges import Charge
 from dpiw.ledger.replay import replay
 from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
 from dpiw.privacy.events import GaussianEvent
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import chain, cli, cost, digest, stored
+from tests.support.ledger import ask as a_request
+from tests.support.ledger import chain, cli, cost, digest, refused, stored, told
 from tests.support.ledger import terms as basic_terms
+from tests.support.stores import both_stores
+from tests.support.whole_runs import draw, finish
 
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
 
@@ -50,18 +49,16 @@ def vector(multiplier: float) -> RenyiVector:
 
 
 def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
-    request: dict[str, Any] = {
-        "population": "town", "run_key": digest(run), "attempt": 1,
-        "cost": cost("0.2", "1e-7"),
-        "stages": {"s": [{"type": "gaussian", "noise_multiplier": multiplier, "count": 1}]},
-        "plan_digest": digest(run), "period": "2027-q1", "max_attempts": 3,
-        "renyi": vector(multiplier),
-    }  # fmt: skip
-    return {**request, **changes}
+    events = [{"type": "gaussian", "noise_multiplier": multiplier, "count": 1}]
+    request = a_request(
+        population="town", run_key=digest(run), cost=cost("0.2", "1e-7"), stages={"s": events},
+        plan_digest=digest(run), renyi=vector(multiplier),
+    )  # fmt: skip
+    return request | changes
 
 
 @pytest.fixture
-def ledger(store_url: str) -> Ledger:
+def ledger(store_url) -> Ledger:
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())
@@ -81,7 +78,7 @@ def filled(account: Account, charge: Charge, most: int) -> tuple[Account, int]:
     return account, granted
 
 
-def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..., None]) -> None:
+def test_a_hundred_small_releases_where_basic_admits_twenty(figures):
     """(4, 1e-5) for life; each release is a Gaussian that costs (0.2, 1e-7) alone."""
     multiplier = gaussian_noise_multiplier(0.2, 1e-7)
     alone = cost("0.2", "1e-7")
@@ -95,7 +92,7 @@ def test_a_hundred_small_releases_where_basic_admits_twenty(figures: Callable[..
     figures("renyi_vs_basic", basic=plain, renyi=hundred + beyond, of_100=hundred)
 
 
-def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) -> None:
+def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger):
     """Few big releases, so that the whole way through SQL is short."""
     granted = 14
     for run in range(1, granted + 1):
@@ -119,29 +116,22 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger: Ledger) ->
     assert Ledger.open(ledger.location).spent("town") == ledger.spent("town")
 
 
-def test_a_population_says_its_rule_and_keeps_it(ledger: Ledger) -> None:
+def test_a_population_says_its_rule_and_keeps_it(ledger):
     stored = next(e for e in ledger.entries() if e.kind is EntryKind.REGISTER).payload["renyi"]
     assert stored["rule"] == "renyi-1"
     assert stored["orders"] == [str(order) for order in ORDERS]
-    assert ledger.population("town") == terms()
-    assert ledger.register(terms()) == terms()
+    assert ledger.register(terms()) == ledger.population("town") == terms()
     for change in ({"composition": CompositionRule.BASIC}, {"epsilon": Decimal(5)}):
-        with pytest.raises(LedgerConflictError, match="set once"):
-            ledger.register(terms(**change))
-
-
-@pytest.mark.parametrize(
-    "change", [{"delta": Decimal(0)}, {"epsilon": Decimal("0.001")}, {"epsilon": Decimal(10000)}]
-)
-def test_budgets_the_filter_cannot_keep_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match=r"population\.(delta|epsilon)"):
-        terms(**change)
+        refused(ledger, LedgerConflictError, lambda c=change: ledger.register(terms(**c)))
+    for field, value in (("delta", "0"), ("epsilon", "0.001"), ("epsilon", "10000")):
+        with pytest.raises(SpecError, match=rf"population\.{field}"):
+            terms(**{field: Decimal(value)})
+    assert str(ledger.spent("town")) == "epsilon=0, delta=0"
+    assert str(ledger.remaining("town")) == "epsilon=4, delta=1E-5"
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("9999.9999", "0.9"), ("9999.999", "0.3")])
-def test_no_budget_pays_for_a_divergence_that_was_cut(
-    tmp_path: Path, epsilon: str, delta: str
-) -> None:
+def test_no_budget_pays_for_a_divergence_that_was_cut(tmp_path, epsilon, delta):
     """A large delta lowers the conversion at high orders; `BEYOND` stands for any divergence."""
     opened = Ledger.create(tmp_path / "ledger")
     opened.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
@@ -155,39 +145,26 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(
     assert [finding.code for finding in tally(opened.export()).findings] == ["overspent"]
 
 
-def test_nothing_spent_is_nothing(ledger: Ledger) -> None:
-    assert str(ledger.spent("town")) == "epsilon=0, delta=0"
-    assert str(ledger.remaining("town")) == "epsilon=4, delta=1E-5"
-
-
-def test_the_vector_must_be_the_populations_kind(ledger: Ledger) -> None:
+def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger):
     ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
-    head = ledger.head()
-    wrong = [
-        ({"renyi": None}, "expected a vector"),
-        ({"population": "plain"}, "expected no vector"),
-        ({"renyi": RenyiVector(units=(0,) * 16)}, "1 to"),
-        ({"renyi": RenyiVector(units=(BEYOND + 1,) * 16)}, "1 to"),
-        ({"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)}, "states no loss"),
-    ]
-    for change, text in wrong:
-        with pytest.raises(SpecError, match=text):
-            ledger.reserve(**ask(1, **change))
-    assert ledger.head() == head
+    for change in (
+        {"renyi": None},
+        {"population": "plain"},
+        {"renyi": RenyiVector(units=(0,) * 16)},
+        {"renyi": RenyiVector(units=(BEYOND + 1,) * 16)},
+        {"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)},
+    ):
+        refused(ledger, SpecError, lambda change=change: ledger.reserve(**ask(1, **change)))
     assert ledger.renyi_spent("plain") is None
-
-
-def test_a_reservation_comes_back_only_with_its_vector(ledger: Ledger) -> None:
     first = ledger.reserve(**ask(1))
     assert ledger.reserve(**ask(1)) == first
     for changed in (vector(9.0), None):
-        with pytest.raises(LedgerConflictError, match="another cost"):
-            ledger.reserve(**ask(1, renyi=changed))
+        again = ask(1, renyi=changed)
+        refused(ledger, LedgerConflictError, lambda again=again: ledger.reserve(**again))
 
 
-def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
-    ledger: Ledger,
-) -> None:
+@both_stores
+def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(ledger):
     charged = vector(SMALL)
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
@@ -198,7 +175,7 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
     ledger.reserve(**ask(1, attempt=3))
     grant = ledger.arm(digest(1), 3, "s")
     ledger.commit(grant, digest(8))
-    with pytest.raises(LedgerConflictError, match="charged again"):
+    with pytest.raises(LedgerConflictError):
         ledger.commit(grant, digest(9))
     assert ledger.renyi_spent("town") == RenyiVector(units=tuple(3 * u for u in charged.units))
     with pytest.raises(GrantSpentError):
@@ -206,9 +183,8 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(
     assert ledger.verify().ok
 
 
-def test_the_database_itself_refuses_overspending(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@both_stores
+def test_the_database_itself_refuses_overspending(ledger, monkeypatch):
     """With the rules in Python switched off, the sums in SQL still hold, to the unit."""
     most = terms().to_payload()["renyi"]["budget_units"]
     exact = [BEYOND] * 16
@@ -217,15 +193,11 @@ def test_the_database_itself_refuses_overspending(
     over[7] += 1
     ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
     monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
-    head = ledger.head()
     short = {"renyi": None}
     for change in ({"renyi": RenyiVector(units=tuple(over))}, short, {"population": "ghost"}):
-        with pytest.raises(LedgerError, match="refused the entry"):
-            ledger.reserve(**ask(1, **change))
-    assert ledger.head() == head
+        refused(ledger, LedgerError, lambda change=change: ledger.reserve(**ask(1, **change)))
     ledger.reserve(**ask(1, renyi=RenyiVector(units=tuple(exact))))
-    with pytest.raises(LedgerError, match="refused the entry"):
-        ledger.reserve(**ask(2))
+    refused(ledger, LedgerError, lambda: ledger.reserve(**ask(2)))
     monkeypatch.undo()
     ledger.void(digest(1), 1)
     monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
@@ -251,29 +223,20 @@ FORGERIES: dict[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
     "float vector": (3, lambda e: e["payload"]["renyi"].update(units=[1.5] * 16)),
     "smaller void": (4, lambda e: e["payload"]["renyi"]["units"].__setitem__(0, 1)),
     "basic void": (4, lambda e: e["payload"].pop("renyi")),
+    "overspent": (3, lambda e: e["payload"]["renyi"].update(units=[BEYOND] * 16)),
 }
 
 
 @pytest.mark.parametrize("name", list(FORGERIES))
-def test_a_forged_vector_in_a_perfect_chain(ledger: Ledger, name: str) -> None:
+def test_a_forged_vector_in_a_perfect_chain(ledger, name):
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
     assert replay(list(forged(ledger, 3, lambda e: None)), book=Book(), head=None)[1] is None
     seq, change = FORGERIES[name]
     _, fault = replay(list(forged(ledger, seq, change)), book=Book(), head=None)
     assert fault is not None
-    assert (fault.kind, fault.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
-
-
-def test_overspending_vectors_in_a_perfect_chain(ledger: Ledger) -> None:
-    ledger.reserve(**ask(1))
-    rows = forged(ledger, 3, lambda e: e["payload"]["renyi"].update(units=[BEYOND] * 16))
-    _, fault = replay(list(rows), book=Book(), head=None)
-    assert fault is not None
-    assert (fault.kind, fault.seq) == (FaultKind.OVERSPENT, 3)
-
-
-# --- against exact fractions ---------------------------------------------------------------------
+    kind = FaultKind.OVERSPENT if name == "overspent" else FaultKind.ILLEGAL_TRANSITION
+    assert (fault.kind, fault.seq) == (kind, seq)
 
 
 class Oracle:
@@ -315,10 +278,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
             slack = oracle.slack(multiplier)
             # merging takes a root in floats: far less than a unit against 90 digits' slack
             rounding += Fraction(4, 10**12) + oracle.part(multiplier) * 512 / 10**12
-            charge = Charge(
-                cost=cost("0.1", "1e-9"),
-                renyi=vector(multiplier),
-            )
+            charge = Charge(cost=cost("0.1", "1e-9"), renyi=vector(multiplier))
             tally["spends"] += 1
             try:
                 account.admit(charge)
@@ -332,21 +292,18 @@ def compared(spends: int, seed: int) -> dict[str, int]:
     return tally
 
 
-def test_random_spends_against_exact_fractions() -> None:
-    tally = compared(600, seed=2)
+@pytest.mark.parametrize("spends", [600, pytest.param(20_000, marks=pytest.mark.nightly)])
+def test_random_spends_against_exact_fractions(spends, figures):
+    """A fault in one decision of 1,000 is missed by 20,000 with chance 0.999^20000 = 2e-9."""
+    tally = compared(spends, seed=2)
+    if spends > 600:
+        figures("renyi_random_spends", **tally)
     assert tally["overspent"] == tally["falsely_denied"] == 0
-    assert tally["granted"] > 200
-    assert tally["spends"] - tally["granted"] > 120
+    assert tally["granted"] > spends / 3
+    assert tally["spends"] - tally["granted"] > spends / 5
 
 
-@pytest.mark.nightly
-def test_a_hundred_thousand_random_spends(figures: Callable[..., None]) -> None:
-    tally = compared(100_000, seed=2)
-    figures("renyi_random_spends", **tally)
-    assert tally["overspent"] == tally["falsely_denied"] == 0
-
-
-def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch):
     """The control: budgets at the whole delta instead of a sixteenth are found out."""
     honest = terms().to_payload()["renyi"]["budget_units"]
     monkeypatch.setattr("dpiw.ledger.accounts.budgets", lambda _: tuple(b + 10**11 for b in honest))
@@ -357,27 +314,7 @@ def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch: pytest.Monkey
     assert oracle.slack(9.0) < 0
 
 
-@settings(max_examples=40, derandomize=True, database=None, deadline=None)
-@given(asked=st.lists(st.floats(1.0, 60.0), min_size=1, max_size=40))
-def test_grants_are_those_of_exact_fractions(asked: list[float]) -> None:
-    account, oracle = Account.opened(terms()), Oracle(Decimal(4), Decimal("1e-5"))
-    for multiplier in asked:
-        slack = oracle.slack(multiplier)
-        charge = Charge(cost=cost("0.1", "1e-9"), renyi=vector(multiplier))
-        try:
-            account.admit(charge)
-        except BudgetExceededError:
-            assert slack < Fraction(1, 10**9)
-            continue
-        assert slack > -Fraction(1, 10**12)
-        account = account.plus(charge)
-        oracle.spent += oracle.part(multiplier)
-
-
-# --- a run, and the command line -----------------------------------------------------------------
-
-
-def test_a_release_of_a_renyi_population(workplace: Any) -> None:
+def test_a_release_of_a_renyi_population(workplace):
     ledger = Ledger.open(workplace.ledger)
     ledger.register(terms(name="village", epsilon=Decimal(5), delta=Decimal("1e-4")))
     workplace.write_spec(population="village")
@@ -386,13 +323,7 @@ def test_a_release_of_a_renyi_population(workplace: Any) -> None:
     expected = run.plan.stage_renyi(frozenset({"fit_generator", "fit_weights"}))
     assert ledger.renyi_spent("village") == expected
     assert ledger.run(run.key).held == run.plan.cost  # the auditor's (epsilon, delta) of the run
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    certificate = verify(steps.publish(run)).certificate
+    certificate = verify(finish(draw(run))).certificate
     assert certificate.epsilon == "2"
     assert certificate.spent_epsilon == str(ledger.spent("village")).split(",")[0][8:]
     assert 0 < Decimal(certificate.spent_epsilon) < 3
@@ -400,20 +331,15 @@ def test_a_release_of_a_renyi_population(workplace: Any) -> None:
     assert ledger.verify().ok
 
 
-def test_the_command_line_registers_and_shows(tmp_path: Path) -> None:
+def test_the_command_line_registers_and_shows(tmp_path):
     path = str(tmp_path / "ledger")
-    code, text = cli(
+    text = told(
         "register", "town", "--epsilon", "4", "--delta", "1e-5", "--relation",
         "add_or_remove_one", "--composition", "renyi", "--create", "--ledger", path,
     )  # fmt: skip
-    assert (code, text.splitlines()[0]) == (
-        0,
-        "population town: epsilon=4, delta=1E-5, add_or_remove_one, composition renyi; each row is"
-        " a person; for life",
-    )  # fmt: skip
+    assert "add_or_remove_one, composition renyi; each row is a person" in text
     ledger = Ledger.open(path)
     ledger.reserve(**ask(1))
-    assert "composition renyi" in cli("show", "--ledger", path)[1]
     shown = json.loads(cli("show", "--json", "--ledger", path)[1])["populations"][0]
     assert shown["renyi"]["spent_units"] == list(vector(SMALL).units)
     assert shown["spent"] == str(ledger.spent("town"))

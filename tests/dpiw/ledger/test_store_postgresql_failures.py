@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +22,26 @@ from tests.support.stores import database_of
 
 
 @pytest.fixture
-def ledger(postgresql_ledger: Ledger) -> Ledger:
+def ledger(postgresql_ledger) -> Ledger:
     return postgresql_ledger
 
 
-@pytest.mark.crash_cases("full_page_writes")
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
-def test_a_server_that_may_lose_pages_is_refused(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger, name: str
-) -> None:
-    mortal_postgresql_server.stop()
-    mortal_postgresql_server.start(**{name: "off"})
-    with pytest.raises(LedgerError, match=f"{name}=off on this server"):
-        spend(mortal_ledger, 1)
-    mortal_postgresql_server.stop()
-    mortal_postgresql_server.start()
+def test_a_server_that_may_lose_pages_is_refused(mortal_postgresql_server, mortal_ledger):
+    server = mortal_postgresql_server
+    for name in ("fsync", "full_page_writes"):
+        server.stop()
+        server.start(**{name: "off"})
+        with pytest.raises(LedgerError, match=f"{name}=off on this server"):
+            spend(mortal_ledger, 1)
+    server.stop()
+    server.start()
     spend(mortal_ledger, 1)
 
 
 @pytest.mark.crash
 def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+    mortal_postgresql_server, mortal_ledger
+):
     """A failover to a standby that lagged is a restore from an old copy, and shows as one."""
     primary = mortal_postgresql_server
     spend(mortal_ledger, 1)
@@ -74,12 +71,7 @@ def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
     mortal_ledger.check_heads([late])
 
 
-# --- locks and broken connections -----------------------------------------------------------------
-
-
-def test_a_held_lock_ends_in_an_error_not_in_a_wait(
-    ledger: Ledger, connect_owner: Callable[[str], psycopg.Connection]
-) -> None:
+def test_a_held_lock_ends_in_an_error_not_in_a_wait(ledger, connect_owner):
     patient = Ledger.open(ledger.location, busy_timeout_seconds=0.2)
     with connect_owner(ledger.location) as holder, holder.transaction():
         holder.execute("LOCK TABLE entries IN ROW EXCLUSIVE MODE")  # as any writer's INSERT does
@@ -92,11 +84,10 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(
 # A writer that stops while it holds the lock, as on a suspended host; argv: URL, longest silence.
 STOPPING = """
 import os, signal, sys
-from decimal import Decimal
 from dpiw.errors import DPIWError
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.ledger.stores import postgresql as store_postgresql, store
-from dpiw.privacy.units import NeighbouringRelation
+from tests.support.ledger import terms
 
 store_postgresql._LONGEST_SILENCE = sys.argv[2]
 append = store.Store.append
@@ -106,16 +97,14 @@ def stop(self, connection, entry):
     os.kill(os.getpid(), signal.SIGSTOP)
 store.Store.append = stop
 try:
-    Ledger.open(sys.argv[1]).register(Population(
-        name="stopped", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-        epsilon=Decimal(1), delta=Decimal(0)))
+    Ledger.open(sys.argv[1]).register(terms(name="stopped"))
     print("written", flush=True)
 except DPIWError as error:
     print(type(error).__name__, error, flush=True)
 """
 
 
-def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> None:
+def test_a_writer_that_stops_does_not_lock_the_others_out(ledger):
     """The server ends its transaction; when it goes on, it learns that nothing was written."""
     stopped = subprocess.Popen(
         [sys.executable, "-c", STOPPING, ledger.location, "2s"],
@@ -138,52 +127,26 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger: Ledger) -> Non
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("write", [True, False])
-def test_how_long_a_transaction_may_be_silent(
-    postgresql_server: Any, ledger: Ledger, write: bool
-) -> None:
+def test_how_long_a_transaction_may_be_silent(postgresql_server, ledger):
     """Whatever the database says for its other users."""
     name = database_of(ledger.location)
-    for value in ("0", "1h"):
+    query = "SELECT current_setting('idle_in_transaction_session_timeout')"
+    for value, write in (("0", True), ("1h", False), ("0", False), ("1h", True)):
         postgresql_server.execute(
             f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '{value}'"
         )
-        query = "SELECT current_setting('idle_in_transaction_session_timeout')"
         with ledger._store.transaction(write=write) as connection:
             assert connection.exec_driver_sql(query).scalar_one() == "1min"
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
 
 
-def test_a_connection_cut_in_the_middle_leaves_nothing(
-    ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
-    append = ledger._store.append
-
-    def cut(connection: Any, entry: Any) -> None:
-        append(connection, entry)
-        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-        run_raw(ledger.location, f"SELECT pg_terminate_backend({pid}, 5000)")
-
-    head = ledger.head()
-    ledger._store.append = cut
-    with pytest.raises(LedgerError, match="the connection broke"):
-        spend(ledger, 1)
-    ledger._store.append = append
-    assert ledger.head() == head
-    spend(ledger, 1)
-
-
-def test_an_entry_the_database_dropped_is_no_success(
-    ledger: Ledger, run_raw: Callable[..., None]
-) -> None:
+def test_an_entry_the_database_dropped_is_no_success(ledger, run_raw):
     run_raw(ledger.location, "CREATE RULE gone AS ON INSERT TO entries DO INSTEAD NOTHING")
     with pytest.raises(LedgerError, match="did not keep the entry"):
         spend(ledger, 1)
 
 
-def test_a_backend_killed_before_the_commit_leaves_nothing(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+def test_a_backend_killed_before_the_commit_leaves_nothing(mortal_postgresql_server, mortal_ledger):
     append, head = mortal_ledger._store.append, mortal_ledger.head()
 
     def killed(connection: Any, entry: Any) -> None:
@@ -205,8 +168,8 @@ def test_a_backend_killed_before_the_commit_leaves_nothing(
 
 
 def test_a_commit_the_standby_did_not_confirm_is_no_success(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
+    mortal_postgresql_server, mortal_ledger
+):
     """The server keeps such an entry and only warns; what is kept decides, and nobody spends."""
     server = mortal_postgresql_server
     server.execute(
@@ -235,9 +198,6 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
         server.execute("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
     assert mortal_ledger.find_run(digest(1)) is not None
     assert spend(mortal_ledger, 1) == mortal_ledger.head()  # the same one, once
-
-
-# --- a server that dies under its writers ---------------------------------------------------------
 
 
 def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) -> tuple[int, int]:
@@ -278,30 +238,18 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
     return len(acknowledged), len(kept)
 
 
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.crash)])
 def test_what_was_acknowledged_survives_the_server(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger
-) -> None:
-    acknowledged, _ = die_under_writers(mortal_postgresql_server, mortal_ledger, 3, rounds=2)
-    assert acknowledged >= 4
+    mortal_postgresql_server, mortal_ledger, rounds, figures
+):
+    """A death that loses an entry once in three is missed by ten with chance (2/3)^10 = 2%."""
+    acknowledged, kept = die_under_writers(mortal_postgresql_server, mortal_ledger, 3, rounds)
+    assert acknowledged >= 2 * rounds
+    if rounds > 1:
+        figures("postgresql_server_deaths", deaths=rounds, acknowledged=acknowledged, kept=kept)
 
 
-@pytest.mark.crash
-def test_what_was_acknowledged_survives_many_deaths_of_the_server(
-    mortal_postgresql_server: Any, mortal_ledger: Ledger, figures: Callable[..., None]
-) -> None:
-    rounds, writers = 25, 4
-    acknowledged, kept = die_under_writers(
-        mortal_postgresql_server, mortal_ledger, writers, rounds=rounds
-    )
-    figures(
-        "postgresql_server_deaths", deaths=rounds, writers=writers, acknowledged=acknowledged,
-        kept=kept, lost=0,
-    )  # fmt: skip
-
-
-def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(
-    postgresql_server: Any, ledger: Ledger
-) -> None:
+def test_a_restored_dump_is_a_ledger_and_lacks_what_came_later(postgresql_server, ledger):
     """pg_dump keeps the guards as they are; what it cannot keep, published heads show."""
     spend(ledger, 1)
     dump = postgresql_server.folder / "dump.sql"

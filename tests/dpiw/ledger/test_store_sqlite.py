@@ -18,7 +18,7 @@ from dpiw.ledger.stores import sqlite as store_sqlite
 from tests.support.ledger import BOTH, adult, ask, cost, refused
 
 
-def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path) -> None:
+def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path):
     path = tmp_path / "ledger.sqlite"
     first = Ledger.create(path)
     first.register(adult())
@@ -30,13 +30,13 @@ def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path: Path
     assert [p.name for p in tmp_path.iterdir() if "-" not in p.name] == ["ledger.sqlite"]
 
 
-def test_open_never_creates(tmp_path: Path) -> None:
+def test_open_never_creates(tmp_path):
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.open(tmp_path / "none.sqlite")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger: Ledger) -> None:
+def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger):
     for path in sqlite_ledger.path.parent.iterdir():
         path.unlink()
     with pytest.raises(LedgerError, match="no such file"):
@@ -44,30 +44,21 @@ def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger:
     assert list(sqlite_ledger.path.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"not a database at all" * 50])
-def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(content)
-    path.chmod(0o600)
-    for act in (Ledger.open, Ledger.create):
-        with pytest.raises(LedgerError, match="not a database"):
-            act(path)
-    assert path.read_bytes() == content
-
-
-def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "other"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (x)")
     connection.close()
     path.chmod(0o600)
-    before = path.read_bytes()
-    with pytest.raises(LedgerError, match="not a dpiw ledger"):
-        Ledger.open(path)
-    assert path.read_bytes() == before
+    for content in (path.read_bytes(), b"", b"not a database at all" * 50):
+        path.write_bytes(content)
+        for act in (Ledger.open, Ledger.create):
+            with pytest.raises(LedgerError, match=r"not a (database|dpiw ledger)"):
+                act(path)
+        assert path.read_bytes() == content
 
 
-def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
+def test_a_damaged_file_is_refused(sqlite_ledger):
     for number in range(40):
         sqlite_ledger.register(adult(name=f"p{number}"))
     connection = sqlite3.connect(sqlite_ledger.path)
@@ -80,15 +71,14 @@ def test_a_damaged_file_is_refused(sqlite_ledger: Ledger) -> None:
         Ledger.open(sqlite_ledger.path).verify()
 
 
-def test_of_a_folder_its_ledger_is_named(sqlite_ledger: Ledger) -> None:
-    folder = sqlite_ledger.path.parent
-    with pytest.raises(LedgerError, match=f"a folder; expected .* such as {sqlite_ledger.path}$"):
-        Ledger.open(folder)
-
-
-def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path: Path) -> None:
+def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path):
     with pytest.raises(LedgerError, match=r"a folder; expected the ledger's own file$"):
         Ledger.open(tmp_path)
+    sqlite = tmp_path / "ledger.sqlite"
+    Ledger.create(sqlite)
+    with pytest.raises(LedgerError, match=f"a folder; expected .* such as {sqlite}$"):
+        Ledger.open(tmp_path)
+    sqlite.unlink()
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(LedgerError, match="no such file"):
         Ledger.create(tmp_path / "link")
@@ -100,21 +90,19 @@ def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
 
 
-def test_a_file_others_may_write_is_refused(sqlite_ledger: Ledger) -> None:
+def test_a_file_others_may_write_is_refused(sqlite_ledger):
     sqlite_ledger.path.chmod(0o660)
     with pytest.raises(LedgerError, match="others may write"):
         Ledger.open(sqlite_ledger.path)
 
 
-def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path: Path) -> None:
+def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
     (tmp_path / "ledger-wal").write_bytes(b"old")
     with pytest.raises(LedgerError, match="remains of a removed ledger"):
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_disk_that_renames_nothing_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_renames_nothing_is_said_so(tmp_path, monkeypatch):
     def refused(*_: object) -> None:
         raise PermissionError
 
@@ -124,9 +112,7 @@ def test_a_disk_that_renames_nothing_is_said_so(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ledger_is_on_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     steps: list[str] = []
     fsync, rename = os.fsync, durable.name_exclusively
 
@@ -144,7 +130,7 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(
     assert steps == ["file", "rename", "folder"]
 
 
-def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_creators_make_one_ledger(tmp_path, monkeypatch):
     real = durable.name_exclusively
 
     def overtaken(draft: Path, target: Path) -> None:
@@ -158,59 +144,31 @@ def test_two_creators_make_one_ledger(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]
 
 
-def test_a_network_file_system_is_refused(
-    tmp_path: Path, sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mounts = f"/dev/sda / ext4 rw 0 0\nshort\nhost:/x {tmp_path} nfs4 rw 0 0\n"
-    monkeypatch.setattr(files, "_mounts", lambda: mounts)
-    for act in (Ledger.open, Ledger.create):
-        with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
-            act(sqlite_ledger.path)
-    with pytest.raises(LedgerError, match="network file system"):
-        Ledger.create(tmp_path / "new")
-
-
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [("/a/b", "ext4"), ("/a b/c", "cifs"), ("/x", "xfs"), ("/xy", "ext4"), ("/x/y", "fuse.sshfs")],
-)
-def test_the_deepest_and_latest_mount_counts(folder: str, kind: str) -> None:
-    mounts = "d / ext4 rw\nd /a\\040b cifs rw\nd /x tmpfs rw\nd /x xfs rw\nd /x/y fuse.sshfs rw\n"
-    assert files.filesystem_type(Path(folder), mounts) == kind
-    assert files.filesystem_type(Path(folder), "") is None
-
-
 @pytest.mark.parametrize(("name", "weaker"), [("synchronous", "NORMAL"), ("foreign_keys", "OFF")])
-def test_a_connection_with_weaker_settings_is_refused(
-    sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch, name: str, weaker: str
-) -> None:
+def test_a_connection_with_weaker_settings_is_refused(sqlite_ledger, monkeypatch, name, weaker):
     _, expected = store_sqlite._SETTINGS[name]
     monkeypatch.setitem(store_sqlite._SETTINGS, name, (weaker, expected))
     with pytest.raises(LedgerError, match=f"SQLite refused {name}={weaker}"):
         sqlite_ledger.reserve(**ask())
 
 
-def test_every_connection_is_wal_and_full(sqlite_ledger: Ledger) -> None:
+def test_every_connection_is_wal_and_full(sqlite_ledger):
     with sqlite_ledger._store.transaction(write=True) as connection:
         found = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
-    assert found == {
-        "journal_mode": "wal",
-        "synchronous": 2,
-        "foreign_keys": 1,
-        "busy_timeout": 30_000,
-    }
+    expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+    assert found == expected
 
 
-def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(store_sqlite, "_OLDEST_SQLITE", (99, 0, 0))
     with pytest.raises(LedgerError, match=r"SQLite 3\.38"):
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger: Ledger) -> None:
+def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
     patient = Ledger.open(sqlite_ledger.path, busy_timeout_seconds=0.2)
     other = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -222,7 +180,7 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger: Ledger) -> No
     patient.reserve(**ask())
 
 
-def test_a_full_disk_writes_nothing(sqlite_ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
     pages = sqlite3.connect(sqlite_ledger.path).execute("PRAGMA page_count").fetchone()[0]
     real = store_sqlite._on_begin
 
@@ -234,12 +192,12 @@ def test_a_full_disk_writes_nothing(sqlite_ledger: Ledger, monkeypatch: pytest.M
     store_sqlite.event.remove(full._store._engine, "begin", store_sqlite._on_begin)
     store_sqlite.event.listen(full._store._engine, "begin", small)
     many = {f"s{number}": BOTH["generator"] * 20 for number in range(40)}
-    refused(sqlite_ledger, LedgerError, "cannot be used", lambda: full.reserve(**ask(stages=many)))
+    refused(sqlite_ledger, LedgerError, lambda: full.reserve(**ask(stages=many)))
     sqlite_ledger.reserve(**ask(stages=many))
     assert sqlite_ledger.verify().ok
 
 
-def test_the_database_itself_refuses_change(sqlite_ledger: Ledger) -> None:
+def test_the_database_itself_refuses_change(sqlite_ledger):
     raw = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
     for statement in (
         "UPDATE entries SET at = 'x'",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ from sqlalchemy.engine import make_url
 
 from dpiw.errors import LedgerTamperedError
 from dpiw.ledger import Fault, FaultKind, Ledger, PublishedHead
-from dpiw.ledger.entries import entry_hash, entry_json
+from dpiw.ledger.entries import FORMAT, entry_hash, entry_json
 from dpiw.ledger.stores.postgresql import guards_hold
-from tests.support.ledger import cost, digest, terms
+from tests.support.ledger import chain, cost, digest, insert, sql, terms, update
+from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
 COLUMNS = [
-    *["seq", "previous", "hash", "kind", "population", "run_key"],
-    *["attempt", "stage", "payload", "at"],
-]
+    "seq", "previous", "hash", "kind", "population", "run_key", "attempt", "stage", "payload", "at"
+]  # fmt: skip
 LAST = 10
 
 
@@ -36,15 +36,10 @@ def make(url: str) -> Ledger:
         made.register(terms(name=name, epsilon=Decimal(1), delta=Decimal("1e-6")))
     for number in (1, 2, 3):
         made.reserve(
-            population="adult",
-            run_key=digest(number),
-            attempt=1,
-            cost=cost("0.3", "1e-9"),
-            stages={"s": [{"noise_multiplier": 2.5}]},
-            plan_digest=digest(8),
-            period="2027-q1",
+            population="adult", run_key=digest(number), attempt=1, cost=cost("0.3", "1e-9"),
+            stages={"s": [{"noise_multiplier": 2.5}]}, plan_digest=digest(8), period="2027-q1",
             max_attempts=2,
-        )
+        )  # fmt: skip
         if number == 1:
             made.commit(made.arm(digest(1), 1, "s"), digest(5))
             made.publish(digest(1), digest(6))
@@ -61,17 +56,13 @@ def originals() -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def ledger(
-    request: pytest.FixtureRequest, store_kind: str, in_memory: Path | None,
-    originals: dict[str, tuple[str, list[str]]], intrude: Callable[..., Any],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Ledger:  # fmt: skip
+def ledger(request, store_kind, in_memory, originals, intrude, tmp_path_factory) -> Ledger:
     """The same ledger in every test: a copy of one file, or one database with its rows put back."""
     if store_kind not in originals:
         folder = tmp_path_factory.mktemp("original") / "ledger.sqlite"
         postgresql = store_kind == "postgresql"
         url = request.getfixturevalue("postgresql_url_factory")() if postgresql else str(folder)
-        originals[store_kind] = url, ["DELETE FROM entries", *map(_insert, make(url).export())]
+        originals[store_kind] = url, ["DELETE FROM entries", *map(insert, make(url).export())]
     location, rows = originals[store_kind]
     if store_kind == "postgresql":
         intrude(location, *rows)
@@ -81,12 +72,6 @@ def ledger(
     opened = Ledger.open(location)
     assert opened.populations()  # it has seen every entry
     return opened
-
-
-def _insert(fields: dict[str, Any]) -> str:
-    columns = {**fields, "payload": entry_json(fields["payload"])}
-    values = ", ".join(map(_sql, columns.values()))
-    return f"INSERT INTO entries ({', '.join(columns)}) VALUES ({values})"
 
 
 class Intruder:
@@ -103,27 +88,12 @@ class Intruder:
         """Change entry `seq` and hash it and everything after it anew: a perfect chain."""
         entries = self.ledger.export()
         change(entries[seq - 1])
-        previous = entries[seq - 2]["hash"]
-        statements = []
-        for fields in entries[seq - 1 :]:
-            fields["previous"] = previous
-            del fields["hash"]
-            previous = entry_hash(fields)
-            columns = {**fields, "hash": previous, "payload": entry_json(fields["payload"])}
-            text = ", ".join(f"{name} = {_sql(value)}" for name, value in columns.items())
-            statements.append(f"UPDATE entries SET {text} WHERE seq = {fields['seq']}")
-        self.run(*statements)
+        self.run(*map(update, chain(entries)[seq - 1 :]))
 
 
 @pytest.fixture
-def intruder(ledger: Ledger, intrude: Callable[..., Any]) -> Intruder:
+def intruder(ledger, intrude) -> Intruder:
     return Intruder(ledger, intrude)
-
-
-def _sql(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def fault(ledger: Ledger) -> Fault:
@@ -146,35 +116,34 @@ def fault(ledger: Ledger) -> Fault:
     return found
 
 
-# --- single edits -------------------------------------------------------------------------------
-
 OTHER = {
-    "previous": f"'{digest(9)}'",
-    "hash": f"'{digest(9)}'",
-    "kind": "'lose'",
-    "population": "'beta'",
-    "run_key": f"'{digest(2)}'",
-    "attempt": "2",
-    "stage": "'t'",
-    "payload": """'{"x":1}'""",
-    "at": "'2026-01-01T00:00:00Z'",
-}
+    "previous": f"'{digest(9)}'", "hash": f"'{digest(9)}'", "kind": "'lose'",
+    "population": "'beta'", "run_key": f"'{digest(2)}'", "attempt": "2", "stage": "'t'",
+    "payload": """'{"x":1}'""", "at": "'2026-01-01T00:00:00Z'",
+}  # fmt: skip
 
 
-@pytest.mark.crash_cases("[postgresql-1]", "[postgresql-2]", "[postgresql-6]", "[postgresql-10]")
-@pytest.mark.parametrize("seq", [1, 2, 4, 6, LAST])
-def test_every_column_of_an_entry_is_bound(ledger: Ledger, intruder: Intruder, seq: int) -> None:
+def once_on_a_server(name: str, cases: Iterable[Any], one: Any) -> pytest.MarkDecorator:
+    """Rows are replayed alike from each store: all cases on a file, one of them on a server."""
+    places = [("sqlite", case) for case in cases] + [("postgresql", one)]
+    return pytest.mark.parametrize(("store_kind", name), places)
+
+
+@pytest.mark.crash_cases("postgresql")
+@once_on_a_server("seq", [1, 2, 4, 6, LAST], 4)
+def test_every_column_of_an_entry_is_bound(ledger, intruder, seq):
     written = ledger.export()[seq - 1]
     written["payload"] = entry_json(written["payload"])
     for column, value in OTHER.items():
         intruder.run(f"UPDATE entries SET {column} = {value} WHERE seq = {seq}")
         noticed = fault(ledger)
         assert (noticed.kind, noticed.seq, column) == (FaultKind.EDITED, seq, column)
-        intruder.run(f"UPDATE entries SET {column} = {_sql(written[column])} WHERE seq = {seq}")
+        intruder.run(f"UPDATE entries SET {column} = {sql(written[column])} WHERE seq = {seq}")
     assert Ledger.open(ledger.location).verify().ok
 
 
-def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
+@both_stores
+def test_the_columns_are_all_there_are(ledger):
     with ledger._store.transaction(write=False) as connection:
         schema = "dpiw" if connection.dialect.name == "postgresql" else None
         columns = sa.inspect(connection).get_columns("entries", schema=schema)
@@ -182,89 +151,76 @@ def test_the_columns_are_all_there_are(ledger: Ledger) -> None:
     assert {"seq", *OTHER} == set(COLUMNS)
 
 
-@pytest.mark.crash_cases("postgresql-not json", "postgresql-[1]", "postgresql-[[")
-@pytest.mark.parametrize("payload", ["not json", "[1]", '{"a": 1}', '{"b":1,"a":2}', "[" * 100_000])
-def test_a_payload_that_is_not_canonical_is_an_edit(
-    ledger: Ledger, intruder: Intruder, payload: str
-) -> None:
-    intruder.run(f"UPDATE entries SET payload = '{payload}' WHERE seq = 5")
-    assert fault(ledger).kind is FaultKind.EDITED
+# The last one parses to the same value: the stored text is another.
+TEXTS = ["'not json'", "'[1]'", """'{"a": 1}'""", """'{"b":1,"a":2}'""", f"'{'[' * 100_000}'",
+         "replace(payload, ':', ': ')"]  # fmt: skip
 
 
-def test_spaces_added_to_a_payload_are_an_edit(ledger: Ledger, intruder: Intruder) -> None:
-    """The parsed value is the same; the stored text is not."""
-    intruder.run("UPDATE entries SET payload = replace(payload, ':', ': ') WHERE seq = 6")
+@once_on_a_server("payload", TEXTS, TEXTS[-1])
+def test_a_payload_that_is_not_canonical_is_an_edit(ledger, intruder, payload):
+    intruder.run(f"UPDATE entries SET payload = {payload} WHERE seq = 5")
     noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 6)
+    assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 5)
 
 
-def test_an_unreadable_entry_stops_an_export(ledger: Ledger, intruder: Intruder) -> None:
+def test_an_unreadable_entry_stops_an_export(ledger, intruder):
     intruder.run("UPDATE entries SET kind = 'gift' WHERE seq = 6")
     assert fault(ledger).kind is FaultKind.EDITED
     with pytest.raises(LedgerTamperedError, match="unreadable"):
         ledger.export()
 
 
-def test_an_edit_hashed_anew_shows_at_its_successor(ledger: Ledger, intruder: Intruder) -> None:
-    fields = ledger.export()[3]
-    fields["payload"]["epsilon_units"] = 1
-    del fields["hash"]
-    intruder.run(
-        f"UPDATE entries SET payload = {_sql(entry_json(fields['payload']))},"
-        f" hash = '{entry_hash(fields)}' WHERE seq = 4"
-    )
+def missing(seq: int) -> list[str]:
+    return [f"DELETE FROM entries WHERE seq = {seq}"]
+
+
+def closed_up(seq: int) -> list[str]:
+    later = range(seq + 1, LAST + 1)
+    return [*missing(seq), *(f"UPDATE entries SET seq = {n - 1} WHERE seq = {n}" for n in later)]
+
+
+def swapped(one: int, two: int) -> list[str]:
+    moves = ((one, -1), (two, one), (-1, two))
+    return [f"UPDATE entries SET seq = {new} WHERE seq = {old}" for old, new in moves]
+
+
+MOVED = {
+    **{f"missing {seq}": (FaultKind.MISSING, seq, missing(seq)) for seq in (1, 2, 5, LAST - 1)},
+    **{f"closed up {seq}": (FaultKind.MISSING, seq, closed_up(seq)) for seq in (2, 5, LAST - 1)},
+    **{
+        f"swapped {one} and {two}": (FaultKind.OUT_OF_ORDER, one, swapped(one, two))
+        for one, two in ((4, 5), (2, 3), (3, 9), (9, LAST))
+    },
+}
+
+
+@once_on_a_server("name", MOVED, "swapped 4 and 5")
+def test_entries_that_are_missing_or_moved(ledger, intruder, name):
+    kind, seq, statements = MOVED[name]
+    intruder.run(*statements)
     noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.EDITED, 4)
+    assert (noticed.kind, noticed.seq) == (kind, seq)
 
 
-# --- rows moved and missing ---------------------------------------------------------------------
-
-
-@pytest.mark.crash_cases("postgresql-1]", "postgresql-2]", "postgresql-9]")
-@pytest.mark.parametrize("seq", [1, 2, 5, LAST - 1])
-def test_a_missing_entry(ledger: Ledger, intruder: Intruder, seq: int) -> None:
-    intruder.run(f"DELETE FROM entries WHERE seq = {seq}")
-    noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
-
-
-@pytest.mark.crash_cases("postgresql-2]", "postgresql-9]")
-@pytest.mark.parametrize("seq", [2, 5, LAST - 1])
-def test_a_missing_entry_closed_up(ledger: Ledger, intruder: Intruder, seq: int) -> None:
-    closing = [
-        f"UPDATE entries SET seq = {n - 1} WHERE seq = {n}" for n in range(seq + 1, LAST + 1)
-    ]
-    intruder.run(f"DELETE FROM entries WHERE seq = {seq}", *closing)
-    noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.MISSING, seq)
-
-
-@pytest.mark.crash_cases("postgresql-2-3", "postgresql-3-9", "postgresql-9-10")
-@pytest.mark.parametrize(("one", "two"), [(4, 5), (2, 3), (3, 9), (9, LAST)])
-def test_two_entries_swapped(ledger: Ledger, intruder: Intruder, one: int, two: int) -> None:
-    intruder.run(
-        f"UPDATE entries SET seq = -1 WHERE seq = {one}",
-        f"UPDATE entries SET seq = {one} WHERE seq = {two}",
-        f"UPDATE entries SET seq = {two} WHERE seq = -1",
-    )
-    noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.OUT_OF_ORDER, one)
-
-
-def test_an_entry_relinked_past_another(ledger: Ledger, intruder: Intruder) -> None:
-    """Entry 9, hashed anew, claims to continue entry 7."""
+@pytest.mark.parametrize(
+    ("seq", "relinked", "kind"), [(4, 3, FaultKind.EDITED), (9, 7, FaultKind.OUT_OF_ORDER)]
+)
+def test_an_entry_hashed_anew_or_relinked_past_another(ledger, intruder, seq, relinked, kind):
+    """Hashed anew it shows at its successor; entry 9 claims to continue entry 7."""
     entries = ledger.export()
-    fields = {**entries[8], "previous": entries[6]["hash"]}
+    fields = {**entries[seq - 1], "previous": entries[relinked - 1]["hash"]}
+    if kind is FaultKind.EDITED:
+        fields["payload"]["epsilon_units"] = 1
     del fields["hash"]
     intruder.run(
-        f"UPDATE entries SET previous = '{fields['previous']}', hash = '{entry_hash(fields)}'"
-        " WHERE seq = 9"
+        f"UPDATE entries SET payload = {sql(entry_json(fields['payload']))},"
+        f" previous = '{fields['previous']}', hash = '{entry_hash(fields)}' WHERE seq = {seq}"
     )
     noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.OUT_OF_ORDER, 9)
+    assert (noticed.kind, noticed.seq) == (kind, seq)
 
 
-def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
+def test_everything_gone(ledger, intruder):
     intruder.run("DELETE FROM entries")
     found = ledger.verify().fault
     assert found is not None
@@ -275,76 +231,55 @@ def test_everything_gone(ledger: Ledger, intruder: Intruder) -> None:
             act()
 
 
-# --- perfect chains of illegal steps -------------------------------------------------------------
-
-ILLEGAL: Mapping[str, tuple[int, Callable[[dict[str, Any]], Any]]] = {
-    "arm twice": (6, lambda e: e.update(kind="arm", payload={"token_digest": digest(1)})),
-    "commit unarmed": (5, lambda e: e.update(kind="commit", payload={"output_digest": digest(1)})),
-    "publish unfinished": (
-        5,
-        lambda e: e.update(kind="publish", payload={"manifest_digest": digest(1)}),
-    ),
-    "refund of an armed attempt": (
-        6,
-        lambda e: e.update(
-            kind="void", payload={"epsilon_units": 3 * 10**11, "delta_units": 10**9}
-        ),
-    ),
-    "half a void": (10, lambda e: e["payload"].update(epsilon_units=1)),
-    "void more": (10, lambda e: e["payload"].update(epsilon_units=9 * 10**11)),
-    "conflict without charge": (
-        7,
-        lambda e: e.update(
-            kind="conflict",
-            attempt=1,
-            stage="s",
-            payload={"output_digest": digest(1), "epsilon_units": 0, "delta_units": 0},
-        ),
-    ),
-    "conflict with itself": (
-        7,
-        lambda e: e.update(
-            kind="conflict",
-            attempt=1,
-            stage="s",
-            payload={
-                "output_digest": digest(5),
-                "epsilon_units": 3 * 10**11,
-                "delta_units": 10**9,
-            },
-        ),
-    ),
-    "second genesis": (3, lambda e: e.update(kind="genesis")),
-    "second budget": (3, lambda e: e.update(population="adult")),
-    "unknown population": (4, lambda e: e.update(population="ghost")),
-    "another population's stage": (5, lambda e: e.update(population="beta")),
-    "negative cost": (4, lambda e: e["payload"].update(epsilon_units=-1)),
-    "fractional cost": (4, lambda e: e["payload"].update(epsilon_units=0.5)),
-    "no stages": (4, lambda e: e["payload"].update(stages={})),
-    "missing field": (4, lambda e: e["payload"].pop("period")),
-    "other relation": (4, lambda e: e["payload"].update(relation="replace_one")),
-    "unknown relation": (4, lambda e: e["payload"].update(relation="any")),
-    "unknown composition": (2, lambda e: e["payload"].update(composition="pld")),
-    "second attempt of a run under way": (8, lambda e: e.update(run_key=digest(1), attempt=2)),
-    "attempt skipped": (8, lambda e: e.update(attempt=2)),
-    "no such stage": (5, lambda e: e.update(stage="t")),
-    "no such attempt": (5, lambda e: e.update(attempt=2)),
-    "no such run": (5, lambda e: e.update(run_key=digest(77))),
-    "malformed digest": (6, lambda e: e["payload"].update(output_digest="x")),
+OUTPUT, MANIFEST = {"output_digest": digest(1)}, {"manifest_digest": digest(1)}
+CHARGE = {"epsilon_units": 3 * 10**11, "delta_units": 10**9}
+CONFLICT = {"kind": "conflict", "attempt": 1, "stage": "s"}
+# The entry, what is changed in it, and in its payload: of another kind, it has no other fields.
+ILLEGAL: Mapping[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "arm twice": (6, {"kind": "arm"}, {"token_digest": digest(1)}),
+    "commit unarmed": (5, {"kind": "commit"}, OUTPUT),
+    "publish unfinished": (5, {"kind": "publish"}, MANIFEST),
+    "refund of an armed attempt": (6, {"kind": "void"}, CHARGE),
+    "half a void": (10, {}, {"epsilon_units": 1}),
+    "void more": (10, {}, {"epsilon_units": 9 * 10**11}),
+    "conflict without charge": (7, CONFLICT, {**OUTPUT, **dict.fromkeys(CHARGE, 0)}),
+    "conflict with itself": (7, CONFLICT, {"output_digest": digest(5), **CHARGE}),
+    "second genesis": (3, {"kind": "genesis"}, {"nonce": digest(1), "format": FORMAT}),
+    "second budget": (3, {"population": "adult"}, {}),
+    "unknown population": (4, {"population": "ghost"}, {}),
+    "another population's stage": (5, {"population": "beta"}, {}),
+    "negative cost": (4, {}, {"epsilon_units": -1}),
+    "fractional cost": (4, {}, {"epsilon_units": 0.5}),
+    "no stages": (4, {}, {"stages": {}}),
+    "missing field": (4, {}, {"period": ...}),
+    "other relation": (4, {}, {"relation": "replace_one"}),
+    "unknown relation": (4, {}, {"relation": "any"}),
+    "unknown composition": (2, {}, {"composition": "pld"}),
+    "second attempt of a run under way": (8, {"run_key": digest(1), "attempt": 2}, {}),
+    "attempt skipped": (8, {"attempt": 2}, {}),
+    "no such stage": (5, {"stage": "t"}, {}),
+    "no such attempt": (5, {"attempt": 2}, {}),
+    "no such run": (5, {"run_key": digest(77)}, {}),
+    "malformed digest": (6, {}, {"output_digest": "x"}),
 }
 
 
-# Replay reads rows alike from each store: one case on a server, the others with `make test-crash`.
-@pytest.mark.crash_cases(*(f"postgresql-{name}]" for name in ILLEGAL if name != "half a void"))
-@pytest.mark.parametrize("name", list(ILLEGAL))
-def test_an_illegal_step_in_a_perfect_chain(ledger: Ledger, intruder: Intruder, name: str) -> None:
-    seq, change = ILLEGAL[name]
+@once_on_a_server("name", ILLEGAL, "half a void")
+def test_an_illegal_step_in_a_perfect_chain(ledger, intruder, name):
+    seq, fields, payload = ILLEGAL[name]
+
+    def change(entry: dict[str, Any]) -> None:
+        kept = {} if "kind" in fields else entry["payload"]
+        merged = {**kept, **payload}
+        changed = {field: value for field, value in merged.items() if value is not ...}
+        entry.update(fields, payload=changed)
+
     intruder.rewrite(seq, change)
     noticed = fault(ledger)
     assert (noticed.kind, noticed.seq) == (FaultKind.ILLEGAL_TRANSITION, seq)
 
 
-def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> None:
+def test_a_first_entry_of_another_kind(ledger, intruder):
     fields = {**ledger.export()[0], "kind": "lose"}
     del fields["hash"]
     intruder.run(
@@ -354,12 +289,12 @@ def test_a_first_entry_of_another_kind(ledger: Ledger, intruder: Intruder) -> No
     assert fault(ledger).kind is FaultKind.ILLEGAL_TRANSITION
 
 
-def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
+def test_void_twice_in_a_perfect_chain(ledger, intruder):
     """The last entry once more, as its own successor."""
     last = ledger.export()[-1]
     fields = {**last, "seq": LAST + 1, "previous": last["hash"]}
     del fields["hash"]
-    payload = _sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
+    payload = sql(json.dumps(fields["payload"], sort_keys=True, separators=(",", ":")))
     intruder.run(
         f"INSERT INTO entries SELECT {LAST + 1}, hash, '{entry_hash(fields)}', kind, population,"
         f" run_key, attempt, stage, {payload}, at FROM entries WHERE seq = {LAST}"
@@ -368,52 +303,41 @@ def test_void_twice_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> No
     assert (noticed.kind, noticed.seq) == (FaultKind.ILLEGAL_TRANSITION, LAST + 1)
 
 
-def test_overspending_in_a_perfect_chain(ledger: Ledger, intruder: Intruder) -> None:
-    intruder.rewrite(8, lambda e: e["payload"].update(epsilon_units=7 * 10**11 + 1))
+@pytest.mark.parametrize(
+    ("seq", "change"), [(8, {"epsilon_units": 7 * 10**11 + 1}), (2, {"delta_units": 10**9})]
+)
+def test_overspending_in_a_perfect_chain(ledger, intruder, seq, change):
+    """Of a larger charge, or of a smaller budget."""
+    intruder.rewrite(seq, lambda e: e["payload"].update(change))
     noticed = fault(ledger)
     assert (noticed.kind, noticed.seq) == (FaultKind.OVERSPENT, 8)
 
 
-def test_a_smaller_budget_in_a_perfect_chain_shows_as_overspent(
-    ledger: Ledger, intruder: Intruder
-) -> None:
-    intruder.rewrite(2, lambda e: e["payload"].update(delta_units=10**9))
-    noticed = fault(ledger)
-    assert (noticed.kind, noticed.seq) == (FaultKind.OVERSPENT, 8)
-
-
-# --- what a chain alone cannot show --------------------------------------------------------------
-
-
-def test_a_cut_tail_shows_only_against_published_heads(ledger: Ledger, intruder: Intruder) -> None:
+@both_stores
+def test_a_cut_tail_shows_only_against_published_heads(ledger, intruder):
     heads = [PublishedHead(hash=entry.hash) for entry in ledger.entries()]
     intruder.run(f"DELETE FROM entries WHERE seq > {LAST - 2}")
     fresh = Ledger.open(ledger.location)
     assert fresh.verify().ok
     fresh.check_heads(heads[: LAST - 2])
-    with pytest.raises(
-        LedgerTamperedError, match=f"lacks the published head {heads[-2].hash[:12]}"
-    ):
+    with pytest.raises(LedgerTamperedError, match=heads[-2].hash[:12]):
         fresh.check_heads(heads)
     with pytest.raises(LedgerTamperedError, match="no longer what it was"):
         ledger.spent("adult")  # an object that saw the tail knows
 
 
-def test_a_rewritten_history_shows_only_against_published_heads(
-    ledger: Ledger, intruder: Intruder
-) -> None:
+def test_a_rewritten_history_shows_only_against_published_heads(ledger, intruder):
     heads = [PublishedHead(hash=entry.hash) for entry in ledger.entries()]
     intruder.rewrite(2, lambda e: e["payload"].update(epsilon_units=9 * 10**12))
     fresh = Ledger.open(ledger.location)
     assert fresh.verify().ok
     fresh.check_heads(heads[:1])
-    with pytest.raises(LedgerTamperedError, match=f"lacks the published head {heads[1].hash[:12]}"):
+    with pytest.raises(LedgerTamperedError, match=heads[1].hash[:12]):
         fresh.check_heads(heads)
 
 
-def test_an_old_copy_shows_only_against_published_heads(
-    ledger: Ledger, back_up: Callable[[str], str]
-) -> None:
+@both_stores
+def test_an_old_copy_shows_only_against_published_heads(ledger, back_up):
     copy = back_up(ledger.location)
     ledger.arm(digest(2), 1, "s")
     old = Ledger.open(copy)
@@ -422,10 +346,8 @@ def test_an_old_copy_shows_only_against_published_heads(
         old.check_heads([PublishedHead(hash=ledger.head().hash)])
 
 
-# --- the guards themselves ------------------------------------------------------------------------
-
-
-def test_removed_guards_are_noticed_on_opening(ledger: Ledger, intruder: Intruder) -> None:
+@both_stores
+def test_removed_guards_are_noticed_on_opening(ledger, intruder):
     intruder.run(put_back=False)
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerTamperedError, match="guards were changed"):
@@ -462,8 +384,8 @@ WEAKER = {
 
 @pytest.mark.parametrize("statement", WEAKER["sqlite"])
 def test_weakened_and_added_guards_of_a_file_are_noticed_on_opening(
-    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any], statement: str
-) -> None:
+    new_ledger_url, run_raw, statement
+):
     made = Ledger.create(new_ledger_url("sqlite"))
     run_raw(str(made.path), statement)
     for act in (Ledger.open, Ledger.create):
@@ -471,9 +393,7 @@ def test_weakened_and_added_guards_of_a_file_are_noticed_on_opening(
             act(made.location)
 
 
-def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
-    new_ledger_url: Callable[[str], str], run_raw: Callable[..., Any]
-) -> None:
+def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(new_ledger_url, run_raw):
     """Each in a transaction that is rolled back; one of them by opening the ledger."""
     made = Ledger.create(new_ledger_url("postgresql"))
     with sa.create_engine(make_url(made.location), poolclass=sa.NullPool).connect() as connection:
@@ -490,7 +410,8 @@ def test_weakened_and_added_guards_of_a_database_are_noticed_on_opening(
             act(made.location)
 
 
-def test_a_removed_table_is_noticed_on_opening(store_url: str, run_raw: Callable[..., Any]) -> None:
+@both_stores
+def test_a_removed_table_is_noticed_on_opening(store_url, run_raw):
     made = Ledger.create(store_url)
     run_raw(made.location if "postgresql" in store_url else str(made.path), "DROP TABLE entries")
     for act in (Ledger.open, Ledger.create):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from dpiw.privacy.accounting import compose_privacy_losses, event_privacy_loss
 from dpiw.privacy.bounded_range import (
@@ -41,7 +42,7 @@ def two_point(epsilon: float, t: float) -> Pair:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_no_exponential_mechanism_exceeds_the_curve(epsilon: float) -> None:
+def test_no_exponential_mechanism_exceeds_the_curve(epsilon):
     rng = np.random.default_rng(1)
     orders = np.linspace(-1.2 * epsilon, 1.2 * epsilon, 25)
     bound = selection_curve(epsilon, orders)
@@ -55,7 +56,7 @@ def test_no_exponential_mechanism_exceeds_the_curve(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_the_curve_is_attained(epsilon: float) -> None:
+def test_the_curve_is_attained(epsilon):
     for order in np.linspace(-0.95 * epsilon, 0.95 * epsilon, 11):
         pair = two_point(epsilon, (order + epsilon) / 2)
         assert pair[1].sum() == pytest.approx(1.0)
@@ -65,7 +66,7 @@ def test_the_curve_is_attained(epsilon: float) -> None:
 
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("epsilon", [0.05, 0.7, 2.5])
-def test_the_curves_are_hockey_stick_curves(epsilon: float, count: int) -> None:
+def test_the_curves_are_hockey_stick_curves(epsilon, count):
     """Convex and decreasing in exp(s), between the trivial curve and 1, and symmetric."""
     orders = np.linspace(-1.2 * count * epsilon, 1.2 * count * epsilon, 801)
     values = selection_curve(epsilon, orders)
@@ -107,7 +108,7 @@ def tree_divergence(leaves: list[tuple[float, float]], order: float) -> float:
     return sum(max(0.0, p - math.exp(order) * q) for p, q in leaves)
 
 
-def test_no_adaptive_run_exceeds_the_block_curve() -> None:
+def test_no_adaptive_run_exceeds_the_block_curve():
     rng = np.random.default_rng(2)
     orders = np.linspace(-1.0, 2.5, 15)
     bound = block_curve(0.6, 5, orders)
@@ -119,7 +120,7 @@ def test_no_adaptive_run_exceeds_the_block_curve() -> None:
     assert best[4] > 0.9 * bound[4]  # order 0
 
 
-def test_no_interleaved_run_exceeds_the_composition() -> None:
+def test_no_interleaved_run_exceeds_the_composition():
     """Selections before, between and after randomised responses, all adaptive."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -155,56 +156,47 @@ def optimal_block(epsilon: float, count: int, order: float, cells: int) -> float
 
 
 @pytest.mark.parametrize(("epsilon", "order"), [(0.5, 0.0), (0.5, 0.4), (1.5, 1.0)])
-def test_the_block_curve_is_the_recursion(epsilon: float, order: float) -> None:
+def test_the_block_curve_is_the_recursion(epsilon, order):
     exact = optimal_block(epsilon, 3, order, 17)
     bound = float(block_curve(epsilon, 3, np.array([order]))[0])
     assert exact <= bound <= exact * 1.03
 
 
-def test_a_block_of_one_is_a_selection() -> None:
+def test_a_block_of_one_is_a_selection():
     orders = np.linspace(-2, 2, 41)
-    assert block_curve(1.0, 1, orders) == pytest.approx(selection_curve(1.0, orders), abs=2e-3)
-    assert np.all(block_curve(1.0, 1, orders) >= selection_curve(1.0, orders))
+    curve = selection_curve(1.0, orders)
+    assert block_curve(1.0, 1, orders) == pytest.approx(curve, abs=2e-3)
+    assert np.all(block_curve(1.0, 1, orders) >= curve)
 
 
-def test_a_block_costs_less_than_composed_single_pairs_and_more_than_fixed_ones() -> None:
+def test_a_block_costs_less_than_composed_single_pairs_and_more_than_fixed_ones():
     event = ExponentialMechanismEvent(epsilon=0.3, count=10)
     block = event_privacy_loss(event, 1e-4, as_block=True).get_epsilon_for_delta(1e-6)
     singles = event_privacy_loss(event, 1e-4).get_epsilon_for_delta(1e-6)
     assert 0.85 * singles < block < 0.95 * singles
-    # Losses of +-0.15 ten times, non-adaptively: a binomial, exactly.
-    up = 1 / (1 + math.exp(-0.15))
-    exact = sum(
-        math.comb(10, k)
-        * up**k
-        * (1 - up) ** (10 - k)
-        * max(0.0, -math.expm1(block - (k - 5) * 0.3))
-        for k in range(11)
-    )
-    assert exact <= 1e-6
-
-
-def test_long_blocks_fall_back_to_single_pairs() -> None:
     assert block_is_cheap(100)
     assert not block_is_cheap(1000)
-    long = ExponentialMechanismEvent(epsilon=0.01, count=1000)
+    long = ExponentialMechanismEvent(epsilon=0.01, count=1000)  # single pairs are composed
     as_block = event_privacy_loss(long, 1e-3, as_block=True).get_epsilon_for_delta(1e-6)
     assert as_block == event_privacy_loss(long, 1e-3).get_epsilon_for_delta(1e-6)
+    # Losses of +-0.15 ten times, non-adaptively: a binomial, exactly.
+    up = 1 / (1 + math.exp(-0.15))
+    ups = np.arange(11)
+    beyond = np.maximum(0.0, -np.expm1(block - (ups - 5) * 0.3))
+    assert binom.pmf(ups, 10, up) @ beyond <= 1e-6
 
 
-def test_selections_beside_gaussians_approach_the_gaussian_limit() -> None:
+def test_selections_beside_gaussians_approach_the_gaussian_limit():
     """Many weak selections cost about a Gaussian of multiplier 2/(epsilon sqrt(count))."""
-    merged = [
-        ExponentialMechanismEvent(epsilon=0.05, count=40),
-        GaussianEvent(noise_multiplier=4.0),
-    ]
-    total = compose_privacy_losses(merged, 1e-4).get_epsilon_for_delta(1e-6)
+    weak = ExponentialMechanismEvent(epsilon=0.05, count=40)
+    both = compose_privacy_losses([weak, GaussianEvent(noise_multiplier=4.0)], 1e-4)
+    total = both.get_epsilon_for_delta(1e-6)
     limit = (0.05**2 * 40 / 4 + 1 / 16) ** -0.5
     assert gaussian_delta(limit * 1.02, total) < 1e-6 < gaussian_delta(limit * 0.97, total)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0, 8.0])
-def test_gaussian_noise_dominates_a_selection(epsilon: float) -> None:
+def test_gaussian_noise_dominates_a_selection(epsilon):
     """At every order; and a shift 2% smaller does not, for small epsilons, where it is tight."""
     multiplier = gaussian_multiplier(epsilon)
     for order in np.linspace(0, epsilon, 101):

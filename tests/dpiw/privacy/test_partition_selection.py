@@ -19,8 +19,8 @@ from dpiw.methods.generators.unseen_levels import LevelNoise, UnseenLevels
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent, check_event, level_threshold
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.ledger import ADD, REPLACE
 
-ADD, REPLACE = NeighbouringRelation.ADD_OR_REMOVE_ONE, NeighbouringRelation.REPLACE_ONE
 EPSILON, DELTA = 1.0, 1e-3
 
 Law = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -68,6 +68,12 @@ def shown(ready: LevelNoise, one: int, other: int) -> Law:
     return law(one), law(other)
 
 
+def own(ready: LevelNoise, one: int, other: int) -> Law:
+    """Shown or not: of a unit's own level, which value says no more."""
+    first, second = (np.array([law[0], law[1:].sum()]) for law in shown(ready, one, other))
+    return first, second
+
+
 def together(laws: Sequence[Law]) -> Law:
     """Of independent levels."""
     sides = zip(*laws, strict=True)
@@ -91,18 +97,12 @@ def added(ready: LevelNoise, *, rows: int) -> list[list[Law]]:
     worlds = []
     for alone_rows in range(rows + 1):
         for parts in partitions(alone_rows):
-            alone = [shown(ready, count, 0) for count in parts]
-            alone = [(compact(one), compact(other)) for one, other in alone]
+            alone = [own(ready, count, 0) for count in parts]
             joined = rows - alone_rows
             if joined == 0:
                 worlds.append(alone)
             worlds += [[*alone, shown(ready, n + joined, n)] for n in COMMON if joined]
     return worlds
-
-
-def compact(law: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Shown or not: of an own level, which value says no more."""
-    return np.array([law[0], law[1:].sum()])
 
 
 def partitions(total: int, most: int | None = None) -> list[tuple[int, ...]]:
@@ -114,42 +114,35 @@ def partitions(total: int, most: int | None = None) -> list[tuple[int, ...]]:
 
 def replaced(ready: LevelNoise) -> list[list[Law]]:
     """Every way in which one row's level is replaced by another, of its own or of others."""
-    away = [compact_pair(shown(ready, 1, 0)), *(shown(ready, n + 1, n) for n in COMMON)]
-    here = [compact_pair(shown(ready, 0, 1)), *(shown(ready, n, n + 1) for n in COMMON)]
+    away = [own(ready, 1, 0), *(shown(ready, n + 1, n) for n in COMMON)]
+    here = [own(ready, 0, 1), *(shown(ready, n, n + 1) for n in COMMON)]
     return [[gone, come] for gone, come in itertools.product(away, here)]
 
 
-def compact_pair(law: Law) -> Law:
-    return compact(law[0]), compact(law[1])
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_no_pair_of_neighbours_spends_more_than_was_promised(rows: int) -> None:
+def test_no_pair_of_neighbours_spends_more_than_was_promised(rows):
     ready = calibrated(rows, 1, ADD)
     worst = max(spent(world) for world in added(ready, rows=rows))
     assert DELTA / 4 < worst <= DELTA
 
 
-def test_no_pair_spends_more_when_a_row_is_replaced() -> None:
+def test_no_pair_spends_more_when_a_row_is_replaced():
     """Two levels change, and the thresholds still cost what one of them does."""
     ready = calibrated(1, 1, REPLACE)
     worst = max(spent(world) for world in replaced(ready))
     assert DELTA / 4 < worst <= DELTA
-    pairs = [compact_pair(shown(ready, 1, 0)), compact_pair(shown(ready, 0, 1))]
+    pairs = [own(ready, 1, 0), own(ready, 0, 1)]
     assert spent(pairs) <= ready.delta
 
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
-def test_no_pair_spends_more_in_two_columns(relation: NeighbouringRelation) -> None:
+def test_no_pair_spends_more_in_two_columns(relation):
     """Any way in one column with its own level, and others' far above the threshold, in two."""
     ready = calibrated(1, 2, relation)
     if relation is ADD:
-        ways = [[compact_pair(shown(ready, 1, 0))], [shown(ready, 61, 60)]]
+        ways = [[own(ready, 1, 0)], [shown(ready, 61, 60)]]
     else:
-        ways = [
-            [compact_pair(shown(ready, 1, 0)), compact_pair(shown(ready, 0, 1))],
-            [compact_pair(shown(ready, 1, 0)), shown(ready, 60, 61)],
-        ]
+        ways = [[own(ready, 1, 0), own(ready, 0, 1)], [own(ready, 1, 0), shown(ready, 60, 61)]]
     worst = max(spent([*first, *second]) for first, second in itertools.product(ways, ways))
     assert ready.delta < worst <= DELTA
 
@@ -157,37 +150,34 @@ def test_no_pair_spends_more_in_two_columns(relation: NeighbouringRelation) -> N
 # Planted faults, each of which some pair tells
 
 
-def planted(ready: LevelNoise, **changes: float) -> LevelNoise:
-    return dataclasses.replace(ready, **changes)
-
-
-def test_a_missing_threshold_is_found() -> None:
+@pytest.mark.parametrize(
+    ("change", "beyond"),
+    [(lambda ready: {"threshold": 1.0}, 100), (lambda ready: {"scale": ready.scale * 2 / 3}, 1)],
+    ids=["no threshold", "two thirds of the noise"],
+)
+def test_a_missing_threshold_and_too_little_noise_are_found(change, beyond):
     ready = calibrated(1, 1, ADD)
-    assert max(spent(w) for w in added(planted(ready, threshold=1.0), rows=1)) > 100 * DELTA
+    worlds = added(dataclasses.replace(ready, **change(ready)), rows=1)
+    assert max(spent(world) for world in worlds) > beyond * DELTA
 
 
-def test_noise_at_two_thirds_is_found() -> None:
-    ready = calibrated(1, 1, ADD)
-    assert max(spent(w) for w in added(planted(ready, scale=ready.scale * 2 / 3), rows=1)) > DELTA
-
-
-def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold() -> None:
+def test_a_forgotten_bound_on_rows_is_found_in_noise_and_in_the_threshold():
     ready, single = calibrated(3, 1, ADD), calibrated(1, 1, ADD)
     assert max(spent(world) for world in added(single, rows=3)) > DELTA
     low = level_threshold(scale=ready.scale, rows=1, delta=ready.delta)
-    worlds = added(planted(ready, threshold=low), rows=3)
+    worlds = added(dataclasses.replace(ready, threshold=low), rows=3)
     assert max(spent(world) for world in worlds) > ready.delta * 1.2
     assert max(spent(w) for w in added(ready, rows=3) if len(w[-1][0]) == 2) <= ready.delta
 
 
-def test_a_delta_that_each_column_takes_whole_is_found() -> None:
+def test_a_delta_that_each_column_takes_whole_is_found():
     ready = calibrated(1, 2, ADD)
     low = level_threshold(scale=ready.scale, rows=1, delta=DELTA)
-    pair = compact_pair(shown(planted(ready, threshold=low), 1, 0))
+    pair = own(dataclasses.replace(ready, threshold=low), 1, 0)
     assert spent([pair, pair]) > 1.9 * DELTA
 
 
-def test_a_forgotten_delta_is_found_by_the_accountant() -> None:
+def test_a_forgotten_delta_is_found_by_the_accountant():
     """No pair needs both deltas in full, so only the sum tells."""
     ready = calibrated(1, 1, ADD)
     noise = GaussianEvent(noise_multiplier=ready.multiplier)
@@ -207,9 +197,7 @@ def test_a_forgotten_delta_is_found_by_the_accountant() -> None:
 @pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("delta", [1e-2, 1e-9])
-def test_no_way_to_lie_on_own_levels_is_shown_more_often(
-    scale: float, rows: int, delta: float
-) -> None:
+def test_no_way_to_lie_on_own_levels_is_shown_more_often(scale, rows, delta):
     """The naive twin: every partition of a unit's rows, by the sum of its levels' chances."""
     threshold = level_threshold(scale=scale, rows=rows, delta=delta)
     chances = [
@@ -219,16 +207,16 @@ def test_no_way_to_lie_on_own_levels_is_shown_more_often(
     assert max(chances) > delta * (1 - 1e-3)
 
 
-@pytest.mark.parametrize(
-    ("scale", "rows", "delta"),
-    [(0.0, 1, 1e-6), (np.inf, 1, 1e-6), (1.0, 0, 1e-6), (1.0, 1, 0.0), (1.0, 1, 0.5)],
-)
-def test_what_has_no_threshold_is_refused(scale: float, rows: int, delta: float) -> None:
-    with pytest.raises(UncalibratedError, match="threshold: expected noise"):
-        level_threshold(scale=scale, rows=rows, delta=delta)
-
-
-def test_an_event_is_written_and_read_and_nothing_but_a_delta() -> None:
+def test_an_event_is_written_and_read_and_nothing_but_a_delta():
+    for scale, rows, delta in (
+        (0.0, 1, 1e-6),
+        (np.inf, 1, 1e-6),
+        (1.0, 0, 1e-6),
+        (1.0, 1, 0.0),
+        (1.0, 1, 0.5),
+    ):
+        with pytest.raises(UncalibratedError):  # no threshold
+            level_threshold(scale=scale, rows=rows, delta=delta)
     event = ThresholdEvent(delta=2.5e-7, count=3)
     record = accounting.event_to_json(event)
     assert record == {"type": "threshold", "delta": 2.5e-7, "count": 3}

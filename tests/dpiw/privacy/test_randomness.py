@@ -9,46 +9,39 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.ledger import Ledger
 from dpiw.privacy import randomness
 from dpiw.privacy.randomness import (
     LARGEST_SCALE,
-    NoiseSource,
     SecureNoise,
     SeededNoise,
+    check_noise_library,
     spherical_integers,
 )
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 from tests.support.noise import check_forks_draw_apart, every_draw
 
 SOURCES = [SecureNoise(), SeededNoise(7)]
 
 
-def test_only_secure_noise_is_publishable() -> None:
+def test_secure_noise_takes_no_seed():
+    """And is alone publishable; it uses no generator that could be seeded."""
     assert SecureNoise().publishable
     assert not SeededNoise(1).publishable
-
-
-def test_secure_noise_takes_no_seed() -> None:
+    source = inspect.getsource(SecureNoise) + inspect.getsource(randomness._system_uniform)
+    for banned in ("np.random", "default_rng", "import random", "seed("):
+        assert banned not in source
     assert not inspect.signature(SecureNoise).parameters
     with pytest.raises(TypeError):
         SecureNoise(1)  # type: ignore[call-arg]
 
 
-def test_secure_noise_uses_no_seedable_generator() -> None:
-    source = inspect.getsource(SecureNoise) + inspect.getsource(randomness._system_uniform)
-    for banned in ("np.random", "default_rng", "import random", "seed("):
-        assert banned not in source
-
-
-@pytest.mark.parametrize("seed", [-1, 1.0, None, True, "1"])
-def test_a_seed_must_be_a_whole_number(seed: object) -> None:
-    with pytest.raises(SpecError, match="seed"):
-        SeededNoise(seed)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("scale", [3.0, 2.0**30])
-def test_equal_seeds_give_equal_draws_and_others_do_not(scale: float) -> None:
+def test_equal_seeds_give_equal_draws_and_others_do_not(scale):
     first, second = every_draw(SeededNoise(5), scale), every_draw(SeededNoise(5), scale)
     other = every_draw(SeededNoise(6), scale)
     for one, two, three in zip(first, second, other, strict=True):
@@ -56,52 +49,42 @@ def test_equal_seeds_give_equal_draws_and_others_do_not(scale: float) -> None:
         assert not np.array_equal(one, three)
 
 
-def test_two_secure_runs_differ() -> None:
+def test_two_secure_runs_differ():
     for one, two in zip(
         every_draw(SecureNoise(), 2.0**30)[:3], every_draw(SecureNoise(), 2.0**30)[:3], strict=True
     ):
         assert not np.array_equal(one, two)
 
 
-def test_draws_are_integers_of_the_asked_shape() -> None:
-    for noise in SOURCES:
-        for draw in every_draw(noise, 2.0**30)[:3]:
-            assert draw.dtype == np.int64
-            assert draw.shape == (8,)
+def test_a_seed_must_be_a_whole_number():
+    for seed in (-1, 1.0, None, True, "1"):
+        with pytest.raises(SpecError, match="seed"):
+            SeededNoise(seed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("noise", SOURCES)
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan, 2 * LARGEST_SCALE])
-def test_scales_outside_their_range_are_refused(noise: NoiseSource, scale: float) -> None:
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.discrete_gaussian(scale=scale, size=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.discrete_laplace(scale=scale, size=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.spherical_laplace(scale=scale, dimension=1)
-    with pytest.raises(UncalibratedError, match="scale"):
-        noise.noisy_argmax(np.zeros(1, dtype=np.int64), scale=scale)
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-@pytest.mark.parametrize("bound", [0, -3, 1.0, True])
-def test_bounds_outside_their_range_are_refused(noise: NoiseSource, bound: object) -> None:
-    with pytest.raises(SpecError, match="bound"):
-        noise.whole_below(bound)  # type: ignore[arg-type]
+def test_what_is_outside_its_range_is_not_drawn(noise):
+    for draw in every_draw(noise, 2.0**30)[:3]:
+        assert (draw.dtype, draw.shape) == (np.int64, (8,))
+    zeros = np.zeros(1, dtype=np.int64)
+    for scale in (0.0, -1.0, np.inf, np.nan, 2 * LARGEST_SCALE):
+        for act in (
+            lambda scale=scale: noise.discrete_gaussian(scale=scale, size=1),
+            lambda scale=scale: noise.discrete_laplace(scale=scale, size=1),
+            lambda scale=scale: noise.spherical_laplace(scale=scale, dimension=1),
+            lambda scale=scale: noise.noisy_argmax(zeros, scale=scale),
+        ):
+            with pytest.raises(UncalibratedError, match="scale"):
+                act()
+    for bound in (0, -3, 1.0, True):
+        with pytest.raises(SpecError, match="bound"):
+            noise.whole_below(bound)  # type: ignore[arg-type]
     assert noise.whole_below(1) == 0
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-def test_empty_draws_are_refused(noise: NoiseSource) -> None:
     for size in (0, -1):
         with pytest.raises(SpecError, match="size"):
             noise.discrete_gaussian(scale=1.0, size=size)
         with pytest.raises(SpecError, match="size"):
             noise.spherical_laplace(scale=1.0, dimension=size)
-
-
-@pytest.mark.parametrize("noise", SOURCES)
-def test_scores_outside_the_lattice_are_refused(noise: NoiseSource) -> None:
     for bad in (np.zeros(3), np.zeros((2, 2), dtype=np.int64)):
         with pytest.raises(SpecError, match="scores"):
             noise.noisy_argmax(bad, scale=1.0)
@@ -113,11 +96,11 @@ def test_scores_outside_the_lattice_are_refused(noise: NoiseSource) -> None:
 
 # Python 3.12 warns of forks in processes with threads; the draws below are what is under test.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_eight_forked_workers_draw_distinct_noise() -> None:
+def test_eight_forked_workers_draw_distinct_noise():
     check_forks_draw_apart()
 
 
-def test_a_failing_system_generator_stops_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_system_generator_stops_the_draw(monkeypatch):
     def fail(_: int) -> bytes:
         raise OSError("no entropy")
 
@@ -134,7 +117,7 @@ DRAWS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("maker", DRAWS)
-def test_a_failing_sampler_stops_the_draw(monkeypatch: pytest.MonkeyPatch, maker: str) -> None:
+def test_a_failing_sampler_stops_the_draw(monkeypatch, maker):
     import opendp.measurements
 
     def sampler(_: object) -> object:
@@ -145,7 +128,7 @@ def test_a_failing_sampler_stops_the_draw(monkeypatch: pytest.MonkeyPatch, maker
         DRAWS[maker]()
 
 
-def test_opendp_states_the_guarantee_we_account() -> None:
+def test_opendp_states_the_guarantee_we_account():
     """Gumbel noise of scale 2/epsilon on scores of sensitivity 1: rho = epsilon^2/8."""
     opendp = randomness._OpenDP()
     sampler = opendp.measurements.make_noisy_max(
@@ -158,29 +141,65 @@ def test_opendp_states_the_guarantee_we_account() -> None:
     assert laplace.map(1) == pytest.approx(0.25)
 
 
-def test_spherical_vector_from_known_uniforms() -> None:
-    """By hand for d' = 2: norm from two uniforms, direction from one pair."""
-    uniforms = iter([Decimal("0.5"), Decimal("0.25"), Decimal("0.65"), Decimal("0.7")])
-    drawn = spherical_integers(scale=1e6, dimension=2, draw=lambda: next(uniforms))
+def spherical(*uniforms: str, scale: float = 1e6) -> NDArray[np.int64]:
+    told = iter(map(Decimal, uniforms))
+    return spherical_integers(scale=scale, dimension=2, draw=lambda: next(told))
+
+
+def test_spherical_vector_from_known_uniforms():
+    """By hand for d' = 2: norm from two uniforms, direction from one pair in the disc."""
     norm = -1e6 * np.log(0.5 * 0.25)
-    assert drawn == pytest.approx(norm * np.array([0.6, 0.8]) / 1.0, abs=1)
-
-
-def test_polar_pairs_outside_the_disc_are_redrawn() -> None:
-    uniforms = iter(map(Decimal, ["0.5", "0.25", "0.99", "0.99", "0.5", "0.5", "0.65", "0.7"]))
-    drawn = spherical_integers(scale=1e6, dimension=2, draw=lambda: next(uniforms))
-    assert drawn[0] / drawn[1] == pytest.approx(0.75, abs=1e-5)
-
-
-def test_a_spherical_draw_beyond_the_lattice_is_refused() -> None:
-    uniforms = iter([Decimal("1e-5000")] * 2 + [Decimal("0.65"), Decimal("0.7")])
+    by_hand = pytest.approx(norm * np.array([0.6, 0.8]), abs=1)
+    assert spherical("0.5", "0.25", "0.65", "0.7") == by_hand
+    redrawn = spherical("0.5", "0.25", "0.99", "0.99", "0.5", "0.5", "0.65", "0.7")
+    assert redrawn[0] / redrawn[1] == pytest.approx(0.75, abs=1e-5)
     with pytest.raises(PrivacyError, match="lattice range"):
-        spherical_integers(scale=LARGEST_SCALE, dimension=2, draw=lambda: next(uniforms))
+        spherical("1e-5000", "1e-5000", "0.65", "0.7", scale=LARGEST_SCALE)
 
 
-def test_system_uniforms_fill_the_open_interval() -> None:
+def test_system_uniforms_fill_the_open_interval():
     draws = [randomness._system_uniform() for _ in range(200)]
     assert all(0 < draw < 1 for draw in draws)
     assert len(set(draws)) == 200
     # Misses either quarter with probability 2 * 0.75^200 < 1e-24.
     assert min(draws) < Decimal("0.25") < Decimal("0.75") < max(draws)
+
+
+@pytest.fixture(params=["0.13.0", "0.14.1", "0.14.0a1"])
+def old(request, monkeypatch):
+    monkeypatch.setattr(randomness, "version", lambda _: request.param)
+    return request.param
+
+
+def test_an_old_library_draws_nothing(old):
+    with pytest.raises(PrivacyError, match=r"expected 0\.14\.2 or later"):
+        SecureNoise().discrete_gaussian(scale=4.0, size=3)
+    with pytest.raises(PrivacyError, match="another law"):
+        SecureNoise().discrete_laplace(scale=4.0, size=3)
+
+
+def test_nor_is_anything_reserved_for_it(old, make_workplace):
+    place = make_workplace()
+    run = ReleaseRun.prepare(place.spec, period="2026-q4")
+    with pytest.raises(PrivacyError, match="another law"):
+        steps.reserve(run)
+    assert Ledger.open(place.ledger).find_run(run.key) is None
+
+
+def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
+    """The library may have been put back after the budget was reserved."""
+    place = make_workplace()
+    run = ReleaseRun.prepare(place.spec, period="2026-q4")
+    steps.reserve(run)
+    steps.ingest(run)
+    before = Ledger.open(place.ledger).run(run.key)
+    monkeypatch.setattr(randomness, "version", lambda _: "0.14.1")
+    with pytest.raises(PrivacyError, match="another law"):
+        steps.fit_generator(run, noise=SecureNoise())
+    assert Ledger.open(place.ledger).run(run.key) == before
+
+
+def test_later_ones_are_admitted(monkeypatch):
+    for text in ("0.14.2", "0.15.0", "1.0.0", "0.14.10"):
+        monkeypatch.setattr(randomness, "version", lambda _, text=text: text)
+        check_noise_library()

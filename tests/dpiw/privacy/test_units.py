@@ -1,17 +1,17 @@
-"""Budgets and costs are whole numbers, rounded against ourselves."""
+"""Budgets and costs are whole numbers, rounded against ourselves; floats on the safe side."""
 
+import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import SpecError, UnsupportedRelationError
-from dpiw.privacy.units import NeighbouringRelation, PrivacyBudget, PrivacyCost, PrivacyUnit
+from dpiw.privacy.units import PrivacyBudget, PrivacyCost, PrivacyUnit, float_above, float_below
+from tests.support.ledger import ADD, REPLACE
 
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-REPLACE = NeighbouringRelation.REPLACE_ONE
 amounts = st.decimals(min_value=0, max_value=100, allow_nan=False, places=20)
 check = settings(derandomize=True, database=None, deadline=None)
 
@@ -71,22 +71,63 @@ def test_a_quotient_of_too_many_digits_is_rounded_in_the_same_direction():
     assert PrivacyBudget.of(over, 0, ADD).epsilon_units == 1
 
 
-def test_text_is_exact():
+def test_what_is_no_unit_or_cost_is_refused_and_text_is_exact():
+    for rows in (0, -1):
+        with pytest.raises(SpecError, match="max_rows"):
+            PrivacyUnit(relation=ADD, max_rows=rows)
+    with pytest.raises(SpecError, match="id_column"):
+        PrivacyUnit(relation=ADD, max_rows=2)
+    with pytest.raises(SpecError, match="epsilon >= 0"):
+        PrivacyCost(epsilon_units=-1, delta_units=0, relation=ADD)
     assert str(PrivacyCost.of(Decimal("1.20"), Decimal("1e-6"), ADD)) == "epsilon=1.2, delta=1E-6"
     assert str(PrivacyCost.of(0, 0, ADD)) == "epsilon=0, delta=0"
 
 
-@pytest.mark.parametrize("rows", [0, -1])
-def test_a_unit_holds_at_least_one_row(rows):
-    with pytest.raises(SpecError, match="max_rows"):
-        PrivacyUnit(relation=ADD, max_rows=rows)
+EXACT = st.one_of(
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.fractions(),
+    st.integers(),
+    st.builds(lambda digits, places: Decimal(digits).scaleb(-places), st.integers(1, 10**20),
+              st.integers(0, 400)),
+)  # fmt: skip
 
 
-def test_many_rows_need_an_identifier():
-    with pytest.raises(SpecError, match="id_column"):
-        PrivacyUnit(relation=ADD, max_rows=2)
+@example(Decimal("1e-5"))  # its nearest float is above it
+@example(Decimal("1e-6"))  # below it
+@example(Decimal("1e-400"))
+@example(Decimal("1e400"))
+@example(Decimal(0))
+@given(EXACT)
+def test_the_float_below_is_the_largest_one_not_above(value):
+    if Fraction(value) < -Fraction(math.nextafter(math.inf, 0)):
+        with pytest.raises(ValueError, match="below every float"):
+            float_below(value)
+        return
+    found = float_below(value)
+    assert Fraction(found) <= Fraction(value)
+    after = math.nextafter(found, math.inf)
+    assert math.isinf(after) or Fraction(after) > Fraction(value)
+    if Fraction(value) >= 0:
+        assert found >= 0
+        assert math.isfinite(found)
 
 
-def test_a_cost_is_never_negative():
-    with pytest.raises(SpecError, match="epsilon >= 0"):
-        PrivacyCost(epsilon_units=-1, delta_units=0, relation=ADD)
+@example(Decimal("1e-6"))
+@given(EXACT)
+def test_the_float_above_mirrors_it(value):
+    if Fraction(value) > Fraction(math.nextafter(math.inf, 0)):
+        return
+    found = float_above(value)
+    assert found == -float_below(-Fraction(value))
+    assert Fraction(found) >= Fraction(value)
+
+
+def test_the_nearest_float_would_not_do():
+    """The control: every second decimal's nearest float is above it."""
+    for text in ("NaN", "Infinity", "-Infinity"):
+        with pytest.raises(ValueError, match=r"NaN|finite"):
+            float_below(Decimal(text))
+    decimals = [Decimal(n) / 1000 for n in range(1, 1000)]
+    above = sum(Fraction(float(value)) > Fraction(value) for value in decimals)
+    assert above > 300
+    assert all(Fraction(float_below(value)) <= Fraction(value) for value in decimals)
