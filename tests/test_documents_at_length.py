@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows.conftest import finished_database, free_port
 from tests.support.documented_desk import (
     AT_LENGTH,
     curator_block,
@@ -103,16 +103,13 @@ def test_what_is_typed_in_a_fresh_clone(clone):
 @pytest.fixture
 def server(tmp_path) -> Iterator[dict[str, str]]:
     """A Prefect server of the reader's own; what their shell must know of it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     variables = {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_HOME": str(tmp_path / "home"),
+        "PREFECT_HOME": str(finished_database(tmp_path / "home")),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
-    (tmp_path / "home").mkdir(mode=0o700)
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
