@@ -7,8 +7,6 @@ Here in this process; as shell scripts, with servers and in a copy of the reposi
 `test_documents_at_length.py` (nightly).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -253,9 +251,6 @@ def test_every_block_of_settings_is_read(tmp_path):
             parse_spec(example | settings)
 
 
-# --- what is typed ------------------------------------------------------------------------------
-
-
 def typed(line: str) -> None:
     """Type one command in the folder this process is in; it must succeed."""
     line, _, path = line.partition(" > ")
@@ -423,9 +418,6 @@ def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
     assert f"In the table it is {people_s:.2f}" in (ROOT / page).read_text()
 
 
-# --- Python -------------------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore::dpiw.analysis.release.UnreliableWeightsWarning")
 def test_the_readme_s_python_runs_on_its_release(readme):
     key = readme / "keys" / "mine.pub"
@@ -458,9 +450,6 @@ def test_the_method_s_blocks_print_what_the_page_says(capsys):
         exec(source, {})
         numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
         assert numbers == pytest.approx(printed, rel=5e-3)
-
-
-# --- references ---------------------------------------------------------------------------------
 
 
 def test_every_test_named_in_the_documents_exists():

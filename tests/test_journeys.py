@@ -4,8 +4,6 @@ Here without Prefect: `flows` has its tests. As it stands the page is walked by 
 (nightly, in a copy of the repository: `test_documents_at_length.py`).
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -5,8 +5,6 @@ where a search can begin anew at each place of a run that it then scans to its e
 square of a hostile text's length. Sets of characters are compared over ASCII and some others.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The rules of the tests' own house: who imports whom, and how long a file may be."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

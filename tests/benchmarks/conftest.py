@@ -1,7 +1,5 @@
 """Chance of the benchmarks' tests, and what several of them make up."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """`make bench`: lines are ratios with their targets, what was not run is told, a run resumes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

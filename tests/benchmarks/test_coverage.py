@@ -1,7 +1,5 @@
 """Coverage of intervals: a small study from beginning to end, resumed, and its page."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

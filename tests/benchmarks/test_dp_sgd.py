@@ -1,7 +1,5 @@
 """The throughput of DP-SGD: every variant trains its network, and the page says what was found."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

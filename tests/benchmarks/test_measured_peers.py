@@ -1,7 +1,5 @@
 """The page of peers: cells are won on common runs alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -4,8 +4,6 @@ Random tables are seeded and every comparison is exact up to rounding or the tol
 so nothing here fails by chance.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Images and noise are seeded, and what is compared is exact: nothing here fails by chance.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import struct

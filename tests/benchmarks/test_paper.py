@@ -1,7 +1,5 @@
 """The paper's tables: cells, known ratios, what is won, its page; no data folder. All is seeded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

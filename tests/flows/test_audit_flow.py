@@ -1,7 +1,5 @@
 """The audit flow: what its command line refuses; with a real server, its end and its record."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

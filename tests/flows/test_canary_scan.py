@@ -235,8 +235,6 @@ def _mine(paths):
     return files
 
 
-# --- what the operator's window shows of a run that ended well -----------------------------------
-
 SCRIPT = ROOT / "docs" / "images" / "operator_pages.py"
 LINES = [
     "plan: ", "reserve: ", "ingest: ", "fit_generator: ", "draw_synthetic: ", "fit_weights: ",

@@ -1,7 +1,5 @@
 """When a run was due, by what Prefect says of it; and a schedule that starts twice in a period."""
 
-from __future__ import annotations
-
 import datetime
 from types import SimpleNamespace
 from typing import Any

@@ -4,8 +4,6 @@ A worker's child logs what a flow ran into; a person's run has a console of its 
 what to do; what a step's own code did wrong stands in the run's confidential log.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os
@@ -80,9 +78,6 @@ def test_a_killed_stage_shows_a_sentence_and_no_traceback(
     assert ("\nnext: " in output) == (words[0] == "-m")
 
 
-# --- what a worker's log shows --------------------------------------------------------------------
-
-
 def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
     record = logging.LogRecord(
         name, logging.ERROR, "f.py", 1, "went wrong: %r", (error,), (type(error), error, None)
@@ -110,9 +105,6 @@ def test_what_prefect_runs_into_is_shown_as_ever():
     assert record.exc_info is not None
     plain = logging.LogRecord("prefect.task_runs", logging.INFO, "f.py", 1, "fine", (), None)
     assert OwnFailures().filter(plain)
-
-
-# --- what the custodian's log keeps ---------------------------------------------------------------
 
 
 def broken(*_: Any, **__: Any) -> None:
@@ -164,8 +156,6 @@ def test_what_nobody_thought_of_is_kept_and_not_shown(workplace, monkeypatch, ca
     log = ReleaseRun.prepare(workplace.spec, period=None).directory / "log" / "release.log"
     assert "KeyError: 'of our own'" in log.read_text()
 
-
-# --- what a flow's own body runs into -------------------------------------------------------------
 
 CANARY = "Quillonworth7731"
 """A word of a file."""
@@ -248,9 +238,6 @@ def test_the_name_of_a_run_is_found_whatever_its_spec_does(error, monkeypatch):
             patch.setattr(module, "spec_below_root", mock.MagicMock())
             patch.setattr(module, broken, mock.MagicMock(side_effect=error))
             assert module.title(Path("desk/town.yaml"), None) == "town"
-
-
-# --- a server that goes away ----------------------------------------------------------------------
 
 
 def test_a_server_that_went_away_is_told(monkeypatch):

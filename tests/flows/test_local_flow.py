@@ -1,7 +1,5 @@
 """The local flow: started as a person does, and as Prefect shows it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Everyone who may start a run chooses its parameters. So they lead to files below
 what is refused is a class, a file and a line: no word of a file, no name of a folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -34,9 +32,6 @@ CANARY = "Quillonworth7731"
 """A cell, a name of a column and a name of a folder."""
 
 TABLE = f"age,income,region,ill\n30,{CANARY},{CANARY},true\n"
-
-
-# --- paths ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -125,9 +120,6 @@ def test_a_url_of_a_worker_names_no_files(root):
     assert ledger_below_root("sqlite:///desk/l.sqlite") == f"sqlite:///{root}/desk/l.sqlite"
 
 
-# --- one door for specs ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("words", [["plan"], ["local", "plan"], ["rehearse"]], ids=" ".join)
 def test_what_is_not_named_as_yaml_is_no_spec(words, tmp_path, capsys):
     """By a link, too: it is not opened."""
@@ -154,9 +146,6 @@ def test_a_text_that_is_not_yaml_is_not_repeated(text, tmp_path, capsys):
     for words in (["plan"], ["local", "plan"]):
         assert dpiw([*words, str(path)]) == SpecError.exit_code
         assert CANARY not in "".join(capsys.readouterr())
-
-
-# --- what Prefect keeps ---------------------------------------------------------------------------
 
 
 def test_an_error_is_kept_as_class_file_and_line():
@@ -187,8 +176,6 @@ def test_an_audit_writes_into_no_published_release(way, tmp_path, capsys, monkey
         audit_module.audit.fn("l.sqlite", "releases", None, str(out))
     assert sorted(tmp_path.rglob("*")) == before
 
-
-# --- with a real server ---------------------------------------------------------------------------
 
 CHILD = """
 import json, sys

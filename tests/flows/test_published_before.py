@@ -1,7 +1,5 @@
 """A person who starts a run that is published: it is checked, and nothing else is started."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`dpiw release SPEC --until ingest`: its custodian looks how cells were read before a draw."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shlex

@@ -1,7 +1,5 @@
 """The release flow under a real Prefect server: one draw, one cost, and no value anywhere in it."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

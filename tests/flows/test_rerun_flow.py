@@ -1,7 +1,5 @@
 """A worker's run that failed starts again by itself: its loop, and a real server and worker."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -84,8 +82,6 @@ def test_tasks_and_flow_never_retry_by_prefect():
     assert len(tasks) >= 9
     assert all(task.retries == 0 for task in tasks)
 
-
-# --- a real server, a real worker ---------------------------------------------------------------
 
 SITE = """
 import os, pathlib, signal, sys, time

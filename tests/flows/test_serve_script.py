@@ -4,8 +4,6 @@
 twice kills its run, and one that has lost its server says so at length.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """A run waits for its Prefect server: one that is late, or busy, makes it late and no more."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

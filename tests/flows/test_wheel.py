@@ -1,7 +1,5 @@
 """The wheel alone is a curator's whole pipeline: installed, in an empty folder, to a release."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
