@@ -123,17 +123,13 @@ def test_each_method_holds_the_errors_the_guide_says(names):
 
 def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = " ".join(GUIDE.read_text().split())
-    assert "support at least 0.5, at most 0.6 of the variance a guess" in text
-    assert "support 0.3 to 0.5" in text
-    assert (constants.SUPPORT_USE, constants.SUPPORT_CARE) == (0.5, 0.3)
-    assert (constants.ROWS_USE, constants.ROWS_CARE) == (500, 50)
-    assert constants.QUANTILE_USE == 0.85
-    assert constants.GUESSED == 0.6
-    support_rule = (
-        "support of at least 0.5 (of a quantile of a formula, or of rows from networks, 0.85)"
-    )
-    assert f"{support_rule}, `use with care` from 0.3" in text
-    assert "fewer than 500 or 50 of the rows" in text
+    use, care = constants.SUPPORT_USE, constants.SUPPORT_CARE
+    assert f"support at least {use}, at most {constants.GUESSED} of the variance a guess" in text
+    assert f"support {care} to {use}" in text
+    quantile = f"of rows from networks, {constants.QUANTILE_USE})"
+    assert f"a support of at least {use} (of a quantile of a formula, or {quantile}" in text
+    assert f"{quantile}, `use with care` from {care}" in text
+    assert f"fewer than {constants.ROWS_USE:.0f} or {constants.ROWS_CARE:.0f} of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
 

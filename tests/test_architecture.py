@@ -61,25 +61,20 @@ def test_rooms_point_one_way():
 
 
 def test_layers_point_one_way():
+    """And tasks do not know tasks, nor generators weights."""
+    forbidden = {
+        "dpiw": {"tasks", "flows", "prefect", "tests"}, "tasks": {"flows", "tests"},
+        "flows": {"tests"},
+    }  # fmt: skip
+    made_of = ("tasks.step", "tasks.progress", "tasks.window", "tasks.pages", "tasks.failures")
     for name, path in MODULES.items():
-        top = name.split(".")[0]
-        forbidden = {"dpiw": {"tasks", "flows", "prefect", "tests"}, "tasks": {"flows", "tests"},
-                     "flows": {"tests"}}[top]  # fmt: skip
-        assert not tops(path) & forbidden, name
-
-
-def test_tasks_do_not_import_tasks():
-    for name, path in MODULES.items():
+        assert not tops(path) & forbidden[name.split(".")[0]], name
         if name.startswith("tasks.") and name != "tasks.step":
             others = {i for i in imports(path).run if i.startswith("tasks.")}
-            shared = (
-                "tasks.step",
-                "tasks.progress",
-                "tasks.window",
-                "tasks.pages",
-                "tasks.failures",
-            )  # no tasks: what tasks are made of
-            assert all(module.startswith(shared) for module in others), name
+            assert all(module.startswith(made_of) for module in others), name
+        for package, foreign in (("generators", "weights"), ("weights", "generators")):
+            if name.startswith(f"dpiw.methods.{package}"):
+                assert not [i for i in imports(path).run if f"methods.{foreign}" in i], name
 
 
 def test_circles_and_small_files_are_those_of_the_list():
@@ -94,7 +89,14 @@ def test_circles_and_small_files_are_those_of_the_list():
         assert not gone, f"{rule}: gone; type python -m tests.support.source"
 
 
-def test_circles_of_every_sort_are_seen(tmp_path):
+def package(root: Path, texts: dict[str, str]) -> Path:
+    (root / "dpiw").mkdir(parents=True)
+    for name, text in texts.items():
+        (root / "dpiw" / f"{name}.py").write_text(text)
+    return root
+
+
+def test_circles_of_every_sort_are_seen_and_small_files(tmp_path):
     """In functions, for type checkers, of three; and a package's face is no step."""
     texts = {
         "__init__": "from dpiw.a import x",
@@ -104,20 +106,12 @@ def test_circles_of_every_sort_are_seen(tmp_path):
         "d": "from dpiw.a import f",
         "e": "from dpiw import __version__",
     }
-    (tmp_path / "dpiw").mkdir()
-    for name, text in texts.items():
-        (tmp_path / "dpiw" / f"{name}.py").write_text(text)
-    assert source.debts(tmp_path)["circles"] == ["dpiw.a dpiw.b dpiw.c"]
-    assert source.circles(source.graph(source.modules(tmp_path), only_loaded=True)) == []
-
-
-def test_a_small_file_is_seen(tmp_path):
-    protocol = "class P(Protocol):\n    def f(self): ..."
-    texts = {"registry": "def f(): ...", "one": "def f(): ...", "two": "A = 1", "three": protocol}
-    (tmp_path / "dpiw").mkdir()
-    for name, text in texts.items():
-        (tmp_path / "dpiw" / f"{name}.py").write_text(text)
-    assert source.debts(tmp_path)["small files"] == ["dpiw.one"]
+    root = package(tmp_path, texts)
+    assert source.debts(root)["circles"] == ["dpiw.a dpiw.b dpiw.c"]
+    assert source.circles(source.graph(source.modules(root), only_loaded=True)) == []
+    short, protocol = "def f(): ...", "class P(Protocol):\n    def f(self): ..."
+    texts = {"registry": short, "one": short, "two": "A = 1", "three": protocol}
+    assert source.debts(package(tmp_path / "small", texts))["small files"] == ["dpiw.one"]
 
 
 OURS = {"dpiw", "flows", "tasks"}
@@ -128,12 +122,13 @@ def private_of_ours(tree: ast.Module) -> set[str]:
     """Private names that a file defines: functions, classes, fields, attributes of `self`."""
     names = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names |= {node.attr} if getattr(node.value, "id", "") in ("self", "cls") else set()
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name("self" | "cls"), attr=name, ctx=ast.Store()):
+                names.add(name)
     return {name for name in names if IS_PRIVATE.fullmatch(name)}
 
 
@@ -155,9 +150,8 @@ def overridden(node: ast.ClassDef, others: dict[str, str]) -> set[str]:
         top, _, rest = base.partition(".")
         with contextlib.suppress(ImportError):
             if top in others:
-                theirs |= set(
-                    dir(pkgutil.resolve_name(".".join(filter(None, (others[top], rest)))))
-                )
+                full = ".".join(filter(None, (others[top], rest)))
+                theirs |= set(dir(pkgutil.resolve_name(full)))
     names = {statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)}
     return {f"{node.name}.{name}" for name in names & theirs if IS_PRIVATE.fullmatch(name)}
 
@@ -194,48 +188,35 @@ def test_no_private_name_of_a_library_and_no_ctypes():
     assert not [name for name, path in MODULES.items() if tops(path) & {"ctypes", "cffi"}]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import os._exit_handlers",
-        "from torch.utils._pytree import tree_leaves",
-        "from os import _exit",
-        "import sqlite3 as s\ns._private()",
-        "import argparse\ndef f(a: argparse._SubParsersAction): ...",
-        "import argparse\np = argparse.ArgumentParser()\np._actions",
-        "def f(parser):\n    parser._actions = []",
-        "def f(parser):\n    getattr(parser, '_actions')",
-        "def f(parser):\n    return parser.parse()._kept_by_them",
-        "import argparse\nclass P(argparse.ArgumentParser):\n    def _check_value(self): ...",
-        "from argparse import ArgumentParser as A\nclass P(A):\n    def _get_kwargs(self): ...",
-        "import numpy as np\nnp.random._ours()",
-        "def f():\n    import prefect\n    prefect.x._y",
-    ],
+THEIRS = (
+    "import os._exit_handlers",
+    "from torch.utils._pytree import tree_leaves",
+    "from os import _exit",
+    "import sqlite3 as s\ns._private()",
+    "import argparse\ndef f(a: argparse._SubParsersAction): ...",
+    "import argparse\np = argparse.ArgumentParser()\np._actions",
+    "def f(parser):\n    parser._actions = []",
+    "def f(parser):\n    getattr(parser, '_actions')",
+    "def f(parser):\n    return parser.parse()._kept_by_them",
+    "import argparse\nclass P(argparse.ArgumentParser):\n    def _check_value(self): ...",
+    "from argparse import ArgumentParser as A\nclass P(A):\n    def _get_kwargs(self): ...",
+    "import numpy as np\nnp.random._ours()",
+    "def f():\n    import prefect\n    prefect.x._y",
 )
-def test_a_private_name_of_a_library_is_seen(text):
-    assert private_of_others(ast.parse(text), {"_ours", "_check_value", "_get_kwargs"})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from dpiw.data import _own",
-        "import enum\nclass K(enum.Enum):\n    @classmethod\n    def _missing_(cls, value): ...",
-        "class A:\n    def _ours(self): ...\n    def g(self, other):\n        other._ours()",
-        "import logging\nclass H(logging.Handler):\n    def _ours(self): ...",
-        "import numpy as np\nnp.__version__",
-    ],
+NOT_THEIRS = (
+    "from dpiw.data import _own",
+    "import enum\nclass K(enum.Enum):\n    @classmethod\n    def _missing_(cls, value): ...",
+    "class A:\n    def _ours(self): ...\n    def g(self, other):\n        other._ours()",
+    "import logging\nclass H(logging.Handler):\n    def _ours(self): ...",
+    "import numpy as np\nnp.__version__",
 )
-def test_what_is_ours_is_not_taken_for_a_library_s(text):
-    assert not private_of_others(ast.parse(text), {"_ours"})
 
 
-def test_generators_and_weights_do_not_know_each_other():
-    for name, path in MODULES.items():
-        for package, foreign in (("generators", "weights"), ("weights", "generators")):
-            if name.startswith(f"dpiw.methods.{package}"):
-                others = {i for i in imports(path).run if i.startswith(f"dpiw.methods.{foreign}")}
-                assert not others, name
+def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
+    for text in THEIRS:
+        assert private_of_others(ast.parse(text), {"_ours", "_check_value", "_get_kwargs"}), text
+    for text in NOT_THEIRS:
+        assert not private_of_others(ast.parse(text), {"_ours"}), text
 
 
 @pytest.mark.parametrize(
@@ -364,13 +345,12 @@ def test_every_function_on_a_hot_table_states_its_privacy():
 
 def test_analysts_do_not_pay_for_the_pipeline():
     """In one process: a module that loads what is heavy is seen, whatever was there before it."""
-    names = (
-        "dpiw", "dpiw.analysis", "dpiw.analysis.plots", "dpiw.analysis.release",
-        "dpiw.analysis.errors.law", "dpiw.release.verification",
-    )  # fmt: skip
-    code = f"import json, sys, {', '.join(names)}; print(json.dumps(sorted(sys.modules)))"
+    code = (
+        "import sys, dpiw, dpiw.analysis, dpiw.analysis.plots, dpiw.analysis.release,"
+        " dpiw.analysis.errors.law, dpiw.release.verification; print(*sys.modules)"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in json.loads(shown.stdout)}
+    loaded = {name.split(".")[0] for name in shown.stdout.split()}
     assert not loaded & HEAVY
 
 
@@ -386,14 +366,12 @@ def test_analysts_do_not_pay_for_the_pipeline():
 )  # fmt: skip
 def test_a_start_leaves_out_what_it_may_never_need(start: str, left_out: set[str]) -> None:
     """What imports take is most of a small run's time (benchmarks/results/bench.md)."""
-    reporter = (
-        "import atexit, json, sys; atexit.register(lambda: print(json.dumps([*sys.modules])))"
-    )
+    reporter = "import atexit, sys; atexit.register(lambda: print(*sys.modules))"
     shown = subprocess.run(
         [sys.executable, "-c", f"{reporter}; {start}"],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
-    loaded = {name.split(".")[0] for name in json.loads(shown.stdout.splitlines()[-1])}
+    loaded = {name.split(".")[0] for name in shown.stdout.splitlines()[-1].split()}
     assert not loaded & left_out
 
 
@@ -405,24 +383,7 @@ def test_top_level_is_what_was_agreed():
     agreed = "flows tasks dpiw deployments tests benchmarks docs examples LICENSE Makefile"
     pages = {f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")}
     assert top <= {*agreed.split(), *pages, "pyproject.toml", "mkdocs.yml", "CITATION.cff"}
-    assert not [
-        name for name in tracked if name.startswith("deployments/") and name.endswith(".py")
-    ]
-
-
-def test_the_wheel_holds_dpiw_alone(tmp_path):
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    import zipfile
-
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"dpiw"}
-    pages = {"audit/audit.html.j2", "release/report/report.css"}
-    pages |= {f"release/report/{name}.html.j2" for name in ("base", "parts", "report")}
-    assert {f"dpiw/{name}" for name in pages} <= set(names)
+    assert not [name for name in tracked if re.fullmatch(r"deployments/.*\.py", name)]
 
 
 def test_only_templates_write_tags_and_nothing_in_them_is_left_unescaped():
@@ -485,9 +446,7 @@ def test_what_a_module_exports_is_there_and_sorted():
             if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"):
                 continue
             names = ast.literal_eval(node.value)
-            kind = {
-                export: (not export.isupper(), not export[0].isupper(), export) for export in names
-            }
+            kind = {e: (not e.isupper(), not e[0].isupper(), e) for e in names}
             assert list(names) == sorted(names, key=kind.__getitem__), name
             module = importlib.import_module(name)
             assert all(hasattr(module, export) for export in names), name

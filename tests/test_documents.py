@@ -7,23 +7,20 @@ Here in this process; as shell scripts, with servers and in a copy of the reposi
 `test_documents_at_length.py` (nightly).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpiw.analysis.release import UnreliableWeightsWarning
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
@@ -254,20 +251,15 @@ def test_every_block_of_settings_is_read(tmp_path):
             parse_spec(example | settings)
 
 
-# --- what is typed ------------------------------------------------------------------------------
-
-
 def typed(line: str) -> None:
     """Type one command in the folder this process is in; it must succeed."""
     line, _, path = line.partition(" > ")
     program, *arguments = shlex.split(line)
     if program == "dpiw":
-        with contextlib.ExitStack() as stack:
-            if path:
-                stack.enter_context(
-                    contextlib.redirect_stdout(stack.enter_context(open(path, "w")))
-                )
-            assert main(arguments) == 0
+        with open(path or os.devnull, "w") as file:
+            redirect = contextlib.redirect_stdout(file) if path else contextlib.nullcontext()
+            with redirect:
+                assert main(arguments) == 0
         return
     assert program == "python"
     subprocess.run([sys.executable, *arguments], check=True)
@@ -376,16 +368,12 @@ def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch
     assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in output
 
 
-@pytest.mark.parametrize("tool", ["smartnoise", "dpmm"])
-def test_the_example_s_rows_are_the_ones_its_specs_name(tool):
-    """`make external` publishes them; that they can be planned is seen here."""
-    spec = load_spec(ROOT / f"examples/external/{tool}.yaml")
-    assert spec.generator.settings["rows"].endswith(f"made_by_{tool}.parquet")
-    assert compile_plan(spec, load_schema(spec)).cost.epsilon == 1.5
-
-
-def test_the_example_from_mst_can_be_planned():
-    """As above, of `make mst`."""
+def test_the_examples_from_other_tools_and_from_mst_can_be_planned():
+    """`make external` and `make mst` publish them."""
+    for tool in ("smartnoise", "dpmm"):
+        spec = load_spec(ROOT / f"examples/external/{tool}.yaml")
+        assert spec.generator.settings["rows"].endswith(f"made_by_{tool}.parquet")
+        assert compile_plan(spec, load_schema(spec)).cost.epsilon == 1.5
     spec = load_spec(ROOT / "examples/population/mst.yaml")
     with fitted_at_once():
         plan = compile_plan(spec, load_schema(spec))
@@ -416,12 +404,12 @@ def test_a_first_audit_finds_the_changed_byte(readme, tmp_path, capsys):
     assert outputs[3].startswith("ok: ")
 
 
+# 569 rows: a verdict may well warn
+@pytest.mark.filterwarnings("ignore::dpiw.analysis.release.UnreliableWeightsWarning")
 def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
     page, names = "docs/first-estimate.md", {}
     assert [block.text for block in blocks(page, "sh")] == ["make release\n"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreliableWeightsWarning)  # 569 rows: it may well say so
-        exec("".join(python_of(page, **worked_example(readme))), names)
+    exec("".join(python_of(page, **worked_example(readme))), names)
     output = capsys.readouterr().out
     (shown,) = [block for block in blocks(page) if not block.language]
     assert all(word in output for word in shown.text.splitlines()[0].split())
@@ -430,19 +418,13 @@ def test_a_first_estimate_has_an_interval_and_a_verdict(readme, capsys):
     assert f"In the table it is {people_s:.2f}" in (ROOT / page).read_text()
 
 
-# --- Python -------------------------------------------------------------------------------------
-
-
+@pytest.mark.filterwarnings("ignore::dpiw.analysis.release.UnreliableWeightsWarning")
 def test_the_readme_s_python_runs_on_its_release(readme):
-    release = released(readme)
-    (block,) = python_of(
-        "README.md",
-        **{"breast-cancer-once-1a2b3c4d": release, "curator.pub": readme / "keys" / "mine.pub"},
-    )
+    key = readme / "keys" / "mine.pub"
+    desk = {"breast-cancer-once-1a2b3c4d": released(readme), "curator.pub": key}
+    (block,) = python_of("README.md", **desk)
     names: dict[str, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreliableWeightsWarning)  # 569 rows: it may well say so
-        exec(block, names)
+    exec(block, names)
     assert len(names["weights"]) == len(names["table"]) > 100
     assert len([line for line in block.splitlines() if line]) == 5
 
@@ -463,16 +445,11 @@ PRINTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(len(PRINTED)))
-def test_the_method_s_blocks_print_what_the_page_says(place, capsys):
-    sources = python_of("docs/method.md")
-    assert len(sources) == len(PRINTED)
-    exec(sources[place], {})
-    numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
-    assert numbers == pytest.approx(PRINTED[place], rel=5e-3)
-
-
-# --- references ---------------------------------------------------------------------------------
+def test_the_method_s_blocks_print_what_the_page_says(capsys):
+    for source, printed in zip(python_of("docs/method.md"), PRINTED, strict=True):
+        exec(source, {})
+        numbers = [float(text) for text in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+        assert numbers == pytest.approx(printed, rel=5e-3)
 
 
 def test_every_test_named_in_the_documents_exists():

@@ -3,24 +3,17 @@
 `test_documents.py` says which command is typed where, and that none is left out.
 """
 
-from __future__ import annotations
-
-import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.flows.conftest import prefect_server  # noqa: F401
 from tests.support.documented_desk import (
     AT_LENGTH,
     curator_block,
-    environment,
     names_of,
     people,
     programs,
@@ -100,39 +93,7 @@ def test_what_is_typed_in_a_fresh_clone(clone):
     assert len(list((clone / ".dpiw" / "releases").iterdir())) == 8
 
 
-@pytest.fixture
-def server(tmp_path) -> Iterator[dict[str, str]]:
-    """A Prefect server of the reader's own; what their shell must know of it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    variables = {
-        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_HOME": str(tmp_path / "home"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-    }
-    (tmp_path / "home").mkdir(mode=0o700)
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
-             "--port", str(port), "--no-ui"],
-            stdout=log, stderr=log, start_new_session=True,
-            env=environment(programs(tmp_path / "tools"), **variables),
-        )  # fmt: skip
-        try:
-            shell(
-                f"for _ in $(seq 240); do curl -sf {variables['PREFECT_API_URL']}/health && exit 0;"
-                " sleep 0.5; done; exit 1",
-                tmp_path / "home", **variables,
-            )  # fmt: skip
-            yield variables
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
-
-
-def test_the_commands_for_a_server_of_one_s_own(server, clone):
+def test_the_commands_for_a_server_of_one_s_own(prefect_server, clone):  # noqa: F811
     """In the page's order; a worker is not waited for."""
     page = [line for block in blocks("docs/operations.md", "sh") for line in lines_of(block)]
     inline = [c.text for c in commands() if c.page == "docs/operations.md" and not c.mention]
@@ -140,5 +101,9 @@ def test_the_commands_for_a_server_of_one_s_own(server, clone):
     wanted = [line for line in ordered if line in of_script("prefect")]
     assert set(wanted) == set(of_script("prefect"))
     wanted.sort(key=lambda line: line.startswith("prefect deployment run"))
-    done = shell("\n".join(wanted), clone, PYTHONPATH=str(clone), **server)
+    variables = {
+        "PREFECT_API_URL": prefect_server.url, "PREFECT_HOME": str(prefect_server.home),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1",
+    }  # fmt: skip
+    done = shell("\n".join(wanted), clone, PYTHONPATH=str(clone), **variables)
     assert re.search(r"dpiw-release/gpu|Created flow run", done.stdout)

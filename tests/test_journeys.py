@@ -4,8 +4,6 @@ Here without Prefect: `flows` has its tests. As it stands the page is walked by 
 (nightly, in a copy of the repository: `test_documents_at_length.py`).
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -97,7 +95,12 @@ def test_the_stopwatch_counts_what_the_page_prints():
     assert len(lines) == 5
 
 
-def test_an_interval_that_misses_what_was_simulated_is_told():
+def test_what_is_made_anew_replaces_what_stood_there_and_an_interval_that_misses_is_told():
+    once = journeys.written(PAGE, {"stopwatch": "one", "output": "two", "held": "three"})
+    assert journeys.written(once, {"stopwatch": "one", "output": "two"}) == once
+    assert "<!-- output -->\ntwo\n<!-- end -->" in once
+    with pytest.raises(AssertionError, match="nowhere"):
+        journeys.written(PAGE, {"nowhere": ""})
     around = {
         name: {"lower": truth - 1, "upper": truth + 1, "verdict": "use"}
         for name, truth in journeys.TRUTH.items()
@@ -108,17 +111,9 @@ def test_an_interval_that_misses_what_was_simulated_is_told():
     assert sentence == "Of 5 intervals in this walk 4 hold it; missed: `age` (use with care)."
 
 
-def test_what_is_made_anew_replaces_what_stood_there():
-    once = journeys.written(PAGE, {"stopwatch": "one", "output": "two", "held": "three"})
-    assert journeys.written(once, {"stopwatch": "one", "output": "two"}) == once
-    assert "<!-- output -->\ntwo\n<!-- end -->" in once
-    with pytest.raises(AssertionError, match="nowhere"):
-        journeys.written(PAGE, {"nowhere": ""})
-
-
-@pytest.mark.parametrize("name", ["release", "audit"])
-def test_the_pictures_are_small(name):
-    path = journeys.PAGE.parent / "images" / f"journey-{name}.png"
-    assert path.stat().st_size < 100_000
-    with Image.open(path) as picture:
-        assert picture.width == 800
+def test_the_pictures_are_small():
+    for name in ("release", "audit"):
+        path = journeys.PAGE.parent / "images" / f"journey-{name}.png"
+        assert path.stat().st_size < 100_000
+        with Image.open(path) as picture:
+            assert picture.width == 800

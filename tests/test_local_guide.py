@@ -1,7 +1,5 @@
 """docs/local.md and its example: every block runs, in order, from an empty folder."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

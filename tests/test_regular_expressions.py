@@ -5,8 +5,6 @@ where a search can begin anew at each place of a run that it then scans to its e
 square of a hostile text's length. Sets of characters are compared over ASCII and some others.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re
@@ -17,6 +15,8 @@ from re import _parser  # type: ignore[attr-defined]
 
 import pytest
 
+from dpiw.plan.drafts import sql
+
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
     path for room in ("dpiw", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))
@@ -24,16 +24,8 @@ FILES = [
 ALPHABET = [*map(chr, range(128)), "\x85", "\xa0", "\xe9", "\u2028", "\u0660"]
 EVERY = frozenset(ALPHABET)
 FUNCTIONS = {
-    "compile",
-    "search",
-    "match",
-    "fullmatch",
-    "sub",
-    "subn",
-    "split",
-    "findall",
-    "finditer",
-}
+    "compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer",
+}  # fmt: skip
 ANCHORED = {"match", "fullmatch"}
 
 SHORT = {
@@ -190,24 +182,16 @@ def test_every_pattern_of_the_product_is_linear():
         (r"<.*>", 0), (r".*?,.*?,x", 0), (r"(a+)+b", 0),
     ],
 )  # fmt: skip
-def test_patterns_that_take_the_square_are_flagged(pattern, flags):
+def test_patterns_that_take_the_square_are_flagged_and_others_are_not(pattern, flags):
     assert flagged(pattern, flags)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "flags"),
-    [(r"[^a-z]+", 0), (r"^[ \t]*+x", re.M), (r"a\s*b", 0), (r"\d{1,9}x", 0), (r"`[^`]*`", 0)],
-)
-def test_patterns_that_do_not_are_let_through(pattern, flags):
-    assert not flagged(pattern, flags)
+    for linear in (r"[^a-z]+", r"(?m)^[ \t]*+x", r"a\s*b", r"\d{1,9}x", r"`[^`]*`"):
+        assert not flagged(linear)
 
 
 @pytest.mark.parametrize("text", ["insert into t values", "x;  INSERT OR REPLACE INTO t",
                                   "\n\n  insert\n low_priority\tignore into t ", "COPY t from",
                                   "replace   into t", ";load\ndata x"])  # fmt: skip
 def test_statements_with_rows_are_still_found(text):
-    from dpiw.plan.drafts import sql
-
     match = sql._ROWS.search(text)
     assert match is not None
     assert match[2].split()[0].lower() in ("insert", "copy", "replace", "load")

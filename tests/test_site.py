@@ -4,8 +4,6 @@ The build itself is strict (`mkdocs.yml`): a page that no menu names, or a link 
 ends it. Where mkdocs is not installed nothing here runs (extra `docs`; `make test` has it).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`tests/suite.sh` on a toy checkout: green parts stay, red ones run again, skips are red."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

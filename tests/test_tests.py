@@ -1,7 +1,5 @@
 """The rules of the tests' own house: who imports whom, and how long a file may be."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -29,17 +27,9 @@ def from_test_files(path: Path) -> Iterator[str]:
             yield from re.findall(r"^tests\.(?:\w+\.)*?test_\w+", name)
 
 
-def test_nothing_imports_from_a_test_file() -> None:
+def test_nothing_imports_from_a_test_file(tmp_path: Path) -> None:
     """What several files share has a module of its own: `tests/support`, or beside them."""
-    assert not {
-        (path.relative_to(TESTS).as_posix(), module)
-        for path in PATHS
-        for module in from_test_files(path)
-    }
-
-
-def test_an_import_from_a_test_file_is_seen(tmp_path: Path) -> None:
-    """Whichever way it is written."""
+    assert not {(path.name, module) for path in PATHS for module in from_test_files(path)}
     path = tmp_path / "one.py"
     for text in (
         "import tests.a.test_b",
@@ -59,10 +49,8 @@ def test_the_rooms() -> None:
     `support` is what they share, `golden` what they compare with. `benchmarks` mirrors its folder.
     """
     rooms = {path.parent.relative_to(TESTS).parts[0] for path in PATHS if path.parent != TESTS}
-    assert rooms == {
-        "dpiw", "proof", "crash", "hostile", "flows", "support",
-        "golden", "benchmarks",
-    }  # fmt: skip
+    agreed = "dpiw proof crash hostile flows support golden benchmarks"
+    assert rooms == {*agreed.split()}
 
 
 PYTEST_S_OWN = {"capsys", "monkeypatch", "recwarn", "request", "tmp_path"}
@@ -101,11 +89,7 @@ def test_what_runs_in_an_analyst_s_install_asks_no_fixture_of_ours() -> None:
     (light,) = re.findall(r"^LIGHT = \$\(addprefix (\S+),(.+)\)$", makefile, re.MULTILINE)
     for name in light[1].split():
         assert not fixtures_of_others((TESTS.parent / f"{light[0]}{name}").read_text()), name
-
-
-def test_a_fixture_of_others_is_seen() -> None:
-    """Whoever asks for it, and however."""
-    for text in (
+    for text in (  # whoever asks for one, and however
         "def test_a(released): ...",
         "def test_a(*, released): ...",
         "class TestA:\n    def test_a(self, released): ...",

@@ -1,7 +1,5 @@
 """The scripts of benchmarks/, which is no package, and a table of a made-up shop."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

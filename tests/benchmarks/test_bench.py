@@ -1,14 +1,14 @@
 """`make bench`: lines are ratios with their targets, what was not run is told, a run resumes."""
 
-from __future__ import annotations
-
 import json
+import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from tests.benchmarks.scripts import load
+from tests.benchmarks.scripts import load, rows, schema
 
 record = load("bench_record")
 limits, peers = load("bench_limits"), load("bench_peers")
@@ -23,9 +23,7 @@ def place(folder, **others):
 
 def found(ours, reference):
     ours, reference = (record.Cost(wall=seconds, cpu=seconds) for seconds in (ours, reference))
-    return {
-        "ours": vars(ours), "reference": vars(reference), "told": "a word"
-    }  # fmt: skip
+    return {"ours": vars(ours), "reference": vars(reference), "told": "a word"}
 
 
 def kept(**lines):
@@ -58,14 +56,10 @@ def test_what_was_not_run_stands_on_the_page_with_its_reason_and_its_target():
     assert "at least 3" in page.row(line, None)
 
 
-def test_every_line_has_what_makes_it_and_nothing_is_made_in_vain():
-    items = {*bench.ITEMS, "release"}
-    assert {line.item for line in bench.LINES} == items
+def test_every_line_has_what_makes_it_and_the_target_that_was_set():
+    assert {line.item for line in bench.LINES} == {*bench.ITEMS, "release"}
     names = [line.name for line in bench.LINES]
     assert len(names) == len(set(names))
-
-
-def test_the_targets_are_those_that_were_set():
     targets = {line.name: line.target for line in bench.LINES if line.target is not None}
     wanted = {
         "features": 3, "release": 5, "scores": 2, "privbayes": 200, "privbayes-adult-mst": 50,
@@ -100,10 +94,8 @@ def test_slopes_are_what_a_further_row_takes():
 
     sizes = {10: at(1.0), 1010: at(1.5), 2010: at(3.5)}
     assert page.slopes_of(["ingest", "ingest"], sizes)[1010] == pytest.approx(1000)
-    assert page.slopes_of(["ingest"], sizes) == {
-        1010: pytest.approx(500),
-        2010: pytest.approx(2000),
-    }
+    slopes = page.slopes_of(["ingest"], sizes)
+    assert slopes == {1010: pytest.approx(500), 2010: pytest.approx(2000)}
 
 
 def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
@@ -112,10 +104,9 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
 
     def measured(item, place):
         tried.append(item)
-        result = (
-            {"lines": {"features": found(1.0, 2.0)}} if item == "features" else {"not_run": "no"}
-        )
-        return kept() | result if "lines" in result else {**kept(), **result, "lines": {}}
+        if item == "features":
+            return kept(features=found(1.0, 2.0))
+        return kept() | {"not_run": "no"}
 
     monkeypatch.setattr(bench, "apart", measured)
     arguments = ["--only", "features", "counts", "--cache", str(tmp_path / "c"),
@@ -154,9 +145,6 @@ def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypat
     assert result["not_run"] == "diffprivlib: its environment could not be made"
     assert not (tmp_path / "diffprivlib" / ".ready").exists()
     assert "make test" in bench.measured("dp-sgd", place(tmp_path))["not_run"]
-
-
-def test_a_public_table_that_is_not_there_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(peers, "environment", lambda folder, peer: folder)
     result = bench.measured("privbayes", place(tmp_path))
     assert result["not_run"] == "needs adult.csv: make bench DATA=folder"
@@ -164,9 +152,6 @@ def test_a_public_table_that_is_not_there_is_told(tmp_path, monkeypatch):
 
 def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
     """A stand-in package: the script that times it is the peers' own."""
-    import shutil
-    import sys
-
     shutil.copy(peers.HERE / "timed.py", tmp_path)
     (tmp_path / "slow.py").write_text(
         "import time\ntime.sleep(0.6)\n"
@@ -182,8 +167,6 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
 
 
 def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
-    from tests.benchmarks.scripts import rows, schema
-
     ours = peers.Own(schema=schema(), rows=rows(rng, 400), method="privbayes", delta=0.0)
     cost, distance, domain = ours.made(1)
     assert cost.wall > 0
@@ -195,11 +178,11 @@ def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
 
 def test_the_made_up_table_s_copies_stand_side_by_side(tmp_path, rng):
     table = load("scale_table")
-    rows = table.batch(rng, 0, 50, copies=3)
-    assert rows.num_columns == 1 + 3 * 15
-    assert rows["age_2"] != rows["age"]
+    made = table.batch(rng, 0, 50, copies=3)
+    assert made.num_columns == 1 + 3 * 15
+    assert made["age_2"] != made["age"]
     path = tmp_path / "schema.yaml"
     path.write_text(table.dictionary(3))
-    schema = limits.PublicSchema.from_yaml(path)
-    assert [column.name for column in schema.columns] == rows.column_names
-    assert schema.scale(rows.to_pandas().astype(str)).rows == 50
+    read = limits.PublicSchema.from_yaml(path)
+    assert [column.name for column in read.columns] == made.column_names
+    assert read.scale(made.to_pandas().astype(str)).rows == 50

@@ -1,7 +1,5 @@
 """Coverage of intervals: a small study from beginning to end, resumed, and its page."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -43,8 +41,17 @@ def test_every_law_fits_its_schema(population, rng):
     assert list(table.columns) == [column.name for column in population.schema.released]
 
 
-def test_the_pages_of_the_repository_are_those_of_their_records():
-    for name in ("coverage_measured", "coverage_large", "coverage_several_rows"):
-        record = study.read(study.RESULTS, name)
-        text = (study.RESULTS / f"{name}.md").read_text()
-        assert "\n".join(coverage.page(record)) + "\n" == text
+PAGES = {
+    **dict.fromkeys(
+        ("coverage_measured", "coverage_large", "coverage_several_rows"), coverage.page
+    ),
+    "measured_peers": load("measured_peers").page,
+    "paper": load("paper_page").page,
+    **dict.fromkeys(load("weights_table").STUDIES, load("weights_table").page),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_the_repository_is_that_of_its_record(name):
+    record, text = study.read(study.RESULTS, name), (study.RESULTS / f"{name}.md").read_text()
+    assert "\n".join(PAGES[name](record)) + "\n" == text

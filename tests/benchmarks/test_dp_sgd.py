@@ -1,7 +1,5 @@
 """The throughput of DP-SGD: every variant trains its network, and the page says what was found."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -23,25 +21,17 @@ def test_every_variant_takes_a_step(name):
 
 def test_the_page_says_which_targets_are_met():
     row = {"cpu_us": 2e3, "wall_us": 1e3, "rows_per_s": 128e3, "peak_mib": 7.0}
-    results = {
-        name: {
-            variant: row | {"ratio": ratio}
-            for variant, ratio in {
-                "ours": ours, "torch, no privacy": 1.0, "torch, no privacy, double": 2.0,
-                "Opacus, hooks, its loader": 8.0, "Opacus, ghost, its loader": 4.0,
-            }.items()
-        }
-        for name, ours in (("perceptron", 1.25), ("convolution", 4.0))
+    ratios = {
+        "torch, no privacy": 1.0, "torch, no privacy, double": 2.0,
+        "Opacus, hooks, its loader": 8.0, "Opacus, ghost, its loader": 4.0,
     }  # fmt: skip
-    facts = dict.fromkeys(
-        ("command", "commit", "machine", "cores", "python", "numpy", "torch", "opacus"), "x"
-    ) | {
-        "device": "cpu",
-        "load_before": 0.0,
-        "load_after": 0.0,
-        "turns": dict.fromkeys(nets.NETS, 3),
+    results = {
+        name: {v: row | {"ratio": ratio} for v, ratio in (ratios | {"ours": ours}).items()}
+        for name, ours in (("perceptron", 1.25), ("convolution", 4.0))
     }
-    page = script.report(results, facts)
+    words = ("command", "commit", "machine", "cores", "python", "numpy", "torch", "opacus")
+    loads = {"load_before": 0.0, "load_after": 0.0, "turns": dict.fromkeys(nets.NETS, 3)}
+    page = script.report(results, dict.fromkeys(words, "x") | loads | {"device": "cpu"})
     for line in (
         "| perceptron | times the cost of torch, no privacy | at most 2 | 1.25 | yes |",
         "| perceptron | times faster than Opacus, hooks, its loader | 8 | 6.40 | no |",
@@ -50,6 +40,3 @@ def test_the_page_says_which_targets_are_met():
         "| ours | 128,000 | 2.00 | 1.00 | 4.00 | 7 |",
     ):
         assert line in page.splitlines()
-    on_gpu = script.report(results, facts | {"device": "A GPU"})
-    assert "x cores and A GPU, Python" in on_gpu
-    assert "| rows a wall second |" in on_gpu

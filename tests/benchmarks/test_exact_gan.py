@@ -1,7 +1,5 @@
 """gan and cgan: what a private GAN is compared with, and no release can hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

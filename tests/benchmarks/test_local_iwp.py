@@ -1,7 +1,5 @@
 """The page of local learning: slopes of known cells, and the people of its studies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

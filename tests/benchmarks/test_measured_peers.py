@@ -1,11 +1,8 @@
 """The page of peers: cells are won on common runs alone."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dpiw.data.tables import SyntheticTable
@@ -35,16 +32,8 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
     assert line.endswith("| 1 |")
 
 
-def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch):
+def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch, cells, banknote):
     """Rows of MST weighted and not, a fit that is refused, a run that is resumed."""
-    cells = load("weights_cells")
-    rng, schema = np.random.default_rng(2), cells.PublicSchema.from_yaml(
-        cells.ROOT / cells.DATASETS["banknote"].schema
-    )  # fmt: skip
-    names = [column.name for column in schema.columns[:4]]
-    frame = pd.DataFrame(rng.normal(size=(300, 4)) * 3, columns=names)
-    frame[schema.target.name] = (frame[names[0]] + rng.normal(size=300) > 0).astype(int)
-    frame.to_csv(tmp_path / "banknote.csv", index=False)
     fits = []
 
     def fitted(python, private, schema, nominal_rows, asked):
@@ -60,9 +49,7 @@ def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch):
     small = cells.Dataset(**(vars(cells.DATASETS["banknote"]) | {"synthetic_rows": 200}))
     monkeypatch.setitem(cells.DATASETS, "banknote", small)
     monkeypatch.setattr(cells, "PERCEPTRON", metrics.Perceptron(steps=5))
-    for cached in (cells.table, cells.split, cells.plan_for):
-        cached.cache_clear()
-    words = ["--data", str(tmp_path), "--datasets", "banknote", "--epsilons", "1", "--runs", "1",
+    words = ["--data", str(banknote), "--datasets", "banknote", "--epsilons", "1", "--runs", "1",
              "--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]  # fmt: skip
     for _ in range(2):
         assert peers.main(words) == 0
@@ -72,15 +59,6 @@ def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch):
     assert {cell["method"] for cell in record["cells"]} == {
         *peers.UNWEIGHTED[:2], *peers.WEIGHTED,
     }  # fmt: skip
-    for cached in (cells.table, cells.split, cells.plan_for):
-        cached.cache_clear()
-
-
-def test_the_page_of_the_repository_is_that_of_its_record():
-    study = load("study")
-    record = study.read(study.RESULTS, "measured_peers")
-    text = (study.RESULTS / "measured_peers.md").read_text()
-    assert "\n".join(peers.page(record)) + "\n" == text
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 6.0])

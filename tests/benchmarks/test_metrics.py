@@ -4,8 +4,6 @@ Random tables are seeded and every comparison is exact up to rounding or the tol
 so nothing here fails by chance.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -19,7 +17,7 @@ def copies(table, counts):
     return table.take(np.repeat(np.arange(table.rows), counts))
 
 
-def everything(table, w, test, seed=5):
+def everything(table, w, test):
     public_schema = schema()
     domain = Domain.from_schema(public_schema, bins=4)
     x, y = metrics.design(public_schema, table)
@@ -31,11 +29,7 @@ def everything(table, w, test, seed=5):
             metrics.auc(ty, fit.score(tx)),
             metrics.wasserstein_1d_sum(public_schema, table, w, test),
             metrics.sliced_wasserstein(
-                public_schema.centred(table),
-                w,
-                public_schema.centred(test),
-                directions=4,
-                seed=seed,
+                public_schema.centred(table), w, public_schema.centred(test), directions=4, seed=5
             ),
             *metrics.total_variation(domain.codes(table), domain.codes(test), domain.sizes, w),
         ]
@@ -54,12 +48,8 @@ def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
     np.testing.assert_allclose(weighted, plain, rtol=2e-4, atol=1e-6)
     np.testing.assert_allclose(whole, plain, rtol=2e-4, atol=1e-6)
     assert np.abs(weighted - everything(table, np.ones(table.rows), test)).max() > 0.01
-
-
-def test_a_table_has_no_distance_to_itself(rng):
-    table = rows(rng, 50)
-    values = everything(table, np.ones(50), table)
-    np.testing.assert_allclose(values[-4:], 0, atol=1e-12)
+    to_itself = everything(table, np.ones(60), table)
+    np.testing.assert_allclose(to_itself[-4:], 0, atol=1e-12)
 
 
 def test_wasserstein_by_the_area_between_distribution_functions(rng):
@@ -143,7 +133,7 @@ def test_logistic_fit_has_no_gradient_and_one_penalty_per_row(rng):
     assert metrics.linear_fit(x, np.ones(80), w, regression=False) is None
 
 
-def test_coefficient_errors_and_auc_by_hand():
+def test_coefficient_errors_auc_and_effective_size_by_hand():
     truth = np.array([3.0, 4.0])
     assert metrics.coefficient_errors(np.array([3.0, 2.0]), truth) == (2.0, 4 / 25)
     assert metrics.coefficient_errors(None, truth) == (12.5, 1.0)
@@ -151,6 +141,8 @@ def test_coefficient_errors_and_auc_by_hand():
     pairs = [1.0, 1.0, 0.5, 1.0]  # of each class-1 row with each class-0 row; ties count half
     assert metrics.auc(y, score) == pytest.approx(np.mean(pairs))
     assert metrics.auc(y, None) == 0.5
+    assert metrics.ess_share(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
+    assert metrics.ess_share(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
 
 
 def test_design_keeps_the_target_out(rng):
@@ -186,17 +178,6 @@ def test_the_perceptron_learns_what_lines_cannot_and_heeds_weights(rng, regressi
     assert metrics.auc(truth, again) == aucs[0]
 
 
-def test_effective_sample_size():
-    assert metrics.ess_share(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
-    assert metrics.ess_share(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
-
-
-def three_levels(rng, n):
-    """Rows whose level grows with the first column."""
-    x = rng.random((n, 2))
-    return x, np.clip((3 * x[:, 0]).astype(int), 0, 2).astype(float)
-
-
 def test_macro_auc_is_the_mean_of_each_level_against_the_rest():
     y = np.array([0, 0, 1, 1, 2, 2.0])
     score = np.array([[3, 1, 2, 0, 1, 1], [1, 2, 3, 0, 1, 1], [0, 0, 0, 0, 1, 2]], dtype=float).T
@@ -213,8 +194,8 @@ def test_macro_auc_is_the_mean_of_each_level_against_the_rest():
 
 def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
     rng = np.random.default_rng(4)
-    x, y = three_levels(rng, 600)
-    held, truth = three_levels(rng, 200)
+    x, held = rng.random((600, 2)), rng.random((200, 2))
+    y, truth = (np.floor(3 * rows[:, 0]) for rows in (x, held))  # grows with the first column
     for mask in (y >= 0, y != 1):  # all levels, and none of the middle one
         fit = metrics.linear_fit(x[mask], y[mask], np.ones(mask.sum()), regression=False, levels=3)
         deep = metrics.Perceptron().score(

@@ -1,16 +1,16 @@
 """The paper's tables: cells, known ratios, what is won, its page; no data folder. All is seeded."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import linprog
+from scipy.spatial.distance import cdist
 
 from dpiw.methods.weights.paper.regression import LinearMap, Regression, solve
-from tests.benchmarks.scripts import load, metrics, study
+from tests.benchmarks.scripts import load, metrics
 
 paper_sets = load("paper_sets")
 paper_weights = load("paper_weights")
@@ -21,9 +21,6 @@ paper = load("paper")
 
 def least_transport(first, w, second):
     """Wasserstein-1 as a linear program over plans: obviously right, and slow."""
-    from scipy.optimize import linprog
-    from scipy.spatial.distance import cdist
-
     n, m = len(first), len(second)
     rows = np.kron(np.eye(n), np.ones(m))
     columns = np.kron(np.ones(n), np.eye(m))
@@ -43,15 +40,9 @@ PRINTED = (
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    """Made-up rows in place of Banknote; the distance by the slow twin on a few rows."""
-    rng, folder = np.random.default_rng(2), tmp_path / "data"
-    folder.mkdir()
-    names = ["variance", "skewness", "curtosis", "entropy"]
-    frame = pd.DataFrame(rng.normal(size=(200, 4)) * 3, columns=names)
-    frame["class"] = (frame["variance"] + rng.normal(size=200) > 0).astype(int)
-    frame.to_csv(folder / "banknote.csv", index=False)
-    (folder / "paper_tables.csv").write_text(PRINTED)
+def data(banknote, monkeypatch):
+    """The distance is the slow twin's, on a few rows."""
+    (banknote / "paper_tables.csv").write_text(PRINTED)
     monkeypatch.setattr(
         paper_sets, "exact_wasserstein", lambda a, w, b: least_transport(a[:9], w[:9], b[:7])
     )
@@ -63,7 +54,7 @@ def data(tmp_path, monkeypatch):
     )  # fmt: skip
     for cached in caches:
         cached.cache_clear()
-    yield folder
+    yield banknote
     for cached in caches:
         cached.cache_clear()
 
@@ -176,6 +167,8 @@ def test_cells_won_in_the_metrics_direction_and_beyond_two_errors():
     # lower wst, higher AUC; higher MSE is lost; 0.09 is within 2 hypot(0.03, 0.04) = 0.1
     assert paper_page.count(theirs, ours, theirs) == [4, 3, 2, 1]
     assert paper_page.count(theirs, theirs, theirs) == [4, 0, 0, 0]
+    assert paper_page.text_of((1496.3, 1234.0)) == "1500 ± 1200"
+    assert paper_page.text_of((0.85461, 0.02134)) == "0.855 ± 0.021"
     assert paper_page.sure_unit((*base, "wst"))
     assert not paper_page.sure_unit(("boston", "dpgan", "none", "mlp"))
     assert not paper_page.sure_unit(("mnist", "dpcgan", "none", "mlp"))
@@ -215,13 +208,3 @@ def test_a_page_marks_wins_losses_and_what_no_rows_could_reach(tmp_path):
     boston = ("boston", "privbayes", "none", "mlp")
     assert paper_page.doubt(boston, {}, {boston: (0.2, 0.01)}) == " (k)"
     assert paper_page.doubt(boston, {}, {boston: (0.05, 0.01)}) == ""
-
-
-def test_the_page_of_the_repository_is_that_of_its_record():
-    text = (study.RESULTS / "paper.md").read_text()
-    assert "\n".join(paper_page.page(study.read(study.RESULTS, "paper"))) + "\n" == text
-
-
-def test_numbers_without_powers_of_ten():
-    assert paper_page.text_of((1496.3, 1234.0)) == "1500 ± 1200"
-    assert paper_page.text_of((0.85461, 0.02134)) == "0.855 ± 0.021"

@@ -4,8 +4,6 @@ The peers' environment is not needed: a stand-in for mbi holds a whole joint tab
 seeded, so nothing here fails by chance.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import shutil

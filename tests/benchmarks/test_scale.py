@@ -1,7 +1,5 @@
 """A million rows take the memory that benchmarks/results/scale.md states, and hardly more."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

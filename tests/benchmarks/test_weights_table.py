@@ -3,18 +3,16 @@
 Tables and noise are seeded, and what is compared is exact: nothing here fails by chance.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from dpiw.data.schema import PublicSchema
 from tests.benchmarks.scripts import load, metrics, study
 
-cells = load("weights_cells")
 page = load("weights_page")
 table = load("weights_table")
 
@@ -31,8 +29,6 @@ table = load("weights_table")
 )
 @pytest.mark.parametrize("name", ["tv_1way", "mlp_auc"])
 def test_outcomes_follow_the_t_interval(gains, outcome, name):
-    from scipy import stats
-
     base = np.array([5.0, 6.0, 7.0, 8.0])
     values = base + gains if name in page.HIGHER_IS_BETTER else base - gains
     assert page.outcome(page.paired(values, base, name)) == outcome
@@ -105,7 +101,7 @@ def test_finished_cells_are_kept_and_code_or_data_changes_leave_them(tmp_path, m
     assert len([*(tmp_path / "cache").rglob("*")]) == 6, "three folders with a cell each"
 
 
-def test_every_schema_and_spec_of_the_tables_is_admissible():
+def test_every_schema_and_spec_of_the_tables_is_admissible(cells):
     for name in table.STUDIES.values():
         for cell in cells.cells(dict.fromkeys(name.datasets, 1), name.generators, ("1",),
                                 name.kinds):  # fmt: skip
@@ -115,7 +111,7 @@ def test_every_schema_and_spec_of_the_tables_is_admissible():
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
+def data(tmp_path, monkeypatch, cells):
     """Made-up rows in place of Iris, and networks that train in no time."""
     rng, folder = np.random.default_rng(3), tmp_path / "data"
     folder.mkdir()
@@ -134,16 +130,11 @@ def data(tmp_path, monkeypatch):
     changed = {"measured": {"method": "measured", "settings": {"omega_seed": 1, "base_rows": 600}},
                "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0, "steps": 10}}}  # fmt: skip
     monkeypatch.setattr(cells, "WEIGHTS", {**cells.WEIGHTS, **changed})
-    caches = (cells.table, cells.split, cells.plan_for)
-    for cached in caches:
-        cached.cache_clear()
-    yield folder
-    for cached in caches:
-        cached.cache_clear()
+    return folder
 
 
 @pytest.mark.nightly
-def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
+def test_a_small_table_from_cells_to_its_page(data, cells, tmp_path, monkeypatch):
     """Private and other generators, every kind of weights; resumed, and the page made again."""
     small = table.Study(
         datasets=("iris",), generators=("histogram", "dpcgan", "gan"),
@@ -170,14 +161,13 @@ def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     assert (tmp_path / "neural_table.md").read_text() == text
 
 
-def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, tmp_path):
+def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, cells, tmp_path):
     made = {}
     for place in ("one", "two"):
         store = study.Store(folder=tmp_path / place, data=data)
         for kind in ("none", "linear", "measured"):
-            cell = cells.Cell(
-                run=0, dataset="iris", generator="histogram", epsilon="1", weights=kind
-            )
+            words = {"generator": "histogram", "epsilon": "1", "weights": kind}
+            cell = cells.Cell(run=0, dataset="iris", **words)
             made[place, kind] = cells.compute(cell, store)
     for kind in ("none", "linear", "measured"):
         assert made["one", kind]["metrics"] == made["two", kind]["metrics"]
@@ -186,10 +176,3 @@ def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, tmp_
             assert record["unweighted"]["ess_share"] == 1 > record["metrics"]["ess_share"]
             assert record["unweighted"] != made["one", "none"]["metrics"], "it had all the budget"
             assert record["verdict"] in page.VERDICTS
-
-
-def test_every_page_of_the_repository_is_that_of_its_record(tmp_path):
-    for name in table.STUDIES:
-        record = study.read(study.RESULTS, name)
-        text = (study.RESULTS / f"{name}.md").read_text()
-        assert "\n".join(table.page(record)) + "\n" == text

@@ -2,17 +2,22 @@
 
 import contextlib
 import copyreg
+import http.server
+import importlib.metadata
 import io
 import json
 import logging
 import os
 import pickle
+import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def progress_is_told_to_all_again() -> Iterator[None]:
+def progress_is_told_to_all_again():
     """After a flow that ran in this process and showed its steps on its own terminal."""
     logger = logging.getLogger("dpiw.progress")
     level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
@@ -52,11 +57,15 @@ class PrefectServer:
             **PATIENCE,
         }
 
-    def run_flow(self, spec: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def python(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Python with these words, which finds this server."""
         return subprocess.run(
-            [sys.executable, "-m", "flows", str(spec), *arguments],
-            capture_output=True, text=True, cwd=ROOT, env=self.environment(), check=False,
+            [sys.executable, *map(str, words)], capture_output=True, text=True, cwd=ROOT,
+            env=self.environment() | environment, check=False,
         )  # fmt: skip
+
+    def run_flow(self, spec: Path) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "flows", spec)
 
     def everything_stored(self) -> bytes:
         """Every byte Prefect keeps: database, write-ahead log, results, server log."""
@@ -140,12 +149,75 @@ def _healthy(url: str) -> bool:
 
 
 @pytest.fixture
-def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_backoff(monkeypatch):
     """Where nobody listens, Prefect's client tries again at once, and not after 1.5 s."""
     with contextlib.suppress(ImportError):  # a later one may keep it elsewhere: it takes 1.5 s
         import httpcore._sync.connection as connection
 
         monkeypatch.setattr(connection, "RETRIES_BACKOFF_FACTOR", 0.0, raising=False)
+
+
+TEMPLATE = ROOT / "build" / "tests" / f"prefect-{importlib.metadata.version('prefect')}.db"
+"""Prefect's finished, empty database: to make it takes a server longer than all else of a start."""
+
+
+def finished_database(home: Path) -> Path:
+    """A home for a server to start in, with that database if some server has made it before."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    if TEMPLATE.exists():
+        shutil.copyfile(TEMPLATE, home / "prefect.db")
+    return home
+
+
+def _keep_database(home: Path) -> None:
+    """Of a server that is up, before anything runs on it."""
+    if not TEMPLATE.exists():
+        TEMPLATE.parent.mkdir(parents=True, exist_ok=True)
+        own = TEMPLATE.with_suffix(f".{os.getpid()}")
+        with (
+            contextlib.closing(sqlite3.connect(home / "prefect.db")) as made,
+            contextlib.closing(sqlite3.connect(own)) as kept,
+        ):
+            made.backup(kept)
+        own.replace(TEMPLATE)
+
+
+Answer = Callable[[http.server.BaseHTTPRequestHandler], object]
+
+
+@contextlib.contextmanager
+def answering(answer: Answer, *, port: int = 0) -> Iterator[tuple[str, list[str]]]:
+    """A server that takes every request to `answer`: where it is, and what it is asked."""
+    met: list[str] = []
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            met.append(self.path)
+            answer(self)
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def log_message(self, *_: object) -> None:
+            """A test's output is its own."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/api", met
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def answer_json(request: http.server.BaseHTTPRequestHandler, body: object, code: int = 200) -> None:
+    text = json.dumps(body).encode()
+    request.send_response(code)
+    request.send_header("Content-Type", "application/json")
+    request.send_header("Content-Length", str(len(text)))
+    request.end_headers()
+    request.wfile.write(text)
 
 
 def free_port() -> int:
@@ -155,9 +227,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def prefect_server(tmp_path_factory) -> PrefectServer:
+def prefect_server(tmp_path_factory):
     """Start `prefect server start` on a free port; stopped at the end of the session."""
-    home = tmp_path_factory.mktemp("prefect")
+    home = finished_database(tmp_path_factory.mktemp("prefect"))
     port = free_port()
     server = PrefectServer(url=f"http://127.0.0.1:{port}/api", home=home)
     environment = server.environment() | {
@@ -176,6 +248,7 @@ def prefect_server(tmp_path_factory) -> PrefectServer:
             ended = lambda: process.poll() is not None  # noqa: E731
             until(lambda: _healthy(server.url) or ended(), what="the start of the server")
             assert not ended(), (home / "server.log").read_text()
+            _keep_database(home)
             yield server
         finally:
             process.terminate()
@@ -200,7 +273,7 @@ NEURAL = {
 def train():
     """Make a workplace's spec train: a GAN that may use a GPU, and weights that may not."""
 
-    def train(place) -> None:
+    def train(place):
         text = place.write_spec(generator="dpgan", weights="dp_mlp").read_text()
         for old, new in NEURAL.items():
             assert old in text

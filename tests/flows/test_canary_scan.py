@@ -6,24 +6,28 @@ write-ahead log, storage, server log), the terminal, temporary and home folders,
 releases and every other file of the workplace outside the confidential workspace.
 """
 
+import base64
 import concurrent.futures
 import dataclasses
+import importlib.util
 import os
-import subprocess
-import sys
+import re
 import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from tests.flows.story import check_pictures, check_story
+from dpiw.ledger import Ledger
+from dpiw.release.verification import verify
+from dpiw.run.run import ReleaseRun
+from tests.flows.conftest import ROOT
 from tests.hostile.leaks.canaries import TOKENS, encodings, everything, hits, readable, tokens
 from tests.support.patience import until
 
 pytestmark = pytest.mark.flow
 
-ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ("age", "income", "region", "ill")
 QUOTE = "raise ValueError('rows are ' + cells)"
 
@@ -34,7 +38,7 @@ class Mode:
 
     stage: str = ""  # where `deed` happens
     deed: str = ""  # Python, after the stage's module is imported; `cells` holds the table
-    before: bool = False  # at the stage's beginning, not in its mechanism
+    before: bool = False  # at the stage's beginning, not in its mechanism: nothing is charged
     extra: str = ""  # appended to the table
     inner: str = "ended with code 70"  # what Prefect is told
     talks: bool = False  # our own error quotes a cell: a bug of ours that Prefect must survive
@@ -44,6 +48,11 @@ class Mode:
         """The flow's exit code: the stage's, if it is one of ours; else 70."""
         ended = self.inner.removeprefix("ended with code ")
         return {"": 0, "12": 12}.get(ended, 70)
+
+    @property
+    def epsilon(self) -> int:
+        """What is charged then."""
+        return 0 if self.code and (self.before or self.extra) else 2
 
 
 CHATTER = (
@@ -65,7 +74,6 @@ MODES = {
     "no header": Mode(extra="headless", inner="ended with code 12"),
     "ingest fails": Mode(stage="ingest", deed=QUOTE, before=True),
     "the generator fails": Mode(stage="fit_generator", deed=QUOTE),
-    "the weights fail": Mode(stage="fit_weights", deed=QUOTE),
     "the weights fail in a chain": Mode(
         stage="fit_weights", deed="\n        try: int(cells)\n        except ValueError as e:"
         " raise RuntimeError(cells) from e"),
@@ -136,13 +144,9 @@ def run_mode(server, place, label):
                 stage=mode.stage, source=str(place.source), deed=mode.deed, before=mode.before
             )
         )
-    environment = server.environment() | {
-        "PYTHONPATH": f"{folders['patch']}:{ROOT}", "TMPDIR": str(folders["tmp"]),
-        "HOME": str(folders["home"]),
-    }  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "-m", "flows", str(place.spec)],
-        capture_output=True, env=environment, check=False, cwd=ROOT,
+    return server.python(
+        "-m", "flows", place.spec, PYTHONPATH=f"{folders['patch']}:{ROOT}",
+        TMPDIR=str(folders["tmp"]), HOME=str(folders["home"]),
     )  # fmt: skip
 
 
@@ -184,17 +188,20 @@ def scan(server, make_workplace, labels, figures):
         ends = dict(
             zip(labels, pool.map(lambda m: run_mode(server, places[m], m), labels), strict=True)
         )
-    for place in places.values():
-        server.tasks(server.run_of(place.spec), last="publish")  # all is recorded
+    for label, place in places.items():
+        run, mode = server.run_of(place.spec), MODES[label]
+        assert server.tasks(run, last="publish")  # all is recorded
+        assert run["state_type"] == ("FAILED" if mode.code else "COMPLETED"), label
+        assert mode.inner in (run["state"]["message"] or ""), label
+        assert Ledger.open(place.ledger).spent("town").epsilon == mode.epsilon, label
+        assert place.releases.exists() == (mode.code == 0), label
     stored = server.everything_stored()
     shared = everything(_mine(system_temporary_files() - before))
     leaks, searched = [], len(stored) + len(shared)
     for label in labels:
         mode, done, wanted = MODES[label], ends[label], tokens(label)
-        output = done.stdout + done.stderr
+        output = (done.stdout + done.stderr).encode()
         assert done.returncode == mode.code, (label, output.decode()[-2000:])
-        if mode.inner:
-            assert mode.inner.encode() in stored, label
         assert happened(places[label], mode, wanted), label
         around = everything(outside(places[label]))
         assert b"ledger.sqlite" in around
@@ -228,6 +235,58 @@ def _mine(paths):
     return files
 
 
+SCRIPT = ROOT / "docs" / "images" / "operator_pages.py"
+LINES = [
+    "plan: ", "reserve: ", "ingest: ", "fit_generator: ", "draw_synthetic: ", "fit_weights: ",
+    "debias: ", "diagnose: ", "publish: ",
+]  # fmt: skip
+
+
+def check_story(server, place):
+    """Its name, a line and a task a step, in order, and five pages: nothing else."""
+    run = server.run_of(place.spec)
+    spec = ReleaseRun.prepare(place.spec, period=None)
+    assert run["name"] == f"{spec.spec.name} {spec.period}"
+    assert run["state_type"] == "COMPLETED"
+    assert run["parameters"] == {"spec": str(place.spec), "period": spec.period}
+    lines = server.log_lines(run, len(LINES))
+    assert [re.match(r"\w+: ", line["message"]).group() for line in lines] == LINES
+    assert {line["name"] for line in lines} == {"dpiw"}
+
+    tasks = server.tasks(run, last="publish")
+    parents = [
+        {parent["id"] for inputs in task["task_inputs"].values() for parent in inputs}
+        for task in tasks
+    ]
+    assert not any(task["tags"] for task in tasks)
+    assert parents[1:] == [{task["id"]} for task in tasks[:-1]]  # a chain, in the story's order
+
+    mine = {"flow_runs": {"id": {"any_": [run["id"]]}}}
+    shown = {artifact["key"]: artifact for artifact in server.api("artifacts/filter", mine)}
+    name, population = (text.replace("_", "-") for text in (spec.spec.name, spec.spec.population))
+    assert set(shown) == {
+        f"{name}-plan", f"{name}-run", f"{population}-budget", f"{population}-budget-picture",
+        f"{name}-release",
+    }  # fmt: skip
+    assert spec.key in shown[f"{name}-run"]["data"]
+    assert str(spec.directory / "log") in shown[f"{name}-run"]["data"]
+    report = re.search(r"`(/[^`]*report\.html)`", shown[f"{name}-release"]["data"]).group(1)
+    assert Path(report).is_file()
+    verdict = verify(Path(report).parent).certificate.verdict
+    assert f"**{verdict}**" in shown[f"{name}-release"]["data"]
+
+
+def check_pictures(server, browser_path, folder):
+    """The newest run can be pictured by the documents' script, which asks nobody but the server."""
+    spec = importlib.util.spec_from_file_location("operator_pages", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.pictures(server.url.removesuffix("/api"), browser_path, folder) == []
+    for picture in ("prefect-run.png", "prefect-budget.png"):
+        assert 5_000 < (folder / picture).stat().st_size < 150_000
+        assert (SCRIPT.parent / picture).stat().st_size < 150_000
+
+
 def test_no_canary_leaves_the_confidential_zone(
     prefect_server, make_workplace, figures, request, tmp_path
 ):
@@ -253,8 +312,7 @@ def test_the_scan_would_find_every_canary(prefect_server, tmp_path):
         "    print(rows)\n    raise ValueError(str(rows))\n"
         f"unsafe({list(wanted)!r}, return_state=True)\n"
     )
-    environment = prefect_server.environment() | {"PREFECT_LOGGING_TO_API_ENABLED": "true"}
-    subprocess.run([sys.executable, script], env=environment, check=False, capture_output=True)
+    prefect_server.python(script, PREFECT_LOGGING_TO_API_ENABLED="true")
 
     def all_found():
         leaked = {token for token, _ in hits(prefect_server.everything_stored(), wanted)}
@@ -277,8 +335,6 @@ def test_every_encoding_is_seen_at_any_offset(encoding):
 
 
 def test_base64_is_seen_wherever_the_token_begins():
-    import base64
-
     for token in tokens("search"):
         for lead in range(6):
             text = base64.b64encode(b"x" * lead + token.encode() + b"yz")
@@ -286,8 +342,6 @@ def test_base64_is_seen_wherever_the_token_begins():
 
 
 def test_a_canary_in_a_compressed_column_is_seen(tmp_path):
-    import pandas as pd
-
     path = tmp_path / "rows.parquet"
     wanted = tokens("search")
     numbers = [float(token) for token in wanted[14:17]]

@@ -1,7 +1,5 @@
 """When a run was due, by what Prefect says of it; and a schedule that starts twice in a period."""
 
-from __future__ import annotations
-
 import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -44,8 +42,8 @@ def flow_run(**changes: Any) -> SimpleNamespace:
 
 
 @pytest.fixture
-def under_way(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def under_way(run: SimpleNamespace, answer: Any = ()) -> SimpleNamespace:
+def under_way(monkeypatch):
+    def under_way(run, answer=()):
         context = SimpleNamespace(flow_run=run, client=Client(answer))
         monkeypatch.setattr(module.FlowRunContext, "get", lambda: context)
         return run
@@ -53,7 +51,7 @@ def under_way(monkeypatch: pytest.MonkeyPatch) -> Any:
     return under_way
 
 
-def test_a_run_is_due_when_it_was_scheduled_and_not_before_it_was_made(under_way: Any) -> None:
+def test_a_run_is_due_when_it_was_scheduled_and_not_before_it_was_made(under_way):
     run = under_way(flow_run())
     assert module.due().moment == module.due().scheduled == run.expected_start_time
     forged = under_way(flow_run(expected_start_time=NOW - 9000 * DAY, created=NOW))
@@ -61,24 +59,20 @@ def test_a_run_is_due_when_it_was_scheduled_and_not_before_it_was_made(under_way
     assert module.due().scheduled == forged.expected_start_time
 
 
-def test_outside_of_a_flow_a_run_is_due_now(under_way: Any) -> None:
+def test_a_worker_s_run_alone_starts_again(under_way):
+    """Outside of a flow a run is due now."""
     before = datetime.datetime.now(datetime.UTC)
     assert before <= module.due().moment <= datetime.datetime.now(datetime.UTC) + DAY
     assert module.reruns() == 0
     assert module.scheduled_before() == ""
+    for deployment, expected in ((None, 0), (uuid4(), module.RERUNS)):
+        under_way(flow_run(deployment_id=deployment))
+        assert module.reruns() == expected
 
 
-@pytest.mark.parametrize(("deployment", "expected"), [(None, 0), (uuid4(), module.RERUNS)])
-def test_a_worker_s_run_alone_starts_again(under_way: Any, deployment: Any, expected: int) -> None:
-    under_way(flow_run(deployment_id=deployment))
-    assert module.reruns() == expected
-
-
-def test_an_earlier_scheduled_run_is_found(under_way: Any) -> None:
+def test_an_earlier_scheduled_run_is_found(under_way):
     own, by_hand = flow_run(), flow_run(auto_scheduled=False, expected_start_time=NOW - 8 * DAY)
-    earlier = [
-        flow_run(expected_start_time=NOW - days * DAY) for days in (5, 7, 6)
-    ]  # fmt: skip
+    earlier = [flow_run(expected_start_time=NOW - days * DAY) for days in (5, 7, 6)]
     under_way(own, [own, by_hand])
     assert module.scheduled_before() == ""
     under_way(own, [own, by_hand, *earlier])
@@ -91,9 +85,7 @@ def test_an_earlier_scheduled_run_is_found(under_way: Any) -> None:
 
 
 @pytest.mark.parametrize("published", [True, False])
-def test_a_schedule_that_starts_twice_in_a_period_warns(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, published: bool
-) -> None:
+def test_a_schedule_that_starts_twice_in_a_period_warns(workplace, monkeypatch, published):
     run = prepared(workplace)
     steps.reserve(run)
     if published:
@@ -111,9 +103,7 @@ def test_a_schedule_that_starts_twice_in_a_period_warns(
     assert lines == []
 
 
-def test_a_scheduled_run_s_period_is_its_own_day_s(
-    workplace: Any, under_way: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
     """In the spec's zone, days after: the same label in the run's name and in its plan."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: daily")
     workplace.spec.write_text(text + "time_zone: Pacific/Kiritimati\n")
@@ -125,7 +115,7 @@ def test_a_scheduled_run_s_period_is_its_own_day_s(
     assert '"period":"2026-04-01"' in (folder / "run.json").read_text()
 
 
-def test_a_caller_of_the_api_chooses_no_period(workplace: Any, under_way: Any) -> None:
+def test_a_caller_of_the_api_chooses_no_period(workplace, under_way):
     """Neither by the parameter, nor by a time in the past."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
     workplace.spec.write_text(text)

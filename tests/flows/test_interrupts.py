@@ -5,8 +5,6 @@ confidential stage and to the run's own Prefect server, too; or to the run alone
 while it comes, and waits there to be let go.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging
@@ -14,23 +12,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 from rich.console import Console
 
 from dpiw.ledger import Ledger, RunState, StageState
-from dpiw.privacy.units import PrivacyCost
 from dpiw.release.verification import verify
 from dpiw.run.shield import HELD
 from flows import console, server
 from flows.console import StepLog
 from flows.interrupts import Interrupts
-from tests.flows.conftest import ROOT, PrefectServer
+from tests.flows.conftest import ROOT
 from tests.support.interrupts import foreground
 from tests.support.patience import SECONDS, until
 from tests.support.whole_runs import publish_run
@@ -65,13 +60,13 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig
 
 
 @pytest.fixture(autouse=True)
-def in_the_foreground() -> Iterator[None]:
+def in_the_foreground():
     with foreground():
         yield
 
 
 @pytest.fixture
-def environment(prefect_server: PrefectServer, tmp_path: Path) -> dict[str, str]:
+def environment(prefect_server, tmp_path):
     """Of a release whose generator waits in its draw until the file `go` is there."""
     (tmp_path / "sitecustomize.py").write_text(SLOW_DRAW.format(folder=str(tmp_path)))
     return prefect_server.environment() | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "100"}
@@ -102,81 +97,57 @@ def said(folder: Path) -> str:
 
 
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
-each = pytest.mark.parametrize("number", HELD, ids=NAMES.get)
+SENT = {signal.SIGINT: os.killpg, signal.SIGTERM: os.kill, signal.SIGHUP: os.killpg}
+"""SIGTERM to the run alone: Prefect takes it while a flow runs, and would cut the draw off."""
 
 
-def stopped_after_a_draw(
-    place: Any,
-    environment: dict[str, str],
-    folder: Path,
-    number: signal.Signals,
-    send: Callable[[int, int], None],
-) -> PrivacyCost:
-    """A signal in the middle of a draw lets it end, and keeps it; what is spent then."""
-    with drawing(place.spec, environment, folder) as process:
-        send(process.pid, number)
-        until(lambda: "stopping when" in said(folder), what="the answer to the signal")
-        (folder / "go").touch()
+@pytest.mark.crash
+@pytest.mark.parametrize("number", SENT, ids=NAMES.get)
+def test_a_draw_is_let_end_and_the_same_command_goes_on(environment, workplace, tmp_path, number):
+    if number is signal.SIGINT:  # a server of the run's own is sent it, too
+        environment |= {"PREFECT_HOME": str(tmp_path / "prefect")}
+        del environment["PREFECT_API_URL"]
+    with drawing(workplace.spec, environment, tmp_path) as process:
+        SENT[number](process.pid, number)
+        until(lambda: "stopping when" in said(tmp_path), what="the answer to the signal")
+        (tmp_path / "go").touch()
         assert process.wait(timeout=SECONDS) == 128 + number
-    text = said(folder)
+    text = said(tmp_path)
     assert f"stopping when fit_generator has ended ({NAMES[number]} again: at once)" in text
     last = text.strip().splitlines()[-1]
     assert last.startswith("stopped after fit_generator: all that was drawn is kept, and paid for")
-    assert last.endswith(f" release {place.spec}")
+    assert last.endswith(f" release {workplace.spec}")
     assert "Traceback" not in text
-    ledger = Ledger.open(place.ledger)
+    ledger = Ledger.open(workplace.ledger)
     (run,) = ledger.runs("town")
     assert run.stages["fit_generator"].state is StageState.COMMITTED
     assert run.stages["fit_weights"].state is StageState.RESERVED
-    return ledger.spent("town")
-
-
-@pytest.mark.crash
-@each
-def test_a_draw_is_let_end_and_nothing_is_lost(
-    environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
-) -> None:
-    local_environment = {**environment, "PREFECT_HOME": str(tmp_path / "prefect")}
-    del local_environment["PREFECT_API_URL"]  # a server of the run's own is sent the signal, too
-    spent = stopped_after_a_draw(workplace, local_environment, tmp_path, number, os.killpg)
-    assert (tmp_path / "left").read_text() == ""
-    assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
-    _, folder = publish_run(workplace.spec)
-    ledger = Ledger.open(workplace.ledger)
-    assert ledger.spent("town") == spent
-    assert [len(run.attempts) for run in ledger.runs("town")] == [1]
-    assert verify(folder).certificate.epsilon == "2"
-
-
-@pytest.mark.crash
-def test_after_sigterm_to_the_run_alone_the_same_command_goes_on(
-    environment: dict[str, str], workplace: Any, tmp_path: Path
-) -> None:
-    """Prefect takes SIGTERM while a flow runs, and would cut the draw off."""
-    spent = stopped_after_a_draw(workplace, environment, tmp_path, signal.SIGTERM, os.kill)
-    done = subprocess.run(
-        [sys.executable, "-m", "dpiw.cli.main", "release", str(workplace.spec)],
-        capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    ledger = Ledger.open(workplace.ledger)
+    spent = ledger.spent("town")
+    if number is signal.SIGINT:
+        assert (tmp_path / "left").read_text() == ""
+        assert (tmp_path / "prefect" / "prefect.db").stat().st_mode & 0o077 == 0
+    if number is signal.SIGTERM:
+        done = subprocess.run(
+            [sys.executable, "-m", "dpiw.cli.main", "release", str(workplace.spec)],
+            capture_output=True, text=True, env=environment, cwd=ROOT, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        publish_run(workplace.spec)
     assert ledger.spent("town") == spent
     assert [len(run.attempts) for run in ledger.runs("town")] == [1]
     (folder,) = workplace.releases.iterdir()
     assert verify(folder).certificate.epsilon == "2"
-    assert "more such release" in done.stdout
 
 
 @pytest.mark.crash
-@each
-def test_a_second_one_stops_at_once_and_says_what_stands(
-    environment: dict[str, str], workplace: Any, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_second_one_stops_at_once_and_says_what_stands(environment, workplace, tmp_path):
+    """Ctrl-C; each other signal: `dpiw/run/test_shield.py`, and below."""
     with drawing(workplace.spec, environment, tmp_path) as process:
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGINT)
         until(lambda: "stopping when" in said(tmp_path), what="the answer to the first")
-        os.killpg(process.pid, number)
-        assert process.wait(timeout=SECONDS) == 128 + number
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=SECONDS) == 128 + signal.SIGINT
         with pytest.raises(ProcessLookupError):  # its stage has ended, too
             os.killpg(process.pid, 0)
     text = said(tmp_path)
@@ -184,29 +155,25 @@ def test_a_second_one_stops_at_once_and_says_what_stands(
     last = text.strip().splitlines()[-1]
     assert last.startswith("stopped in fit_generator, at once")
     assert "stays charged; this run cannot draw again (max_attempts 1)" in last
-    assert "of this run's epsilon 2), and with max_attempts 1 this run cannot draw again" in text
     (run,) = Ledger.open(workplace.ledger).runs("town")
     assert run.state is RunState.ARMED
     assert not workplace.releases.exists()
 
 
-@each
-def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number: int) -> None:
+@pytest.mark.parametrize("number", HELD)
+def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number):
     before = signal.getsignal(number)
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(number)
-    message = interrupts.told("dpiw release a.yaml")
-    assert message == (
-        "stopped before the first step: nothing was read or spent; to go on: dpiw release a.yaml"
-    )
+    assert "nothing was read or spent; to go on: it" in interrupts.told("it")
     assert interrupts.exit_code == 128 + number
     assert signal.getsignal(number) is before
 
 
-def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is() -> None:
+def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is():
     """As pydantic does while Prefect's classes are made; an error that nobody asked for stays."""
 
-    def importing(*, interrupted: bool) -> None:
+    def importing(*, interrupted):
         with contextlib.suppress(KeyboardInterrupt):
             if interrupted:
                 signal.raise_signal(signal.SIGINT)
@@ -214,9 +181,12 @@ def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is() -> None:
 
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         importing(interrupted=True)
-    assert interrupts.told("dpiw release a.yaml").startswith("stopped before the first step")
+    assert interrupts.told("it").startswith("stopped before the first step")
     with pytest.raises(ValueError, match="_ser_model"), Interrupts():
         importing(interrupted=False)
+
+
+STEPS = logging.getLogger("dpiw.progress")
 
 
 @pytest.mark.parametrize(
@@ -226,34 +196,44 @@ def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is() -> None:
         ("ingest", "no draw was under way"),
     ],
 )
-def test_a_second_one_does_not_wait_for_the_step(
-    step: str, charged: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("number", HELD)
+def test_a_second_one_does_not_wait_for_the_step(step, charged, number, capfd):
     """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
-        logging.getLogger("dpiw.progress").warning(f"start {step}")
-        signal.raise_signal(signal.SIGTERM)
+        STEPS.warning(f"start {step}")
+        signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    message = interrupts.told("dpiw release a.yaml")
-    assert message.endswith(f"{charged}; to go on: dpiw release a.yaml")
+    message = interrupts.told("it")
+    assert message.endswith(f"{charged}; to go on: it")
     assert message.startswith(f"stopped in {step}, at once")
     assert capfd.readouterr().out.count("stopping when") == 1
 
 
-def test_before_a_draw_nothing_is_said_to_be_kept() -> None:
+@pytest.mark.parametrize(
+    ("step", "following", "kept"),
+    [
+        ("ingest", "fit_generator", "nothing was drawn this time"),
+        ("debias", "diagnose", "all that was drawn is kept, and paid for once"),
+    ],
+)
+def test_one_lets_the_step_end(step, following, kept, capfd):
+    """Asked while it publishes, a run ends as it would have."""
     with Interrupts() as interrupts:
-        logging.getLogger("dpiw.progress").warning("start ingest")
+        STEPS.warning(f"start {step}")
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            logging.getLogger("dpiw.progress").warning("start fit_generator")
-    assert (
-        interrupts.told("it") == "stopped after ingest: nothing was drawn this time; to go on: it"
-    )
+            STEPS.warning(f"start {following}")
+    assert interrupts.told("it") == f"stopped after {step}: {kept}; to go on: it"
+    with Interrupts():
+        STEPS.warning("start publish")
+        signal.raise_signal(signal.SIGINT)
+        STEPS.warning("done publish 0.1")
+    assert capfd.readouterr().out.count("stopping when") == 2
 
 
-def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
+def test_a_job_in_the_background_goes_on_ignoring_it():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupts():
         signal.raise_signal(signal.SIGINT)
@@ -261,7 +241,7 @@ def test_a_job_in_the_background_goes_on_ignoring_it() -> None:
 
 
 @pytest.fixture
-def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
+def nobody_reads(monkeypatch):
     """A standard output whose reader has gone, as of `| tee` after the same Ctrl-C."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -273,44 +253,37 @@ def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
 
 
 @pytest.mark.usefixtures("nobody_reads")
-def test_a_step_goes_on_where_nobody_reads_what_is_said() -> None:
-    steps = logging.getLogger("dpiw.progress")
+def test_a_step_goes_on_where_nobody_reads_what_is_said():
     shown = StepLog(Console(file=io.StringIO()))
     with Interrupts() as interrupts:
-        shown.handle(steps.makeRecord("dpiw.progress", 20, "", 0, "done plan 0.1", (), None))
-        steps.warning("start fit_weights")
+        shown.handle(STEPS.makeRecord("dpiw.progress", 20, "", 0, "done plan 0.1", (), None))
+        STEPS.warning("start fit_weights")
         signal.raise_signal(signal.SIGINT)  # nothing is raised: the stage is not killed
         with pytest.raises(KeyboardInterrupt):
-            steps.warning("start debias")
+            STEPS.warning("start debias")
     assert "stopped after fit_weights" in interrupts.told("it")
 
 
-def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(
-    nobody_reads: io.TextIOWrapper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(nobody_reads, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
 
-    def hangs_up(*_: object, **__: object) -> None:
+    def hangs_up(*_, **__):
         sys.stdout = nobody_reads
         signal.raise_signal(signal.SIGHUP)
 
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
-    monkeypatch.setattr(console, "RunRequest", mock.Mock())
     monkeypatch.setattr(console, "_published_before", lambda *_: None)
     monkeypatch.setattr(console, "_publish", hangs_up)
-    monkeypatch.setattr(console, "_again", lambda *_: "")
     assert console.main(lambda _: "", ["release.yaml"]) == 128 + signal.SIGHUP
     assert sys.stdout is not nobody_reads  # Python flushes it when it ends
 
 
-def test_a_server_that_starts_during_ctrl_c_is_stopped(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_server_that_starts_during_ctrl_c_is_stopped(monkeypatch, tmp_path):
     """It runs already and nobody knows it yet: it ends with the pipe that is held here alone."""
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def interrupted(*command: Any, **settings: Any) -> subprocess.Popen[bytes]:
+    def interrupted(*command, **settings):
         started.append(real(*command, **settings))
         signal.raise_signal(signal.SIGINT)
         return started[0]
@@ -320,19 +293,3 @@ def test_a_server_that_starts_during_ctrl_c_is_stopped(
     with pytest.raises(KeyboardInterrupt), server._own_server():
         pass
     started[0].wait(timeout=SECONDS)
-
-
-def test_the_last_step_is_not_undone(capfd: pytest.CaptureFixture[str]) -> None:
-    """Asked while it publishes, a run ends as it would have."""
-    steps = logging.getLogger("dpiw.progress")
-    with Interrupts():
-        steps.warning("start publish")
-        signal.raise_signal(signal.SIGINT)
-        steps.warning("done publish 0.1")
-    with Interrupts() as interrupts:
-        steps.warning("start debias")
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            steps.warning("start diagnose")
-    assert "stopped after debias" in interrupts.told("it")
-    assert capfd.readouterr().out.count("stopping when") == 2

@@ -1,9 +1,5 @@
 """The local flow: started as a person does, and as Prefect shows it."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +32,7 @@ least_reports: 10
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def desk(tmp_path):
     """A collector's folder with ten reports."""
     (tmp_path / "collection.yaml").write_text(SPEC)
     create_key_pair(tmp_path, "collector")
@@ -63,10 +59,7 @@ def test_the_flow_is_named_and_keeps_nothing():
 
 @pytest.mark.crash
 def test_reports_are_collected_by_two_tasks_and_published(desk, prefect_server):
-    ran = subprocess.run(
-        [sys.executable, "-m", "flows.local", str(desk / "collection.yaml")],
-        capture_output=True, text=True, cwd=ROOT, env=prefect_server.environment(), check=False,
-    )  # fmt: skip
+    ran = prefect_server.python("-m", "flows.local", desk / "collection.yaml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "local release ages: signed" in ran.stdout
     verified = verify_local(desk / "releases" / "ages", public_key=desk / "collector.pub")

@@ -4,8 +4,6 @@ Everyone who may start a run chooses its parameters. So they lead to files below
 what is refused is a class, a file and a line: no word of a file, no name of a folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -22,10 +20,11 @@ from dpiw.errors import DPIWError, SchemaError, SpecError
 from dpiw.release.manifest import MANIFEST, SIGNATURE
 from flows import audit as audit_module
 from flows import local as local_module
+from flows import release as release_module
 from flows.parameters import ROOT as VARIABLE
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from tasks.failures import StepFailedError, brief, told_briefly
-from tests.flows.conftest import ROOT, PrefectServer, pickled
+from tests.flows.conftest import ROOT, pickled
 from tests.hostile.leaks.canaries import hits
 from tests.support.patience import until
 
@@ -35,11 +34,8 @@ CANARY = "Quillonworth7731"
 TABLE = f"age,income,region,ill\n30,{CANARY},{CANARY},true\n"
 
 
-# --- paths ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     """A worker's root, in which it runs, beside a folder that is none of its business."""
     inside, outside = tmp_path / "root", tmp_path / "rooted"
     for folder in (inside, outside, inside / "desk"):
@@ -73,7 +69,7 @@ TAKEN: dict[str, Callable[[str], Any]] = {
     "a spec": lambda text: spec_below_root("spec", text),
     "a ledger": ledger_below_root,
     "a ledger's URL": lambda text: ledger_below_root(f"sqlite:///{text}"),
-    "a release": lambda text: _flow("release", text),
+    "a release": lambda text: release_module.release.fn(text),
     "a collection": lambda text: local_module.collect.fn(text),
     "an audit of": lambda text: audit_module.audit.fn(text, "desk"),
     "releases of an audit": lambda text: audit_module.audit.fn("l.sqlite", text),
@@ -83,35 +79,29 @@ TAKEN: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _flow(name: str, text: str) -> str:
-    from flows.release import release
-
-    return release.fn(text)
-
-
 @pytest.mark.parametrize("taken", TAKEN)
-@pytest.mark.parametrize("case", OUTSIDE)
-def test_what_lies_outside_the_root_is_refused_unopened(
-    case: str, taken: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = OUTSIDE[case].replace("BESIDE", str(root.parent / "rooted"))
+def test_what_lies_outside_the_root_is_refused_unopened(taken, root, monkeypatch):
     inode, opened = (root.parent / "rooted" / "release.yaml").stat().st_ino, []
     real = os.open, Path.open
 
-    def watch(path: Any) -> None:
+    def watch(path):
         if isinstance(path, str | Path) and "\0" not in str(path) and os.path.exists(path):
             opened.extend([path] * (os.stat(path).st_ino == inode))
 
     monkeypatch.setattr(
         Path, "open", lambda path, *w, **n: (watch(path), real[1](path, *w, **n))[1]
     )
-    with pytest.raises(SpecError) as refusal:
-        TAKEN[taken](text)
-    assert CANARY not in str(refusal.value)
-    assert opened == []
+    for text in OUTSIDE.values():
+        with pytest.raises(SpecError) as refusal:
+            TAKEN[taken](text.replace("BESIDE", str(root.parent / "rooted")))
+        assert CANARY not in str(refusal.value)
+        assert opened == [], text
 
 
-def test_a_root_of_its_own_is_the_only_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_of_its_own_is_the_only_one(root, monkeypatch):
+    with typed_here():  # a person may name any path, and a flow after them may not
+        assert below_root("spec", "/etc/x") == Path("/etc/x")
+        assert ledger_below_root("sqlite:////etc/x") == "sqlite:////etc/x"
     assert below_root("spec", "release.yaml") == root / "release.yaml"
     assert below_root("spec", str(root / "desk" / ".." / "release.yaml")) == root / "release.yaml"
     monkeypatch.setenv(VARIABLE, str(root / "desk"))
@@ -120,42 +110,28 @@ def test_a_root_of_its_own_is_the_only_one(root: Path, monkeypatch: pytest.Monke
     assert below_root("spec", "desk/x.yaml") == root / "desk" / "x.yaml"
 
 
-def test_a_person_may_name_any_path_and_a_flow_after_them_may_not(root: Path) -> None:
-    with typed_here():
-        assert below_root("spec", "/etc/x") == Path("/etc/x")
-        assert ledger_below_root("sqlite:////etc/x") == "sqlite:////etc/x"
-    with pytest.raises(SpecError):
-        below_root("spec", "/etc/x")
-
-
-@pytest.mark.parametrize("option", ["passfile=/x", "sslkey=/x", "sslrootcert=x", "%68ost=/run/x"])
-def test_a_url_of_a_worker_names_no_files(option: str, root: Path) -> None:
+def test_a_url_of_a_worker_names_no_files(root):
     url = "postgresql+psycopg://auditor@db/dpiw"
     assert ledger_below_root(url) == url
     assert ledger_below_root(f"{url}?sslmode=verify-full") == f"{url}?sslmode=verify-full"
-    with pytest.raises(SpecError):
-        ledger_below_root(f"{url}?{option}")
+    for option in ("passfile=/x", "sslkey=/x", "sslrootcert=x", "%68ost=/run/x"):
+        with pytest.raises(SpecError):
+            ledger_below_root(f"{url}?{option}")
     assert ledger_below_root("sqlite:///desk/l.sqlite") == f"sqlite:///{root}/desk/l.sqlite"
 
 
-# --- one door for specs ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", ["g.csv", "g.tsv", "g.parquet", "g.json", "g.txt", "g", "g.yaml.csv"]
-)
-@pytest.mark.parametrize("words", [["plan"], ["local", "plan"], ["rehearse"]])
-def test_what_is_not_named_as_yaml_is_no_spec(
-    name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("words", [["plan"], ["local", "plan"], ["rehearse"]], ids=" ".join)
+def test_what_is_not_named_as_yaml_is_no_spec(words, tmp_path, capsys):
     """By a link, too: it is not opened."""
-    (tmp_path / name).write_text(f"{CANARY}: 1\n{CANARY}: 2\n")
-    (tmp_path / "g.yml").symlink_to(name)
-    for path in (tmp_path / name, tmp_path / "g.yml"):
-        assert dpiw([*words, str(path)]) == SpecError.exit_code
-        told = "".join(capsys.readouterr())
-        assert CANARY not in told
-        assert "was not opened" in told
+    for name in ("g.csv", "g.parquet", "g.json", "g.txt", "g", "g.yaml.csv"):
+        (tmp_path / name).write_text(f"{CANARY}: 1\n{CANARY}: 2\n")
+        link = tmp_path / f"{name}.yml"
+        link.symlink_to(name)
+        for path in (tmp_path / name, link):
+            assert dpiw([*words, str(path)]) == SpecError.exit_code
+            told = "".join(capsys.readouterr())
+            assert CANARY not in told
+            assert "was not opened" in told
 
 
 @pytest.mark.parametrize(
@@ -164,9 +140,7 @@ def test_what_is_not_named_as_yaml_is_no_spec(
      f"? {CANARY}\n: 1\n{CANARY}", f"a: *{CANARY}", f"{CANARY}\n---\n{CANARY}", f'"{CANARY}',
      f"%{CANARY}\n", f"a:\n\t{CANARY}: 1", f"{CANARY}: {{{CANARY}", f"a: |{CANARY}"],
 )  # fmt: skip
-def test_a_text_that_is_not_yaml_is_not_repeated(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_that_is_not_yaml_is_not_repeated(text, tmp_path, capsys):
     path = tmp_path / "g.yaml"
     path.write_text(text)
     for words in (["plan"], ["local", "plan"]):
@@ -174,10 +148,7 @@ def test_a_text_that_is_not_yaml_is_not_repeated(
         assert CANARY not in "".join(capsys.readouterr())
 
 
-# --- what Prefect keeps ---------------------------------------------------------------------------
-
-
-def test_an_error_is_kept_as_class_file_and_line() -> None:
+def test_an_error_is_kept_as_class_file_and_line():
     error = SchemaError(f"schema.yaml, line 3, column 5: column {CANARY}: kind: expected one")
     error.at = "schema.yaml, line 3"
     kept = brief(error, "spec")
@@ -189,9 +160,7 @@ def test_an_error_is_kept_as_class_file_and_line() -> None:
 
 
 @pytest.mark.parametrize("way", ["itself", "inside", "a link", "signed alone"])
-def test_an_audit_writes_into_no_published_release(
-    way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_writes_into_no_published_release(way, tmp_path, capsys, monkeypatch):
     release = tmp_path / "releases" / "town-2026"
     release.mkdir(parents=True)
     (release / (SIGNATURE if way == "signed alone" else MANIFEST)).write_text("{}")
@@ -207,8 +176,6 @@ def test_an_audit_writes_into_no_published_release(
         audit_module.audit.fn("l.sqlite", "releases", None, str(out))
     assert sorted(tmp_path.rglob("*")) == before
 
-
-# --- with a real server ---------------------------------------------------------------------------
 
 CHILD = """
 import json, sys
@@ -332,7 +299,7 @@ KEPT = re.compile(
 
 
 @pytest.fixture
-def desk(tmp_path: Path, workplace: Any) -> Path:
+def desk(tmp_path, workplace):
     """A worker's root, full of bad files, with a ledger."""
     made = tmp_path / "desk"
     made.mkdir()
@@ -342,12 +309,8 @@ def desk(tmp_path: Path, workplace: Any) -> Path:
     return made
 
 
-def test_a_refusal_is_a_class_a_file_and_a_line(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_a_class_a_file_and_a_line(desk, monkeypatch):
     """Of every flow with every bad file: what a server would be handed, pickled too."""
-    import flows.release as release_module
-
     for module, task in (
         (release_module, "plan"), (local_module, "collect_reports"),
         (local_module, "publish_reports"), (audit_module, "audit_task"),
@@ -370,19 +333,18 @@ def test_a_refusal_is_a_class_a_file_and_a_line(
     assert {"AuditFailedError", "SpecError", "SchemaError", "ManifestError"} <= classes
 
 
-SERVED = ("copy.yaml", "twice.yaml", "keys.yaml", "of_keyed_schema.yaml", "local_parameters.yaml",
-          "local_reports.yaml", "table.csv")  # fmt: skip
+SERVED = {"release": ("twice.yaml", "of_keyed_schema.yaml"), "audit": ("keys.yaml",),
+          "local": ("local_parameters.yaml", "table.csv")}  # fmt: skip
 """Specs whose refusals would quote them, one of a kind."""
 
 
 @pytest.mark.flow
-def test_no_word_of_a_file_reaches_prefect(prefect_server: PrefectServer, desk: Path) -> None:
+def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
     """Some of the same family, with a real server: all that it keeps is searched."""
-    wanted = {"release": SERVED[:4], "local": (*SERVED[1:2], *SERVED[4:]), "audit": SERVED[2:3]}
     family = [
         (name, parameters)
         for name, parameters in _family(desk)
-        if parameters.get("spec", parameters.get("ledger")) in wanted.get(name, ())
+        if parameters.get("spec", parameters.get("ledger")) in SERVED[name]
         or parameters.get("releases") == "."
     ]
     environment = prefect_server.environment() | {VARIABLE: str(desk), "PYTHONPATH": str(ROOT)}
@@ -391,7 +353,7 @@ def test_no_word_of_a_file_reaches_prefect(prefect_server: PrefectServer, desk: 
         check=False, cwd=desk, env=environment,
     )  # fmt: skip
     ends = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(ends) == len(family) >= 10, done.stderr[-3000:]
+    assert len(ends) == len(family) >= 6, done.stderr[-3000:]
     for name, parameters, state, error, text in ends:
         assert state == "Failed", (name, parameters, error, text)
         assert KEPT.fullmatch(text), (name, parameters, error, text)

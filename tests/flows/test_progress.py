@@ -1,7 +1,6 @@
 """Where a training stands: what is shown of it, what is not believed, and what may go wrong."""
 
 import contextlib
-import http.server
 import io
 import logging
 import re
@@ -19,13 +18,13 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from rich.console import Console
 
-from dpiw.cli.heartbeat import FIRST, PACE
 from dpiw.errors import StageFailedError
 from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import DensityNetwork
+from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.run.run import ReleaseRun
 from flows import release
 from flows.console import StepLog, suit_the_terminal
@@ -35,7 +34,7 @@ from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
 from tasks.stages import fit_generator
 from tasks.step import StepFailedError, _guarded
 from tasks.window import Window
-from tests.flows.conftest import DESCRIPTION
+from tests.flows.conftest import DESCRIPTION, answer_json, answering, free_port
 from tests.support.patience import until
 
 TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
@@ -99,8 +98,9 @@ def test_a_training_that_ends_between_two_steps_is_shown_complete():
 
 def test_a_stage_that_does_not_train_shows_nothing(workplace):
     directory = ReleaseRun.prepare(workplace.spec, period=None).directory
-    assert PlannedTraining.of_stage(directory, "fit_generator") is None
-    assert PlannedTraining.of_stage(directory, "fit_weights") is None
+    for stage in PRIVATE_STAGES:
+        assert PlannedTraining.of_stage(directory, stage) is None
+    assert ProgressArtefact.of_this_task("fit_generator") is None  # outside a task
 
 
 # Which task waits for a GPU
@@ -188,64 +188,31 @@ def deaf():
 
 @pytest.fixture
 def broken():
-    """A server that answers everything with an error; its requests."""
-    met = []
-
-    class Refuses(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            met.append(self.path)
-            self.send_response(503)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def do_GET(self):
-            self.do_POST()
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/api", met
-        server.shutdown()
-        thread.join()
+    """A server that answers everything with an error."""
+    with answering(lambda request: answer_json(request, None, 503)) as found:
+        yield found
 
 
 @pytest.fixture
 def dripping():
-    """A server whose answers never end, one byte of a header after the other; its requests."""
-    met, over, ends = [], threading.Event(), time.monotonic() + 60
+    """A server whose answers never end, one byte of a header after the other."""
+    over, ends = threading.Event(), time.monotonic() + 60
 
-    class Drips(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            met.append(self.path)
-            with contextlib.suppress(OSError):
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-                while not over.wait(0.05) and time.monotonic() < ends:
-                    self.wfile.write(b"x")
+    def drip(request):
+        with contextlib.suppress(OSError):
+            request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.05) and time.monotonic() < ends:
+                request.wfile.write(b"x")
 
-        def do_GET(self):
-            self.do_POST()
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Drips) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/api", met
+    with answering(drip) as found:
+        yield found
         over.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def absent():
     """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}/api", None
+    return f"http://127.0.0.1:{free_port()}/api", None
 
 
 @pytest.mark.parametrize("kind", ["deaf", "broken", "dripping", "absent"])
@@ -283,36 +250,6 @@ def test_requests_that_are_left_behind_hold_none_of_the_engine_s_connections(dri
         (client,) = {task_window._client for task_window in windows}
     client._client.close()
     window._own_client.cache_clear()
-
-
-class Flaky:
-    """A Prefect client that loses what it is told of some steps."""
-
-    def __init__(self, taken, down):
-        self.taken, self.down = taken, down
-
-    def create_artifact(self, artifact):
-        self.update_artifact(None, artifact)
-        return artifact.model_copy(update={"id": uuid4()})
-
-    def update_artifact(self, _, artifact):
-        if artifact.data * 8 in self.down:
-            raise OSError
-        self.taken.append(artifact.data * 8)
-
-
-def test_a_server_that_comes_back_is_told_again():
-    taken, down = [], {40, 120, 200, 240}
-    flaky = Window(task_run=uuid4(), flow_run=None, client=Flaky(taken, down))
-    artefact = ProgressArtefact("progress", flaky)
-    tell = TrainingProgress(TRAINING, artefact)
-    for step in range(0, 281, 40):
-        tell(step, 800)
-    assert taken == [0, 80, 160]  # twice down for one update; then for two, and left alone
-
-
-def test_outside_a_task_there_is_no_artefact():
-    assert ProgressArtefact.of_this_task("fit_generator") is None
 
 
 # What a person sees
@@ -361,14 +298,6 @@ def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
-def test_signs_of_life_are_calm_and_end_with_what_fails():
-    assert (FIRST, PACE) == (20, 60)
-    log = StepLog(Console(file=io.StringIO()))
-    log.begin("getting ready")
-    log.settle()
-    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
-
-
 def test_a_step_that_fails_is_over(capsys, caplog):
     """Whatever flow it is of: nobody says any more that it goes on."""
     log = StepLog(Console(file=io.StringIO()))
@@ -399,13 +328,16 @@ def test_a_terminal_that_lacks_a_sign_is_shown_another_one(monkeypatch):
     assert written.getvalue().decode("latin-1") == "  ? plan               0.2 s\n"
 
 
-def test_on_a_terminal_a_training_has_one_bar(capsys):
+@pytest.fixture
+def terminal():
+    """A log of steps on a screen, and the screen."""
     screen = io.StringIO()
-    log = StepLog(Console(file=screen, force_terminal=True, width=100))
-    say(log, "start fit_generator")
-    clock = log._bar[0]
-    say(log, "at fit_generator 0 800", "at fit_generator 400 800")
-    assert not clock.live.is_started
+    return StepLog(Console(file=screen, force_terminal=True, width=100)), screen
+
+
+def test_on_a_terminal_a_training_has_one_bar(terminal, capsys):
+    log, screen = terminal
+    say(log, "start fit_generator", "at fit_generator 0 800", "at fit_generator 400 800")
     bar = log._bar[0]
     say(log, "at fit_generator 800 800")
     assert log._bar[0] is bar
@@ -417,19 +349,8 @@ def test_on_a_terminal_a_training_has_one_bar(capsys):
     assert "of 800" not in capsys.readouterr().out  # no lines beside it
 
 
-def test_on_a_terminal_a_step_shows_its_seconds_and_no_more():
-    screen = io.StringIO()
-    log = StepLog(Console(file=screen, force_terminal=True, width=100))
-    say(log, "start ingest")
-    log._bar[0].refresh()
-    say(log, "done ingest 7.0")
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
-    assert re.fullmatch(r"(…|ingest|0:0\d:\d\d|\s)+", shown)
-
-
-def test_a_bar_is_taken_down_when_a_training_fails():
-    screen = io.StringIO()
-    log = StepLog(Console(file=screen, force_terminal=True, width=100))
+def test_a_bar_is_taken_down_when_a_training_fails(terminal):
+    log, screen = terminal
     say(log, "start fit_generator", "at fit_generator 40 800")
     log.settle()
     assert screen.getvalue().rstrip().endswith("\x1b[2K")  # the cursor is back, the line is free

@@ -1,14 +1,10 @@
 """A worker's run that failed starts again by itself: its loop, and a real server and worker."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,22 +18,22 @@ from dpiw.release.verification import verify
 from dpiw.run.continuation import Rerun
 from dpiw.run.run import ReleaseRun
 from flows import release as flow_module
-from tests.flows.conftest import ROOT, PrefectServer, _healthy, free_port
+from tests.flows.conftest import ROOT, PrefectServer, _healthy, finished_database, free_port
 from tests.support.patience import SECONDS, until
 
 KILLED = StageFailedError("fit_generator", StageFailedError.exit_code)
 
 
 @pytest.fixture
-def started(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Rerun]]:
+def started(workplace, monkeypatch):
     """Run the flow's loop: how often it may start again, what the ledger says, when it succeeds."""
     run = ReleaseRun.prepare(workplace.spec, period=None)
     monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
 
-    def started(reruns: int, allowed: list[Rerun], error: DPIWError, succeeds: int) -> list[Rerun]:
+    def started(reruns, allowed, error, succeeds):
         starts, waited, answers = [], [], iter(allowed)
 
-        def published(directory: Path) -> Path:
+        def published(directory):
             starts.append(directory)
             if len(starts) < succeeds:
                 raise error
@@ -74,13 +70,11 @@ FREE, PAID, NEVER = Rerun.FREE, Rerun.PAID, Rerun.NEVER
         (0, [], 1, []),
     ],
 )
-def test_the_ledger_is_asked_before_each_rerun(
-    started: Callable[..., list[Rerun]], reruns: int, allowed: list[Rerun], succeeds: int, ends: Any
-) -> None:
+def test_the_ledger_is_asked_before_each_rerun(started, reruns, allowed, succeeds, ends):
     assert started(reruns, allowed, KILLED, succeeds) == ends
 
 
-def test_tasks_and_flow_never_retry_by_prefect() -> None:
+def test_tasks_and_flow_never_retry_by_prefect():
     """What may be repeated is the ledger's business: Prefect alone repeats nothing."""
     assert flow_module.release.retries == 0
     steps = [value for value in vars(flow_module).values() if hasattr(value, "retry_delay_seconds")]
@@ -89,24 +83,24 @@ def test_tasks_and_flow_never_retry_by_prefect() -> None:
     assert all(task.retries == 0 for task in tasks)
 
 
-# --- a real server, a real worker ---------------------------------------------------------------
-
 SITE = """
 import os, pathlib, signal, sys, time
 if "dpiw.run.process" in sys.orig_argv and "fit_generator" in sys.orig_argv:
     import dpiw.methods.generators.histogram as h
     real = h.Histogram.measure
     def measure(self, *words, **options):
-        mark = pathlib.Path(__file__).parent / "begun"
-        if not mark.exists():
-            mark.touch()
-            if {kills}:
+        here = pathlib.Path(__file__).parent
+        if not (here / "begun").exists():
+            (here / "begun").touch()
+            if (here / "kills").exists():
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(15)
         return real(self, *words, **options)
     h.Histogram.measure = measure
 """
 """The first draw kills its own process, or takes long enough for another one to be killed."""
+
+OVER = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @dataclass(kw_only=True)
@@ -132,34 +126,36 @@ class Site:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def start(self, name: str, *words: str) -> None:
+    def start(self, name: str) -> None:
+        port = self.server.url.rpartition(":")[2].partition("/")[0]
+        words = {
+            "server": ["server", "start", "--host", "127.0.0.1", "--port", port],
+            "worker": ["worker", "start", "--pool", "dpiw", "--type", "process"],
+        }  # fmt: skip
         with (self.server.home / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "prefect", *words], cwd=ROOT, env=self.environment(),
+                [sys.executable, "-m", "prefect", *words[name]], cwd=ROOT, env=self.environment(),
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-
-    def start_server(self) -> None:
-        port = self.server.url.rpartition(":")[2].partition("/")[0]
-        self.start("server", "server", "start", "--host", "127.0.0.1", "--port", port)
-        until(lambda: _healthy(self.server.url), what="the start of the server")
-
-    def start_worker(self) -> None:
-        self.start("worker", "worker", "start", "--pool", "dpiw", "--type", "process")
+        if name == "server":
+            until(lambda: _healthy(self.server.url), what="the start of the server")
 
     def kill(self, name: str, sent: signal.Signals = signal.SIGKILL) -> None:
         process = self.processes.pop(name)
         process.send_signal(sent)
         process.wait(timeout=SECONDS)
 
-    def run(self, place: Any) -> str:
+    def run(self, place: Any, *, kills: bool) -> str:
         """Deploy a workplace's spec and start it now, by the API; the flow run's id."""
+        for name, wanted in (("begun", False), ("kills", kills)):
+            (self.patch / name).unlink(missing_ok=True)
+            if wanted:
+                (self.patch / name).touch()
         file = YAML(typ="safe").load((ROOT / "deployments/prefect.yaml").read_text())
         deployment = file["deployments"][0] | {"parameters": {"spec": str(place.spec)}}
         del deployment["schedules"]
         path = self.patch / "prefect.yaml"
         path.write_text(json.dumps(file | {"deployments": [deployment]}))
-        self.prefect("work-pool", "create", "dpiw", "--type", "process", "--overwrite")
         self.prefect("deploy", "--all", "--prefect-file", str(path))
         found = self.server.api("deployments/name/dpiw-release/monthly", method="GET")
         made = self.server.api(
@@ -174,43 +170,36 @@ class Site:
             if not _healthy(self.server.url):
                 return ""
             told = self.server.api(f"flow_runs/{run}", method="GET")["state_type"]
-            return told if told in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else ""
+            return told if told in OVER else ""
 
         return until(state, every=1, what="the end of the flow run")
 
 
-@contextmanager
-def site(tmp_path: Path, *, kills: bool) -> Iterator[Site]:
-    patch, home = tmp_path / "patch", tmp_path / "home"
-    for folder in (patch, home):
-        folder.mkdir()
-    (patch / "sitecustomize.py").write_text(SITE.format(kills=kills))
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """One for all tests of this file: each ends with both of its processes at work."""
+    patch = tmp_path_factory.mktemp("patch")
+    home = finished_database(tmp_path_factory.mktemp("home"))
+    (patch / "sitecustomize.py").write_text(SITE)
     server = PrefectServer(url=f"http://127.0.0.1:{free_port()}/api", home=home)
     running = Site(server=server, patch=patch)
     try:
-        running.start_server()
-        running.start_worker()
+        running.start("server")
+        running.prefect("work-pool", "create", "dpiw", "--type", "process")
+        running.start("worker")
         yield running
     finally:
         for name in list(running.processes):
             running.kill(name, signal.SIGTERM)
 
 
-def begun(running: Site) -> bool:
-    return (running.patch / "begun").exists()
-
-
 @pytest.mark.flow
 @pytest.mark.crash
 @pytest.mark.parametrize("attempts", [2, 1])
-def test_a_killed_stage_starts_again_where_the_spec_allows_it(
-    make_workplace: Any, tmp_path: Path, attempts: int
-) -> None:
+def test_a_killed_stage_starts_again_where_the_spec_allows_it(make_workplace, site, attempts):
     """With `max_attempts: 2` the lost draw is paid once more; with 1 nothing starts again."""
     place = make_workplace(max_attempts=attempts)
-    with site(tmp_path, kills=True) as running:
-        run = running.run(place)
-        assert running.ended(run) == ("COMPLETED" if attempts == 2 else "FAILED")
+    assert site.ended(site.run(place, kills=True)) == ("COMPLETED" if attempts == 2 else "FAILED")
     (record,) = Ledger.open(place.ledger).runs("town")
     states = [stage.state for stage in record.attempts[0].stages.values()]
     if attempts == 1:
@@ -225,23 +214,20 @@ def test_a_killed_stage_starts_again_where_the_spec_allows_it(
 @pytest.mark.flow
 @pytest.mark.crash
 @pytest.mark.parametrize("killed", ["worker", "server"])
-def test_a_killed_worker_or_server_draws_nothing_twice(
-    make_workplace: Any, tmp_path: Path, killed: str
-) -> None:
+def test_a_killed_worker_or_server_draws_nothing_twice(make_workplace, site, killed):
     """In the middle of a draw, and started again: one release, one attempt, paid once."""
     place = make_workplace()
-    with site(tmp_path, kills=False) as running:
-        run = running.run(place)
-        until(lambda: begun(running), what="the draw")
-        running.kill(killed)
-        running.start_server() if killed == "server" else running.start_worker()
-        if running.ended(run) != "COMPLETED":  # its process died with the worker: Retry
-            running.server.api(
-                f"flow_runs/{run}/set_state",
-                {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True},
-            )
-            until(lambda: place.releases.exists(), what="the release")
-            assert running.ended(run) == "COMPLETED"
+    run = site.run(place, kills=False)
+    until(lambda: (site.patch / "begun").exists(), what="the draw")
+    site.kill(killed)
+    site.start(killed)
+    if site.ended(run) != "COMPLETED":  # its process died with the worker: Retry
+        site.server.api(
+            f"flow_runs/{run}/set_state",
+            {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True},
+        )
+        until(lambda: place.releases.exists(), what="the release")
+        assert site.ended(run) == "COMPLETED"
     (folder,) = place.releases.iterdir()
     assert len(verify(folder).certificate.attempts) == 1
     assert Ledger.open(place.ledger).spent("town").epsilon == 2

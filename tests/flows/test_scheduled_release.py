@@ -7,11 +7,8 @@ SQLAlchemy that pip admits and the scheduler cannot use).
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -25,42 +22,14 @@ from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags, release
+from tests.flows.conftest import ROOT, PrefectServer, _healthy, finished_database, free_port
 from tests.support.patience import SECONDS, until
 
-pytestmark = pytest.mark.flow
 DONE = ("COMPLETED", "FAILED", "CRASHED")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def document(name: str) -> dict[str, Any]:
     return YAML(typ="safe").load((ROOT / f"deployments/{name}.yaml").read_text())
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def ask(url, body=None):
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=SECONDS) as response:
-        return json.loads(response.read())
-
-
-def runs(url):
-    try:
-        return ask(f"{url}/flow_runs/filter", b"{}")
-    except OSError:
-        return []
-
-
-def wait_until(condition, *, process, log):
-    def over():
-        assert process.poll() is None, log.read_text()
-        return condition()
-
-    return until(over, every=0.5, what=f"what is waited for ({log})")
 
 
 def test_the_deployments_are_module_path_entries():
@@ -109,6 +78,7 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     assert there.population == example.population
 
 
+@pytest.mark.flow
 @pytest.mark.crash
 def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace, tmp_path):
     place = make_workplace()
@@ -121,31 +91,32 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     file = tmp_path / "prefect.yaml"
     file.write_text(json.dumps(settings))
     port, log = free_port(), tmp_path / "serve.log"
+    server = PrefectServer(
+        url=f"http://127.0.0.1:{port}/api", home=finished_database(tmp_path / "home")
+    )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")} | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DPIW_PREFECT_PORT": str(port),
-        "PREFECT_HOME": str(tmp_path / "home"),
+        "PREFECT_HOME": str(server.home),
         "OMP_NUM_THREADS": "1",
         "DPIW_ROOT": str(place.root),
     }
-    url = f"http://127.0.0.1:{port}/api"
+
+    def scheduled_and_over():
+        assert process.poll() is None, log.read_text()
+        runs = server.api("flow_runs/filter") if _healthy(server.url) else []
+        # Later runs of the same period find it published and cost nothing.
+        return [run for run in runs if run["auto_scheduled"] and run["state_type"] in DONE]
+
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(ROOT / "deployments/serve.sh"), str(file)], cwd=ROOT, env=environment,
             stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:
-            scheduled = wait_until(
-                lambda: [r for r in runs(url) if r["auto_scheduled"]],
-                process=process, log=log,
-            )  # fmt: skip
-            assert scheduled[0]["parameters"]["spec"] == str(place.spec)
-            # Later runs of the same period find it published and cost nothing.
-            wait_until(
-                lambda: any(r["state_type"] in DONE for r in runs(url)),
-                process=process, log=log,
-            )  # fmt: skip
-            check_gpu_pool(url)
+            runs = until(scheduled_and_over, every=0.5, what=f"a scheduled run's end ({log})")
+            assert runs[0]["parameters"]["spec"] == str(place.spec)
+            check_gpu_pool(server)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=SECONDS)
@@ -154,13 +125,14 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     assert Ledger.open(place.ledger).spent("town").epsilon == 2
 
 
-def check_gpu_pool(url):
+def check_gpu_pool(server):
     """A pool for workers with a GPU, none of which was asked for, and a limit on what trains."""
-    pool = ask(f"{url}/work_pools/dpiw-gpu")
+    pool = server.api("work_pools/dpiw-gpu", method="GET")
     assert (pool["type"], pool["concurrency_limit"]) == ("process", 1)
-    assert ask(f"{url}/work_pools/dpiw-gpu/workers/filter", b"{}") == []
-    assert ask(f"{url}/concurrency_limits/tag/gpu")["concurrency_limit"] == 1
-    deployed = ask(f"{url}/deployments/name/dpiw-release/gpu")
+    assert server.api("work_pools/dpiw-gpu/workers/filter") == []
+    limit = server.api("concurrency_limits/tag/gpu", method="GET")
+    assert limit["concurrency_limit"] == 1
+    deployed = server.api("deployments/name/dpiw-release/gpu", method="GET")
     assert (deployed["work_pool_name"], deployed["work_queue_name"]) == ("dpiw-gpu", "trainings")
 
 
@@ -181,9 +153,7 @@ def test_stopping_does_not_wait_for_a_server_that_will_not_stop(tmp_path):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
-        while not (tmp_path / "up").exists():
-            assert process.poll() is None
-            time.sleep(0.1)
+        until(lambda: (tmp_path / "up").exists(), what="the start of the deaf server")
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(timeout=SECONDS) == 0
         until(lambda: not alive_in_group(process.pid), what="the end of the deaf server")

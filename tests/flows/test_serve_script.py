@@ -4,28 +4,22 @@
 twice kills its run, and one that has lost its server says so at length.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from ruamel.yaml import YAML
 
+from tests.flows.conftest import ROOT, Answer, answer_json, answering
 from tests.support.patience import SECONDS, until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PREFECT = """#!{python} -IS
 import os, shutil, signal, sys, time
@@ -86,47 +80,20 @@ OWN_SPEC = (
 """What a curator types for a spec of their own."""
 
 
-class Told(ThreadingHTTPServer):
-    """A Prefect server, in so far as it says what is deployed."""
+def told_of(deployed: list[str]) -> Answer:
+    """Of an older checkout's deployments, with a spec and schedules of somebody's own."""
 
-    def __init__(self, deployed: list[str]) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.deployed = deployed
-
-
-class Answer(BaseHTTPRequestHandler):
-    """Of one deployment: an older checkout's, with a spec and schedules of somebody's own."""
-
-    def do_GET(self) -> None:
-        """Any other is not there."""
-        assert isinstance(self.server, Told)
-        name = "/".join(self.path.split("/")[-2:])
-        found = name in self.server.deployed
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        name = "/".join(request.path.split("/")[-2:])
         there = {
             "id": str(uuid4()), "flow_id": str(uuid4()), "name": name.split("/")[1],
             "parameters": {"spec": "/own.yaml"}, "job_variables": {"env": {"OLD": "1"}},
             "entrypoint": "flows.old.release", "paused": True,
             "schedules": [{"id": str(uuid4()), "active": False, **told} for told in SCHEDULES],
         }  # fmt: skip
-        body = json.dumps(there if found else {}).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        answer_json(request, *((there,) if name in deployed else ({}, 404)))
 
-    def log_message(self, *_: Any) -> None:
-        """A test's output is its own."""
-
-
-@contextmanager
-def answering(deployed: list[str]) -> Iterator[str]:
-    """The port of such a server."""
-    with Told(deployed) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield str(server.server_port)
-        finally:
-            server.shutdown()
+    return answer
 
 
 def stand_in(path: Path, text: str) -> None:
@@ -154,9 +121,9 @@ def serving(tmp_path: Path, *, deployed: list[str]) -> Iterator[subprocess.Popen
         "PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(notes), "LC_ALL": "C",
         "PREFECT_HOME": str(tmp_path / "home"), "DPIW_GPU": "1", "DPIW_STOP_SECONDS": "60",
     }  # fmt: skip
-    with answering(deployed) as port, subprocess.Popen(
+    with answering(told_of(deployed)) as (url, _), subprocess.Popen(
         [str(ROOT / "deployments/serve.sh")], cwd=ROOT, text=True,
-        env=environment | {"DPIW_PREFECT_PORT": port},
+        env=environment | {"DPIW_PREFECT_PORT": url.split(":")[2].removesuffix("/api")},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=hears_ctrl_c,
     ) as served:  # fmt: skip
@@ -192,11 +159,9 @@ def check_commands(shown: str, tools: Path) -> None:
         assert line in shown
 
 
-@pytest.mark.nightly_cases("deployed0", "deployed2")
-@pytest.mark.parametrize("deployed", [[], ["dpiw-release/monthly", "mine/weekly"], NAMES])
-def test_what_people_set_stays_and_all_else_is_the_file_s(
-    tmp_path: Path, deployed: list[str]
-) -> None:
+@pytest.mark.nightly_cases("deployed0")
+@pytest.mark.parametrize("deployed", [[], ["dpiw-release/monthly", "mine/weekly"]])
+def test_what_people_set_stays_and_all_else_is_the_file_s(tmp_path, deployed):
     """Else a server that starts again publishes the example instead of somebody's own spec.
 
     And a checkout that was moved would go on reading the old folder's ledger, and a setting for
@@ -218,16 +183,10 @@ def test_what_people_set_stays_and_all_else_is_the_file_s(
         theirs = {key: wanted.pop(key, None) for key in people_s}
         assert entry == wanted
         if name in deployed:
-            own = [
-                {"active": False, "parameters": {}, **told["schedule"], **told}
-                for told in SCHEDULES
-            ]
-            for told in own:
-                del told["schedule"]
-            times = people_s.pop("schedules")
-            assert [
-                told | {"interval": 3600.0} if "interval" in told else told for told in times
-            ] == own
+            for told, time in zip(SCHEDULES, people_s.pop("schedules"), strict=True):
+                own = {"active": False, "parameters": {}} | told | told["schedule"]
+                del own["schedule"]
+                assert time | ({"interval": 3600.0} if "interval" in time else {}) == own
             assert people_s == {"parameters": {"spec": "/own.yaml"}, "paused": True}
         else:
             assert people_s == theirs

@@ -1,7 +1,5 @@
 """The wheel alone is a curator's whole pipeline: installed, in an empty folder, to a release."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpiw.release.verification import verify
-from tests.flows.conftest import ROOT, PrefectServer
+from tests.flows.conftest import ROOT
 from tests.support.documented_desk import released, set_out
 
 pytestmark = pytest.mark.flow
@@ -31,7 +29,7 @@ for words in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
@@ -42,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(wheel, tmp_path_factory):
     """`bin` of an environment with this wheel, and with the libraries of this interpreter."""
     home = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
@@ -58,8 +56,12 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
-def test_the_wheel_has_the_flows_under_no_name_of_their_own(wheel: Path) -> None:
+def test_the_wheel_holds_dpiw_alone_and_the_flows_under_no_name_of_their_own(wheel):
     names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"dpiw"}
+    pages = {"audit/audit.html.j2", "release/report/report.css"}
+    pages |= {f"release/report/{name}.html.j2" for name in ("base", "parts", "report")}
+    assert {f"dpiw/{name}" for name in pages} <= set(names)
     carried = {name.removeprefix("dpiw/_pipeline/") for name in names if "_pipeline" in name}
     for top in ("flows", "tasks"):
         assert {name for name in carried if name.startswith(f"{top}/")} == {
@@ -70,14 +72,14 @@ def test_the_wheel_has_the_flows_under_no_name_of_their_own(wheel: Path) -> None
 
 @pytest.mark.crash
 def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
-    programs: Path, prefect_server: PrefectServer, tmp_path: Path
-) -> None:
+    programs, prefect_server, tmp_path
+):
     desk = tmp_path / "desk"
     desk.mkdir()
     clean = prefect_server.environment()
     clean.pop("PYTHONPATH", None)
 
-    def run(program: str, *words: str) -> str:
+    def run(program, *words):
         done = subprocess.run(
             [programs / program, *words], cwd=desk, env=clean, capture_output=True, text=True,
             check=False,
@@ -85,7 +87,7 @@ def test_an_installed_wheel_goes_from_an_empty_folder_to_a_release(
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def dpiw(*commands: tuple[str, ...]) -> list[str]:
+    def dpiw(*commands):
         """What each command prints; several share a process, as that is not the matter here."""
         outputs = run("python", "-c", TOGETHER, json.dumps(commands)).split(BETWEEN)
         assert Path(outputs[0].strip()).is_relative_to(programs.parent)  # not the checkout's

@@ -63,7 +63,6 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/run/launch.py::launch_stage dpiw/data/raw_source.py::attempt"
          " tasks/step.py::_guarded",
          *SCAN,
-         "flows/test_release_flow.py::test_an_unexpected_failure_leaves_prefect_with_a_code",
          "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
          "dpiw/run/launch.py::launch_stage", *SCAN,
