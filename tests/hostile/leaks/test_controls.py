@@ -208,7 +208,7 @@ def test_verdicts_of_great_expectations_stay_in_the_private_folder(finished):
 def test_counts_of_cells_stay_in_the_private_folder(workplace):
     table = workplace.source.read_text().splitlines()
     workplace.source.write_text("\n".join([*table, *['1,"1,5",north,true'] * 37]))
-    run, _ = published(workplace)
+    run, folder = published(workplace)
     statement = run.private / "cells.txt"
     assert "column income: 37 of 437 cells" in statement.read_text()
     assert statement.stat().st_mode & 0o777 == 0o600
@@ -217,12 +217,13 @@ def test_counts_of_cells_stay_in_the_private_folder(workplace):
         content = path.read_bytes()
         assert b"rows read" not in content, path.name
         assert b"could not be read" not in content, path.name
+    names_the_place_of_those_counts_and_nothing_of_them(workplace, run, folder)
 
 
-def test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them(workplace):
+def names_the_place_of_those_counts_and_nothing_of_them(workplace, run, folder):
+    """What a terminal shows."""
     from flows.summary import summary
 
-    run, folder = published(workplace)
     shown = summary(folder, workplace.spec, 1.0)
     (line,) = [line for line in shown.splitlines() if "how cells were read" in line]
     assert line.endswith(os.path.relpath(run.private / "cells.txt"))
@@ -321,11 +322,10 @@ def test_secrets_never_choose_a_noise_value():
     assert "secrets" not in Path(mechanisms.__file__).read_text()
 
 
-def test_two_runs_of_the_same_spec_share_no_noise(make_workplace):
-    """Row 25: the same table, key, spec and period twice; every drawn number differs."""
+def test_two_runs_of_the_same_spec_share_no_noise(finished, workplace):
+    """Row 25: the same table, spec and period twice; every drawn number differs."""
     drawn = []
-    for _ in range(2):
-        run, _ = published(make_workplace())
+    for run in (finished[1], published(workplace)[0]):
         with np.load(run.measurement("fit_weights"), allow_pickle=False) as stored:
             arrays = [v for v in stored.values() if v.dtype.kind == "f" and v.size > 1]
         drawn.append(np.concatenate([array.ravel() for array in arrays]))
