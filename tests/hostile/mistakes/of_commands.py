@@ -30,7 +30,6 @@ COMMANDS: dict[str, Mistake] = {
     "an option that is needed misspelt": typed("init new --headr a,b", 2, "'--header'?"),
     "an option before any command misspelt": typed("--verson", 2, "'--version'?"),
     "no ledger named": typed("ledger show", 2, "required: --ledger"),
-    "no ledger to audit": typed("audit", 2, "required: --ledger"),
     "a registration by hand cut short": typed(
         f"ledger register v {LEDGER} --epsilon 1 --delta 0", 2, "required: --relation"),
     "a ledger misspelt": typed("ledger show --ledger state/ledgr.sqlite", 30, "'ledger.sqlite'?"),
@@ -71,8 +70,6 @@ COMMANDS: dict[str, Mistake] = {
     "a head cut short": typed(f"ledger verify {LEDGER} --head 12ab", 10, "64 hexadecimal digits"),
     "another ledger's head": typed(
         f"ledger verify {LEDGER} --head {'a' * 64}", 33, "lacks the published head"),
-    "a run that cannot be voided": typed(
-        f"ledger void {'a' * 64} {LEDGER} --state state", 32, "no reservation in this"),
     "an export of nothing": typed("ledger export --ledger l.sqlite", 30, "no such file"),
     # drafts and headers
     "SQL that is not there": typed("init new --sql t.sql", 11, "SQL: no such file"),
@@ -88,8 +85,6 @@ COMMANDS: dict[str, Mistake] = {
     "a header of two lines": typed(
         "plan release.yaml --header 'age,income,region,ill\n1,2,north,true'", 12,
         "header: 2 lines; expected"),
-    "a header's lines for a draft": typed(
-        "init new --header 'age,ill\n1,true'", 12, "header: 2 lines; expected"),
     "no name in a header": typed("init new --header age,,ill", 11, "name 2 of 3: a column name"),
     "a name twice in a header": typed("init new --header a,b,A", 11, "columns 1 and 3"),
     "a header between other signs, and a slip": typed(
@@ -104,11 +99,9 @@ COMMANDS: dict[str, Mistake] = {
     "a release that is not there": typed("verify nowhere", 51, "nowhere: no such folder"),
     "the folder of all releases": typed("verify state", 51, "manifest.json"),
     "a file for a release": typed("verify release.yaml", 51, "release.yaml"),
-    "a release described that is none": typed("describe state", 51, "manifest.json"),
     "the secret key to verify": typed(
         "verify state --key state/keys/test.key", 50, "the private one, which"),
     "a key file misspelt": typed("verify state --key state/keys/tset.pub", 50, "tset.pub"),
-    "the table for a key": typed("verify state --key data.csv", 50, "not a PEM public key"),
     # the workspace and rehearsals
     "a state folder misspelt": typed("workspace show --state sate", 10, "sate holds no workspace;"),
     "a purge of nothing": typed("workspace purge --state state", 10, "holds no workspace"),
