@@ -161,7 +161,7 @@ def test_the_forger_makes_releases_that_verify(example, tmp_path) -> None:
         assert main(["verify", str(folder)]) == 0
 
 
-@settings(max_examples=40, **PROFILE)
+@settings(max_examples=20, **PROFILE)
 @given(data=st.data())
 def test_no_text_of_a_release_steers_what_is_shown(example, tmp_path_factory, data) -> None:
     source, key = example
@@ -266,7 +266,7 @@ WIDE = [
 @pytest.mark.parametrize(
     ("place", "text"),
     [(place, text) for place in WIDE for text in ("LONE", "LONELINE")]
-    + [(place, text) for place in WIDE[:2] for text in ("\u202e" * 10**7, "x" * 10**7)],
+    + [(place, text) for place in WIDE[1:2] for text in ("\u202e" * 10**7, "x" * 10**7)],
     ids=lambda value: value[:9] if isinstance(value, str) else value[0],
 )  # fmt: skip
 def test_half_characters_and_ten_megabytes(example, tmp_path, place, text, monkeypatch) -> None:

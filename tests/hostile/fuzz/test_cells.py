@@ -223,7 +223,7 @@ def test_no_cell_changes_more_than_its_row(tmp_path):
 
 @pytest.mark.nightly
 def test_no_cell_of_very_many_changes_more_than_its_row(tmp_path, figures):
-    seed, cases = secrets.randbits(32), 600
+    seed, cases = secrets.randbits(32), 300
     faults = [*run_cases(seed, cases, tmp_path)]
     drawn = sum(len(c.cells) * c.rows for c in (make_case(seed, i) for i in range(cases)))
     figures("fuzz cells", seed=seed, cases=cases, cells=2 * drawn, violations=len(faults))
@@ -312,8 +312,8 @@ def test_runs_of_neighbours_end_alike(run_of, bench):
 
 @pytest.mark.nightly
 def test_many_runs_of_neighbours_end_alike(run_of, bench, figures):
-    seed, cases = secrets.randbits(32), 48  # two runs each: the lifetime delta is that of 100
-    faults = run_pairs(seed, range(cases), run_of, bench, fits=6)
+    seed, cases = secrets.randbits(32), 24  # two runs each: the lifetime delta is that of 100
+    faults = run_pairs(seed, range(cases), run_of, bench, fits=3)
     figures("fuzz cells, whole stages", seed=seed, pairs=cases, violations=len(faults))
     assert not faults, "\n".join(faults)
 

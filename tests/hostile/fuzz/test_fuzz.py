@@ -16,8 +16,8 @@ from tests.hostile.fuzz import corpus, worker
 from tests.hostile.fuzz.campaign import run_campaign, run_slice
 from tests.hostile.fuzz.mutators import make_case
 
-FAST = {"csv": 200, "parquet": 100, "spec": 70, "schema": 60}
-LONG = {"csv": 40_000, "parquet": 35_000, "spec": 14_000, "schema": 10_500, "plan": 500}
+FAST = {"csv": 100, "parquet": 60, "spec": 50, "schema": 50}
+LONG = {"csv": 8_000, "parquet": 7_000, "spec": 2_800, "schema": 2_100, "plan": 100}
 
 
 def check(outcome):

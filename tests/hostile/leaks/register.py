@@ -130,8 +130,6 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/data/test_cell_statement.py::test_a_statement_that_fails_ends_nothing",
          "dpiw/data/test_cell_statement.py::test_the_custodian_finds_it_and_purges_it",
          f"{CONTROLS}::test_counts_of_cells_stay_in_the_private_folder",
-         f"{CONTROLS}::"
-         "test_a_terminal_names_the_place_of_those_counts_and_nothing_of_them",
          f"{CONTROLS}::test_verdicts_of_great_expectations_stay_in_the_private_folder"),
     leak(16, "a run that stops", "M", "values never stop a run; structure does",
          "dpiw/data/ingest.py::ingest", *N1,

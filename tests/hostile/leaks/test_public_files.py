@@ -299,6 +299,7 @@ NAMED = {
 }
 
 
+@pytest.mark.nightly_cases("hierarchy_file-with names")
 @pytest.mark.parametrize("cases", [NAMED, LISTS], ids=["with names", "without names"])
 @pytest.mark.parametrize("field", ["levels_file", "hierarchy_file"])
 def test_a_table_is_no_list(cases: dict[Any, Any], field: str, tmp_path: Path) -> None:

