@@ -43,11 +43,11 @@ class Dies(Counts):
 
 
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[[str], ReleaseRun]:
+def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
     """A run, ready to train its generator where a word of the spec says."""
 
-    def make(word: str) -> ReleaseRun:
-        place = make_workplace(weights=WEIGHTS.replace("DEVICE", word))
+    def make(word: str, weights: str = WEIGHTS) -> ReleaseRun:
+        place = make_workplace(weights=weights.replace("DEVICE", word))
         place.spec.write_text(
             place.spec.read_text().replace(
                 "{method: histogram, settings: {bins: 4}}",
@@ -88,7 +88,7 @@ def entries(run: ReleaseRun, kind: EntryKind) -> int:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
-    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """Both trainings of one release lose it: as many draws as are accounted, and on the record."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
@@ -114,10 +114,10 @@ def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(
-    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """Where there is none it is refused before it draws or resumes; another worker goes on."""
-    gpu, run = PosedGPU(monkeypatch, device), make_run("cuda")
+    gpu, run = PosedGPU(monkeypatch, device), make_run("cuda", "none")
     gpu.there = False
     before = run.open_ledger().spent("town")
     refused(run)
@@ -141,7 +141,7 @@ def refused(run: ReleaseRun) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_checkpoint_of_either_loads_on_the_other(
-    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
+    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """Of the CPU on a GPU; and of one that vanishes before its first lot, which loses no draw."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")

@@ -186,8 +186,6 @@ def test_a_workspace_that_is_not_there(tmp_path):
 def test_a_purge_does_not_pretend_to_have_emptied_a_link(make_workplace, tmp_path, name):
     place = make_workplace(weights="none")
     run = prepared(place)
-    draw(run)
-    finish(run)
     earlier = look(place)
     folder = {"run": run.directory}.get(name, run.directory / name)
     (folder / "kept").write_text("confidential")

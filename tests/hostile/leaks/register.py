@@ -236,7 +236,6 @@ REGISTER: tuple[Leak, ...] = (
          open="Without a declared identifier one row is taken for one person; nothing checks it."),
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",
          "dpiw/ledger/ledger.py::Ledger",
-         f"{STEPS}::test_moving_the_file_or_the_spec_does_not_make_a_new_run",
          "dpiw/ledger/test_ledger.py::test_register_is_once_and_for_ever",
          "dpiw/run/test_laundering.py::test_another_name_for_the_file",
          "dpiw/run/test_laundering.py::test_another_snapshot_label_for_the_same_file",
@@ -272,7 +271,7 @@ REGISTER: tuple[Leak, ...] = (
          " their own, without pages, that tell no error",
          "dpiw/run/process.py::_confine dpiw/run/launch.py::_environment"
          " dpiw/run/cluster.py::local_cluster dpiw/data/passes.py::tally_part",
-         f"{STEPS}::test_a_confidential_process_is_confined",
+         "dpiw/run/test_zone.py::test_a_stage_process_is_confined_and_what_it_leaves_is_closed",
          f"{CONTROLS}::test_a_stage_leaves_private_files_and_nothing_elsewhere",
          "dpiw/run/test_zone.py::test_everything_is_closed_whatever_the_umask",
          f"{CONTROLS}::test_arguments_of_a_stage_are_its_name_and_folder",
