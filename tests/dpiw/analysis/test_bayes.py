@@ -140,11 +140,13 @@ def test_levels_come_from_the_releases_schema(released):
 
 
 def test_what_is_refused():
-    with pytest.raises(ReleaseError, match="prior: expected"):
-        analysis.logistic_posterior((frame(), None), "flag", ["x"], prior_scale=0.0)
-    with pytest.raises(WeightError, match="truth values"):
-        analysis.logistic_posterior((frame(), None), "y", ["x"])
-    with pytest.raises(WeightError, match="more evidence"):
-        analysis.linear_posterior((frame()[:1], None), "y", [])
+    whole, first = (frame(), None), (frame()[:1], None)
+    for error, model, source, settings in (
+        (ReleaseError, analysis.logistic_posterior, whole, ("flag", ["x"], {"prior_scale": 0.0})),
+        (WeightError, analysis.logistic_posterior, whole, ("y", ["x"], {})),
+        (WeightError, analysis.linear_posterior, first, ("y", [], {})),
+    ):
+        with pytest.raises(error):
+            model(source, *settings[:2], **settings[2])
     with pytest.raises(ReleaseError, match="column 'h'"):
-        analysis.multinomial_posterior((frame(), None), "h")
+        analysis.multinomial_posterior(whole, "h")

@@ -21,7 +21,6 @@ from dpiw.analysis.errors.verdicts import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
-from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured.law import MeansLaw
@@ -316,9 +315,3 @@ def test_histograms_and_reports_show_the_declared_domain(column):
     elif column.cuts:
         assert len(axes.patches) == len(expected_labels(column)) - column.nullable
     pyplot.close("all")
-
-
-def test_our_own_word_is_no_level():
-    assert marker("missing", ["a", "b"]) == "missing"
-    assert marker("missing", ["a", "missing"]) == "(missing)"
-    assert marker("missing", ["(missing)", "missing"]) == "((missing))"

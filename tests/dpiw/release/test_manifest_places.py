@@ -38,6 +38,9 @@ os.chdir(root)
 from tests.dpiw.release import release_example as example
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import load_private_key
+if planted:  # its words are looked for, not its figures
+    from tests.support.undrawn import draw_no_figures
+    draw_no_figures(setattr)
 workspace = Path("workspace-" + host)
 workspace.mkdir()
 changes = {} if not planted else {"catalogue": example.CatalogueEntry(
