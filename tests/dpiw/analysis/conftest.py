@@ -1,7 +1,5 @@
 """One small release, published once, for the tests that need a folder's certificate."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

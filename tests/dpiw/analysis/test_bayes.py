@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -130,13 +128,6 @@ def test_plain_posterior_is_narrower_and_ignores_weights():
     ones = analysis.linear_posterior((table, None), "y", ["x"])
     np.testing.assert_allclose(plain.mean, ones.mean)
     assert plain.size == 60 > weighted.size
-
-
-def test_levels_come_from_the_releases_schema(released):
-    found = analysis.multinomial_posterior(released, "region")
-    assert found.levels == ("north", "south", "other")
-    flags = analysis.multinomial_posterior(released, "ill")
-    assert flags.levels == ("false", "true")
 
 
 def test_what_is_refused():

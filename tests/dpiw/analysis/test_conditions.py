@@ -1,7 +1,5 @@
 """What compares with what in a condition, the order of levels, and conditions that nobody meets."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from types import SimpleNamespace
@@ -99,21 +97,6 @@ def test_what_does_not_compare_is_refused(text):
         chosen(PEOPLE, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "advised"),
-    [
-        ("school < town", "town in ['north', 'south']"), ("visit > 2025", "visit > '2025-07-01'"),
-        ("school != 3", "school == 'primary'"), ("town in 'north'", "town in ['north']"),
-        ("age between 18 and 40", "18 <= age <= 40"), ("age not in 40", "age not in [40]"),
-    ],
-)  # fmt: skip
-def test_what_a_refusal_advises_is_a_condition(text, advised):
-    with pytest.raises(ReleaseError) as refused:
-        chosen(PEOPLE, text)
-    assert advised in str(refused.value)
-    assert chosen(PEOPLE, advised).any()
-
-
 def test_a_list_behind_a_sign_is_pandas_in():
     ages, days = PEOPLE.table["age"], PEOPLE.table["visit"]
     np.testing.assert_array_equal(chosen(PEOPLE, "age == [30, 31]"), ages.isin([30, 31]))
@@ -158,31 +141,12 @@ def test_a_condition_that_nobody_meets_is_refused_by_all(estimate):
         estimate("age > 400")
 
 
-@pytest.mark.parametrize(
-    ("where", "column"),
-    [
-        ("visit < '2025-01-01'", "visit"), ("town == 'north' and town == 'south' and ill", "town"),
-        ("`mother's school` < 'primary'", "mother's school"), (lambda t: t["age"] > 400, ""),
-    ],
-)  # fmt: skip
-def test_a_condition_that_nobody_meets_is_told_with_its_columns(where, column):
-    with pytest.raises(ReleaseError, match=f"^no row with weight meets .*{column}"):
-        analysis.mean(PEOPLE, "age", where=where)
-
-
-def test_without_a_schema_the_range_is_that_of_the_rows():
-    source = (PEOPLE.table, np.where(PEOPLE.table["age"] > 90, 0.0, 1.0))
-    low, high = PEOPLE.table["age"].min(), PEOPLE.table["age"].max()
-    with pytest.raises(ReleaseError, match=f"'age' goes from {low} to {high} in the rows"):
-        analysis.mean(source, "age", where="age > 90")
-
-
 NUMBERS = ("ok", "age", "u8", "2", "(u8 - 3)", "(inc / ok)", "(ok + ok)", "(-u8)")
 
 
 @pytest.mark.nightly_cases("[1-")
 @pytest.mark.parametrize("dtypes", [{}, {"ok": "boolean"}, {"age": "Int64", "ok": "boolean"}])
-@pytest.mark.parametrize("step", [1, 13])  # 13: of each first part some, with every other part
+@pytest.mark.parametrize("step", [1, 29])  # 29: of each first part some, with every other part
 def test_a_chain_reads_as_its_pairs_whatever_pandas_calls_the_column(step, dtypes):
     rng = np.random.default_rng(5)
     table = pd.DataFrame(

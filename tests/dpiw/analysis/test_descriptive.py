@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.columns import numbers
-from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -96,13 +92,6 @@ def test_quantile_against_a_slow_twin(probability):
     assert value == candidates[0]
 
 
-def test_quantile_of_equal_weights_is_numpys_inverted_cdf():
-    x = np.random.default_rng(8).normal(size=501)
-    for p in (0.05, 0.5, 0.75):
-        value = analysis.quantile((pd.DataFrame({"x": x}), None), "x", p).value
-        assert value == np.quantile(x, p, method="inverted_cdf")
-
-
 def test_quantile_standard_error_by_simulation():
     # Weighted median, N(0.5, 1) from N(0, 1) by weights exp(x/2): 400 samples of 1,000 rows.
     # The standard error of a standard deviation over 400 is 3.5%; tolerance 14%.
@@ -178,16 +167,6 @@ def test_a_higher_level_is_never_narrower():
                      for level in (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)])  # fmt: skip
     assert (np.diff(ends[:, 0]) <= 0).all()
     assert (np.diff(ends[:, 1]) >= 0).all()
-
-
-def test_ends_beyond_all_rows_are_told_by_the_density_and_joined_as_they_are():
-    sample = analysis.weighted_sample((pd.DataFrame({"x": np.arange(1.0, 41.0)}), None))
-    high = analysis.quantile(sample, "x", 0.9)
-    alone = high.interval(0.999)
-    assert alone.upper[0] > 40  # no row lies there
-    joint = analysis.joint(analysis.median(sample, "x"), high).interval(0.999)
-    assert joint.upper[1] == alone.upper[0]
-    assert joint.lower[0] in sample.table["x"].to_numpy()
 
 
 def test_correlation_against_numpy():
@@ -267,12 +246,6 @@ def test_a_value_is_found_by_its_name_or_by_its_level_alone():
             source[name]
 
 
-def test_numbers_of_nullable_columns():
-    values = numbers(weighted_sample(SOURCE), "n")
-    assert values.dtype == np.float64
-    assert np.isnan(values).sum() == SOURCE[0]["n"].isna().sum() > 0
-
-
 @pytest.mark.parametrize(
     ("column", "error"),
     [
@@ -289,10 +262,8 @@ def test_a_column_that_a_function_misses_is_ours_and_its_other_faults_are_its_ow
 
 def test_a_name_says_that_a_mask_chose_the_rows():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "g": list("xxy")})
-    mask = frame["a"] > 1
-    for where, name in ((None, "mean(a)"), ("a > 1", "mean(a) where a > 1"),
-                        (mask, "mean(a) where <mask>"), (list(mask), "mean(a) where <mask>"),
-                        (lambda table: table["a"] > 1, "mean(a) where <function>")):  # fmt: skip
-        assert analysis.mean((frame, None), "a", where=where).names == (name,)
-    groups = analysis.std((frame, None), "a", where=mask, by="g").names
+    for where, told in ((None, ""), ("a > 1", " where a > 1"), (frame["a"] > 1, " where <mask>"),
+                        (lambda table: table["a"] > 1, " where <function>")):  # fmt: skip
+        assert analysis.mean((frame, None), "a", where=where).names == (f"mean(a){told}",)
+    groups = analysis.std((frame, None), "a", where=frame["a"] > 1, by="g").names
     assert groups == ("std(a) where <mask> | g=x", "std(a) where <mask> | g=y")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import importlib
 
 import numpy as np
@@ -74,14 +72,6 @@ def test_names_functions_and_no_intercept():
 def test_the_left_side_is_what_it_says(formula, naive):
     frame, _ = source()
     np.testing.assert_allclose(design(frame, formula, None).outcome, naive(frame))
-
-
-def test_statsmodels_takes_the_same_formula():
-    pytest.importorskip("statsmodels")
-    frame, w = source()
-    peer = analysis.to_statsmodels((frame, w), "ill ~ age * smoker", family="binomial")
-    fitted = analysis.logistic_regression((frame, w), "ill ~ age * smoker")
-    np.testing.assert_allclose(peer.params, fitted.values, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

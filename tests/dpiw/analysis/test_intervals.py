@@ -1,7 +1,5 @@
 """Intervals: what each part claims, checked by simulation in worlds where it is all there is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ A fit is either refused, or every model inside it was given weights; where a fit
 draws, weights of whole numbers are rows repeated. In `flipped` weights turn the answer round.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -201,9 +199,3 @@ def test_what_would_drop_weights_is_refused(name):
     with pytest.raises(ReleaseError, match="sample_weight"):
         analysis.fit_sklearn(REFUSED[name](), flipped(), "ok")
     assert not Watched.fits
-
-
-def test_a_search_keeps_its_scoring():
-    search = TAKEN["search by name"]()
-    assert analysis.fit_sklearn(search, flipped(), "ok") is search
-    assert search.scoring == "roc_auc"

@@ -4,8 +4,6 @@ The family: words that another layer keeps for itself, names that Python's parse
 that end a text or a formula early, and any printable name.
 """
 
-from __future__ import annotations
-
 import keyword
 import unicodedata
 
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
-from dpiw.analysis.export_files import STATA, renamed
 from dpiw.analysis.names import as_typed, column_name
 from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.data.columns import Column, ColumnKind
@@ -154,13 +151,6 @@ def test_names_that_differ_in_their_form_alone_are_told_apart_in_backticks():
         column_name(twice, "a")
 
 
-def test_a_function_that_asks_for_another_form_gets_no_column():
-    table = rows("µg_l")
-    for wrong in (lambda rows: rows["μg_l"] > 2, lambda rows: rows["μg_l"]):
-        with pytest.raises(ReleaseError):
-            analysis.mean((table, None), wrong)
-
-
 @pytest.mark.parametrize("word", ["True", "False", "None"])
 def test_a_value_is_no_column_of_its_name(word):
     table = rows(word)
@@ -231,13 +221,6 @@ def test_plots_show_names_and_levels_as_they_are(name):
         assert not any(text.get_parse_math() for text in texts if "$" in text.get_text())
         ax.figure.draw_without_rendering()
     pyplot.close("all")
-
-
-@pytest.mark.parametrize("name", ["µg/l", "µg_l"])
-def test_a_micro_sign_is_spelt_u_where_a_file_cannot_hold_it(name):
-    column = Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1)
-    with pytest.raises(ReleaseError, match=r"names=\{'.g.l': 'ug_l'\}"):
-        renamed([column], {}, weights=["weight"], rule=STATA)
 
 
 def test_a_target_in_another_form_is_no_feature():

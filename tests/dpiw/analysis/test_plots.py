@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,15 +39,6 @@ def test_bars_sum_to_the_weight_that_is_known(column):
     known = frame[column].notna().to_numpy() if column == "visits" else np.ones(len(w), dtype=bool)
     assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(w[known].sum() / w.sum())
     assert axes.get_xlabel() == column
-
-
-def test_bars_of_dates_are_parts_of_the_range():
-    frame, w = source()
-    frame["born"] = frame["born"].mask(frame["smoker"]).dt.tz_localize("Asia/Tokyo")
-    axes = analysis.histogram((frame, w), "born", bins=7)
-    known = ~frame["smoker"].to_numpy()
-    assert len(axes.patches) == 7
-    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(w[known].sum() / w.sum())
 
 
 def test_boxes_are_weighted_quantiles():

@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -33,15 +31,6 @@ def test_linear_against_scikit_learn():
     alone = analysis.linear_regression((frame, w), "y", "x")  # a name alone is one column
     assert alone.names == ("intercept", "x")
     assert analysis.fit_sklearn(LinearRegression(), (frame, w), "y", "x").n_features_in_ == 1
-
-
-@pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore:UserWarning")  # by 1.8
-def test_logistic_against_scikit_learn():
-    frame, w = source()
-    estimate = analysis.logistic_regression((frame, w), "flag", ["x", "z"])
-    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12)
-    model.fit(frame[["x", "z"]], frame["flag"], sample_weight=w / w.mean())
-    np.testing.assert_allclose(estimate.values, [model.intercept_[0], *model.coef_[0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])
@@ -75,28 +64,19 @@ def test_logarithmic_links_against_statsmodels(family):
     np.testing.assert_allclose(np.sqrt(np.diag(estimate.covariance())), peer.bse, rtol=wide)
 
 
-def test_a_regression_in_a_group():
-    frame, w = source()
-    mask = (frame["z"] > 0).to_numpy()
-    estimate = analysis.linear_regression((frame, w), "y", ["x", "g"], where="z > 0")
-    alone = analysis.linear_regression((frame[mask], w[mask]), "y", ["x", "g"])
-    np.testing.assert_allclose(estimate.values, alone.values)
-    np.testing.assert_allclose(estimate.covariance(), alone.covariance(), rtol=0.05)
-
-
 def test_sandwich_by_simulation():
-    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 700 samples of
-    # 400 rows; the standard error of a standard deviation over 700 is 2.7%, tolerance 12%.
+    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 300 samples of
+    # 400 rows; the standard error of a standard deviation over 300 is 4.1%, tolerance 18%.
     rng = np.random.default_rng(12)
     values, errors = [], []
-    for _ in range(700):
+    for _ in range(300):
         x = rng.normal(size=400)
         frame = pd.DataFrame({"x": x, "y": 1 + x + rng.normal(size=400) * (0.5 + np.abs(x))})
         estimate = analysis.linear_regression((frame, np.exp(0.5 * x)), "y", ["x"])
         values.append(estimate["x"])
         errors.append(estimate.covariance()[1, 1] ** 0.5)
-    assert np.mean(values) == pytest.approx(1.0, abs=0.01)
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.12)
+    assert np.mean(values) == pytest.approx(1.0, abs=0.015)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.18)
 
 
 def test_design_of_mixed_columns():

@@ -1,20 +1,13 @@
 """Conditions, groups, levels, tables, and how estimates print."""
 
-from __future__ import annotations
-
-import re
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpiw import analysis
 from dpiw.analysis.columns import MOST_LEVELS, levels
-from dpiw.analysis.conditions import chosen, condition
-from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.analysis.conditions import condition
+from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError
 
 
@@ -111,26 +104,6 @@ def test_truth_values_are_a_condition_too():
             analysis.mean(SOURCE, "income", **wrong)
 
 
-def test_levels_are_those_of_the_schema_where_it_is_known():
-    names = ("primary", "master", "bachelor", "none")
-    school = Column(name="school", kind=ColumnKind.ORDINAL, levels=names)
-    town = Column(name="town", kind=ColumnKind.CATEGORICAL, levels=("b", "a", "rare"))
-    schema = PublicSchema(name="people", columns=(school, town)).to_mapping()
-    table = pd.DataFrame({"school": ["master", "bachelor", "primary"], "town": ["b", "a", "a"]})
-    sample = WeightedSample(
-        table=table, weights=np.ones(3), release=SimpleNamespace(schema=schema)
-    )  # fmt: skip
-    shown = tuple(f"school={name}" for name in names)  # whether they have rows or not
-    assert analysis.value_counts(sample, "school").names == shown
-    by = analysis.mean(sample, lambda t: t["town"] == "a", by="school").names
-    assert by == tuple(f"mean(value) | {name}" for name in shown)
-    assert list(analysis.crosstab(sample, "town", "school").index) == ["b", "a", "rare"]
-    assert condition(table, "town in ['a', 'b']").all()
-    chosen(sample, "town in ['a', 'rare']")  # declared, though no row has it
-    with pytest.raises(ReleaseError, match="'rare'"):
-        chosen(sample, "town == 'rar'")
-
-
 @pytest.mark.parametrize(
     "name", ["mean", "median", "variance", "std"],
 )  # fmt: skip
@@ -145,13 +118,6 @@ def test_groups_are_the_estimates_of_each_group(name):
         assert value == pytest.approx(alone.value)
     frame = grouped.interval().frame()
     assert (frame["lower"] < frame["upper"]).all()
-
-
-def test_missing_is_a_group_and_empty_groups_are_left_out():
-    grouped = analysis.mean(SOURCE, "age", by="visits")
-    assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
-    grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
-    assert [name.split("visits=")[1] for name in grouped.names] == ["0", "2"]
 
 
 def test_spread_against_statsmodels():
@@ -203,20 +169,6 @@ def test_a_description_of_every_column():
     pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
     with pytest.raises(ReleaseError):
         analysis.describe(SOURCE, "agee")
-
-
-@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-def test_what_is_advised_for_a_date_works(zone):
-    born = TABLE["born"].dt.tz_localize(zone)
-    source = (TABLE.assign(born=born), SOURCE[1])
-    with pytest.raises(ReleaseError) as refused:
-        analysis.median(source, "born")
-    advice = re.findall(r"lambda table: .*?\.dt\.\w+", str(refused.value))
-    assert len(advice) == 2
-    for text in advice:
-        advised = eval(text, {"pandas": pd})
-        median = analysis.median(source, advised).value
-        assert median == pytest.approx(np.median(advised(source[0])), abs=400)
 
 
 def test_many_numbers_are_no_levels():

@@ -1,7 +1,5 @@
 """What an analyst recovers from a published folder alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

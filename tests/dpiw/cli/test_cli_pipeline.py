@@ -1,7 +1,5 @@
 """What a curator's command line holds beside the ledger: schema, completion, forecast, flows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,7 +8,6 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -20,12 +17,9 @@ from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
-from dpiw.ledger.location import REGISTER
 from dpiw.local.spec import local_schema
 from dpiw.plan import json_schema
-from dpiw.plan.spec import load_spec
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.run.commands import filled_in
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
@@ -36,14 +30,12 @@ SCHEMAS = {**json_schema.SCHEMAS, "local": local_schema}
 DICTIONARIES = sorted(ROOT.glob("examples/*/schema.yaml"))
 
 
-def mapping(path: Path) -> dict[str, Any]:
+def mapping(path):
     """As the product reads it: exact numbers, dates as text."""
     return load_file(path, what="file", error=SchemaError)
 
 
-def test_completion_knows_every_command_and_is_a_script(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_completion_knows_every_command_and_is_a_script(capsys):
     for shell in ("bash", "zsh"):
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out
@@ -57,12 +49,12 @@ def test_completion_knows_every_command_and_is_a_script(
             assert done.stdout.split() == ["release"]
 
 
-def refused(document: dict[str, Any], kind: str) -> bool:
+def refused(document, kind):
     return not jsonschema.Draft202012Validator(SCHEMAS[kind]()).is_valid(document)
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_schema_is_printed_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_is_printed_as_json(kind, capsys):
     assert main(["schema", kind]) == 0
     printed = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator.check_schema(printed)
@@ -71,7 +63,7 @@ def test_schema_is_printed_as_json(kind: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_editors_show_a_sentence_on_every_section_and_field(kind: str) -> None:
+def test_editors_show_a_sentence_on_every_section_and_field(kind):
     whole = SCHEMAS[kind]()
     for section in (whole, *whole["$defs"].values()):
         fields = section.get("properties", {}).values()
@@ -82,7 +74,7 @@ def test_editors_show_a_sentence_on_every_section_and_field(kind: str) -> None:
     assert all("`iso`" in columns[name]["description"] for name in columns if "_format" in name)
 
 
-def test_the_schema_takes_every_spec_and_no_field_that_there_is_not() -> None:
+def test_the_schema_takes_every_spec_and_no_field_that_there_is_not():
     for path in SPECS:
         stated = mapping(path)
         assert not refused(stated, "spec"), path
@@ -91,14 +83,14 @@ def test_the_schema_takes_every_spec_and_no_field_that_there_is_not() -> None:
             assert refused(stated | change, "spec"), (path, change)
 
 
-def test_the_schema_takes_a_local_collection_and_no_field_that_there_is_not() -> None:
+def test_the_schema_takes_a_local_collection_and_no_field_that_there_is_not():
     stated = mapping(ROOT / "examples" / "local" / "collection.yaml")
     jsonschema.validate(stated, SCHEMAS["local"]())
     for change in ({"seed": 42}, {"label": {"name": "home", "levels": ["yes"]}}, {"delta": None}):
         assert refused(stated | change, "local")
 
 
-def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not() -> None:
+def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not():
     listed = {"name": "job", "kind": "categorical", "levels_file": "jobs.csv"}
     assert not refused({"name": "town", "columns": [listed]}, "dictionary")
     for path in DICTIONARIES:
@@ -123,9 +115,7 @@ def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not() -> N
         ({"column": "a", "of": "b", "cases": [{"when": {"upper": 3}, "is": None}]}, {"of": 3}),
     ],
 )
-def test_the_schema_takes_every_kind_of_constraint(
-    constraint: dict[str, Any], fault: dict[str, Any]
-) -> None:
+def test_the_schema_takes_every_kind_of_constraint(constraint, fault):
     columns = [{"name": "a", "kind": "boolean"}]
     for stated, is_fault in ((constraint, False), (constraint | fault, True)):
         document = {"name": "t", "columns": columns, "constraints": [{"name": "c", **stated}]}
@@ -134,7 +124,7 @@ def test_the_schema_takes_every_kind_of_constraint(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize(("full", "code"), [(True, os.EX_IOERR), (False, 141)])
-def test_who_stops_reading_is_no_error_and_a_full_disk_is_one_line(full: bool, code: int) -> None:
+def test_who_stops_reading_is_no_error_and_a_full_disk_is_one_line(full, code):
     with open("/dev/full", "w") as device:
         process = subprocess.Popen(
             [sys.executable, "-m", "dpiw.cli.main", "completion", "bash"], cwd=ROOT, text=True,
@@ -153,9 +143,7 @@ def test_who_stops_reading_is_no_error_and_a_full_disk_is_one_line(full: bool, c
         ({"relation": NeighbouringRelation.REPLACE_ONE}, 21),
     ],
 )  # fmt: skip
-def test_plan_refuses_what_a_release_would_refuse(
-    workplace: Any, capsys: pytest.CaptureFixture[str], change: Any, code: int
-) -> None:
+def test_plan_refuses_what_a_release_would_refuse(workplace, capsys, change, code):
     Ledger.open(workplace.ledger).register(terms(name="other", **change))
     spec = workplace.spec.read_text()
     workplace.spec.write_text(spec.replace("population: town", "population: other"))
@@ -165,18 +153,7 @@ def test_plan_refuses_what_a_release_would_refuse(
     assert "--relation add_or_remove_one" in shown.err.partition("dpiw ledger register OTHER ")[2]
 
 
-def test_a_person_of_several_rows_is_told_whole_where_a_name_is_to_be_chosen(
-    workplace: Any,
-) -> None:
-    spec = load_spec(workplace.spec)
-    unit = spec.unit.model_copy(update={"id_column": "person", "max_rows": 3})
-    several = spec.model_copy(update={"unit": unit})
-    template = REGISTER.format(name="OTHER", ledger="PATH")
-    assert filled_in(template, several, Path("s.yaml")).endswith(" --id-column person --max-rows 3")
-    assert "--max-rows" not in filled_in(template, spec, Path("s.yaml"))
-
-
-def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any) -> None:
+def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace):
     workplace.source.unlink()
     with pytest.raises(SourceError, match=r"data\.csv"):
         check_ahead(workplace.spec, None)
@@ -184,9 +161,7 @@ def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace: Any
     check_ahead(workplace.spec, None)  # a run that drew all it needs goes on without the table
 
 
-def test_plan_counts_by_the_population_s_own_rule(
-    workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_counts_by_the_population_s_own_rule(workplace, capsys):
     ledger = Ledger.open(workplace.ledger)
     filtered = terms(name="filtered", epsilon=Decimal(9), composition=CompositionRule.RENYI)
     ledger.register(filtered)
@@ -199,18 +174,16 @@ def test_plan_counts_by_the_population_s_own_rule(
 
 
 @pytest.fixture
-def a_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def a_spec(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").touch()
     return "a.yaml"
 
 
-def test_the_flows_commands_hand_on_what_was_typed(
-    a_spec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard: list[list[str]] = []
+def test_the_flows_commands_hand_on_what_was_typed(a_spec, monkeypatch):
+    heard = []
 
-    def run_module(name: str, **_: object) -> None:
+    def run_module(name, **_):
         heard.append([name, *sys.argv[1:]])
         assert str(ROOT) in (sys.path[0], os.environ["PYTHONPATH"].split(os.pathsep)[0])
         raise SystemExit(34 if name == "flows.audit" else None)
@@ -232,12 +205,7 @@ def test_the_flows_commands_hand_on_what_was_typed(
     assert (sys.path, sys.argv) == (path, words)
 
 
-def test_without_the_flows_it_says_what_to_install(
-    a_spec: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_without_the_flows_it_says_what_to_install(a_spec, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(pipeline, "_HOMES", (tmp_path,))
     assert main(["release", a_spec]) == 3
     assert "dpiw[pipeline]" in capsys.readouterr().err
@@ -245,10 +213,8 @@ def test_without_the_flows_it_says_what_to_install(
     assert os.listdir(tmp_path) == [a_spec]
 
 
-def test_ctrl_c_is_no_traceback(
-    a_spec: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_ctrl_c_is_no_traceback(a_spec, monkeypatch, capsys):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline.runpy, "run_module", interrupted)

@@ -1,13 +1,10 @@
 """`dpiw ledger register --spec`: what is registered is what the spec promises, or nothing is."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import shutil
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,6 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.location import CHARGED_THERE
 from dpiw.plan.spec import load_spec
 from dpiw.run.declared import check_registered
-from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
 from tests.support.whole_runs import draw, once, prepared, publish_run
 
@@ -25,18 +21,18 @@ BUDGET = ("--epsilon", "7", "--delta", "1e-4")
 
 
 @pytest.fixture
-def unregistered(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def unregistered(workplace, monkeypatch):
     """A spec whose ledger is not there yet, and its curator beside it."""
     workplace.ledger.unlink()
     monkeypatch.chdir(workplace.root)
     return workplace
 
 
-def register(*words: str) -> int:
+def register(*words):
     return main(["ledger", "register", *words])
 
 
-def of_people(place: Any, unit: str) -> None:
+def of_people(place, unit):
     text = place.spec.read_text()
     schema = place.root / "schema.yaml"
     schema.write_text(
@@ -45,7 +41,7 @@ def of_people(place: Any, unit: str) -> None:
     place.spec.write_text(f"{text}\nunit: {unit}\n")
 
 
-def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terms_are_the_spec_s(unregistered, capsys):
     of_people(unregistered, "{id_column: who, max_rows: 3}")
     assert register("--spec", "release.yaml", *BUDGET) == LedgerError.exit_code
     assert "register --spec release.yaml --epsilon 7 --delta 1e-4 --create" in (
@@ -61,9 +57,7 @@ def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[s
     assert "made ledger" not in capsys.readouterr().out
 
 
-def test_who_begins_a_ledger_is_told_that_it_knows_nothing(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_begins_a_ledger_is_told_that_it_knows_nothing(unregistered, capsys):
     """The population's name joins nothing across ledgers: a second one is a second budget."""
     assert main(["plan", "release.yaml"]) == 0
     assert f"; {CHARGED_THERE}; to begin one: " in capsys.readouterr().out
@@ -76,7 +70,7 @@ def test_who_begins_a_ledger_is_told_that_it_knows_nothing(
     assert CHARGED_THERE not in capsys.readouterr().out  # it was there
 
 
-def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_names_its_ledger(unregistered, capsys):
     register("--spec", "release.yaml", *BUDGET, "--create")
     capsys.readouterr()
     told = []
@@ -91,9 +85,7 @@ def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixtur
     assert "typo.yaml" in capsys.readouterr().err
 
 
-def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(unregistered, capsys):
     Ledger.create("state/books.yml").register(terms(epsilon=Decimal(7), delta=Decimal("1e-4")))
     for named in ("state/books.yml", "sqlite:///state/books.yml"):
         assert main(["ledger", "show", "--ledger", named]) == 0
@@ -109,7 +101,7 @@ def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(
     assert "cret" not in output.out + output.err
 
 
-def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
+def test_the_same_typed_as_well_is_no_error(unregistered):
     words = ("town", "--ledger", "./state/ledger.sqlite", "--relation", "add_or_remove_one")
     assert register(*words, "--max-rows", "1", "--spec", "release.yaml", *BUDGET, "--create") == 0
     assert Ledger.open(unregistered.ledger).population("town").id_column is None
@@ -123,9 +115,7 @@ def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
         ("--epsilon 0.1", "epsilon=0.1"),  # it pays for no release
     ],
 )  # fmt: skip
-def test_what_is_typed_and_differs_is_refused(
-    unregistered: Any, capsys: pytest.CaptureFixture[str], typed: str, told: str
-) -> None:
+def test_what_is_typed_and_differs_is_refused(unregistered, capsys, typed, told):
     words = ("--spec", "release.yaml", *BUDGET, *typed.split(), "--create")
     if not typed.startswith("--"):
         words = (typed, *words[:-2], "--create")
@@ -143,9 +133,7 @@ def test_what_is_typed_and_differs_is_refused(
         ("publish_to: state/releases", f"publish_to: {'x' * 300}"),
     ],
 )
-def test_a_spec_that_cannot_be_looked_into_registers_nothing(
-    unregistered: Any, old: str, new: str
-) -> None:
+def test_a_spec_that_cannot_be_looked_into_registers_nothing(unregistered, old, new):
     text = unregistered.spec.read_text()
     assert old in text
     unregistered.spec.write_text(text.replace(old, new))
@@ -154,9 +142,7 @@ def test_a_spec_that_cannot_be_looked_into_registers_nothing(
 
 
 @pytest.mark.parametrize("absent", ["town", "--ledger", "--relation"])
-def test_without_a_spec_all_is_typed(
-    unregistered: Any, capsys: pytest.CaptureFixture[str], absent: str
-) -> None:
+def test_without_a_spec_all_is_typed(unregistered, capsys, absent):
     words = ["town", "--ledger=state/ledger.sqlite", "--relation=replace_one"]
     kept = [word for word in words if not word.startswith(absent)]
     with pytest.raises(SystemExit) as end:
@@ -167,12 +153,12 @@ def test_without_a_spec_all_is_typed(
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept") / "state"
 
 
 @pytest.fixture
-def lost(workplace: Any, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def lost(workplace, kept, monkeypatch):
     """A release is published, and the folder with its ledger is lost; keys and release are not."""
     workplace.write_spec(weights="none")
     text = workplace.spec.read_text()
@@ -189,7 +175,7 @@ def lost(workplace: Any, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 AS_CERTIFIED = ("--spec", "release.yaml", "--epsilon", "5", "--delta", "1e-4")
 
 
-def typed_after(text: str, command: str, end: str) -> list[str]:
+def typed_after(text, command, end):
     """The words of a command that a message names, for `main`."""
     typed = text[text.index(f"dpiw {command}") :].partition(end)[0]
     for letter in ("epsilon E", "delta D", "reads N"):
@@ -197,9 +183,7 @@ def typed_after(text: str, command: str, end: str) -> list[str]:
     return shlex.split(typed)[1:]
 
 
-def test_a_lost_ledger_is_not_begun_again_with_other_terms(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_ledger_is_not_begun_again_with_other_terms(lost, capsys):
     """What the releases' certificates name is for life; the commands that are named recover it."""
     for other, term in (
         ("--epsilon 6", "epsilon"), ("--delta 2e-4", "delta"),
@@ -216,29 +200,24 @@ def test_a_lost_ledger_is_not_begun_again_with_other_terms(
     assert Ledger.open("lost/l.sqlite").spent("town").epsilon == 2
 
 
-def test_with_the_same_terms_it_says_what_must_be_recovered(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_the_same_terms_it_says_what_must_be_recovered(lost, capsys):
     assert register(*AS_CERTIFIED, "--create") == 0
     said = capsys.readouterr().out
     assert main(typed_after(said, "ledger recover", " (--key once")) == 0
+    capsys.readouterr()
     lost.write_spec(population="village")  # a release of other people hinders nobody
     assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
     assert "recover" not in capsys.readouterr().out
 
 
-def test_a_folder_that_is_no_release_leaves_the_terms_unknown(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_no_release_leaves_the_terms_unknown(unregistered, capsys):
     (unregistered.releases / "torn").mkdir(parents=True)
     assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
     assert "publish_to: releases/torn" in capsys.readouterr().err
     assert not unregistered.ledger.exists()
 
 
-def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(lost, capsys):
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "add_or_remove_one", "--create")
     assert register(*by_hand, "--epsilon", "6", "--delta", "1e-4") == 0
     recover = [
@@ -261,7 +240,7 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
 
 
 @pytest.fixture
-def drawn(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> ReleaseRun:
+def drawn(workplace, monkeypatch):
     """A run whose draw is in the workspace, unpublished, and whose ledger is lost."""
     workplace.write_spec(weights="none")
     monkeypatch.chdir(workplace.root)
@@ -271,18 +250,14 @@ def drawn(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> ReleaseRun:
     return run
 
 
-def test_a_run_whose_record_is_torn_is_not_to_be_moved(
-    drawn: ReleaseRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_record_is_torn_is_not_to_be_moved(drawn, capsys):
     """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
     (drawn.directory / "run.json").write_text("{")
     assert register(*AS_CERTIFIED, "--create") == SpecError.exit_code
     assert "move" not in capsys.readouterr().err
 
 
-def test_draws_that_a_new_ledger_does_not_know_are_told(
-    drawn: ReleaseRun, workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_draws_that_a_new_ledger_does_not_know_are_told(drawn, workplace, capsys):
     assert register(*AS_CERTIFIED, "--create") == 0
     said = capsys.readouterr().out
     assert f"state: its workspace holds draws of this population ({drawn.key[:12]})" in said
@@ -292,9 +267,7 @@ def test_draws_that_a_new_ledger_does_not_know_are_told(
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
 
-def test_another_name_is_not_offered_where_a_ledger_was_lost(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_name_is_not_offered_where_a_ledger_was_lost(lost, capsys):
     """A second budget for the same people, beside a registration that nothing was drawn from."""
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "replace_one", "--create")
     assert register(*by_hand, "--epsilon", "5", "--delta", "1e-4") == 0

@@ -3,14 +3,13 @@
 import shutil
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.plan.assumptions import declared_assumption
-from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -21,7 +20,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
 
 
-def planned(place: Any, **changes: Any) -> Plan:
+def planned(place, **changes):
     spec = load_spec(write_spec(place, **changes))
     return compile_plan(spec, load_schema(spec))
 
@@ -30,7 +29,7 @@ UNSTATED = {"weights": {"method": "measured", "settings": {"omega_seed": 1, "fre
 """Weights of which nobody says how many rows they weight."""
 
 
-def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
+def test_the_declared_cost_is_part_of_the_total(workplace):
     plan = planned(workplace)
     assert [stage.name for stage in plan.stages] == [GENERATOR_STAGE, WEIGHTS_STAGE]
     assert plan.stages[0].events == (DeclaredEvent(epsilon=0.5, delta=1e-7),)
@@ -40,13 +39,11 @@ def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
     assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
 
 
-def alone_lines(plan: Plan) -> list[str]:
+def alone_lines(plan):
     return [line for line in plan_table(plan).splitlines() if "alone it would cost" in line]
 
 
-def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
-    workplace: Any,
-) -> None:
+def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(workplace):
     """The one is at the release's whole delta, the other at what the declared delta leaves."""
     plan = planned(workplace, delta=5e-7)
     events = plan.stages[1].events
@@ -58,16 +55,14 @@ def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
         assert told in promised
 
 
-def forgetting(plan: Plan) -> list[str]:
+def forgetting(plan):
     """Plans that a declared cost is missing in, by what they say of themselves."""
     declared = [e for stage in plan.stages for e in stage.events if isinstance(e, DeclaredEvent)]
     counted = "paid by run" in plan_table(plan)
     return [] if counted or declared else ["declared and not charged"]
 
 
-def test_a_declared_cost_that_is_not_charged_is_seen(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_declared_cost_that_is_not_charged_is_seen(workplace, monkeypatch):
     """The planted bug: the whole total goes to our own noise, and the rows cost nothing."""
     from dpiw.methods.generators.external import External
 
@@ -79,14 +74,14 @@ def test_a_declared_cost_that_is_not_charged_is_seen(
     assert plan.stages[1].events[0].noise_multiplier < 0.7 * honest.noise_multiplier  # type: ignore[union-attr]
 
 
-def test_what_is_paid_already_is_planned_once_and_named(workplace: Any) -> None:
+def test_what_is_paid_already_is_planned_once_and_named(workplace):
     plan = planned(workplace, counted_by="ab" * 32)
     assert [stage.name for stage in plan.stages] == [WEIGHTS_STAGE]
     assert f"paid by run {'ab' * 32}" in plan_table(plan)
     assert accounting.epsilon(plan.stages[0].events, delta=1e-6) > 0.99
 
 
-def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
+def test_rows_may_go_without_weights_at_their_own_cost(workplace):
     top = {"epsilon": "0.1", "delta": "1e-6"}
     plan = planned(workplace, weights="none", top=top, epsilon="0.1", delta="1e-6")
     assert plan.epsilon_pld == 0.1
@@ -114,14 +109,12 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
         ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta"),
     ],
 )  # fmt: skip
-def test_a_plan_is_refused_before_anything_happens(
-    workplace: Any, changes: dict[str, Any], told: str
-) -> None:
+def test_a_plan_is_refused_before_anything_happens(workplace, changes, told):
     with pytest.raises(SpecError, match=told):
         planned(workplace, **changes)
 
 
-def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace: Any) -> None:
+def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace):
     assert not planned(workplace).warnings  # `base_rows` is stated
     plan = planned(workplace, top=UNSTATED)
     (warning,) = plan.warnings
@@ -129,7 +122,7 @@ def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace: An
     assert f"warning: {warning}" in plan_table(plan)
 
 
-def test_a_hundred_rows_are_the_least_that_are_weighted(workplace: Any) -> None:
+def test_a_hundred_rows_are_the_least_that_are_weighted(workplace):
     path, top = workplace.root / "made.parquet", UNSTATED | {"synthetic_rows": 50}
     planned(workplace, top=top, sha256=written(path, rows_of_town(100)))
     digest = written(path, rows_of_town(99))
@@ -138,19 +131,19 @@ def test_a_hundred_rows_are_the_least_that_are_weighted(workplace: Any) -> None:
     planned(workplace, weights="none", top={"synthetic_rows": 50, "epsilon": "0.5"}, sha256=digest)
 
 
-def test_rows_that_nobody_vouches_for_are_in_no_release(workplace: Any) -> None:
+def test_rows_that_nobody_vouches_for_are_in_no_release(workplace):
     with pytest.raises(NotPublishableError):
         planned(workplace, epsilon="unknown")
 
 
-def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> None:
+def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace):
     """Elsewhere the generator would get it; a file has no use for it."""
     top = {"epsilon": "0.001", "nominal_rows": 2, "delta": "1e-9"}
     with pytest.raises(SpecError):
         planned(workplace, top=top, epsilon="0.0009", delta="0")
 
 
-def test_no_rehearsal_is_advised_where_there_can_be_none(workplace: Any) -> None:
+def test_no_rehearsal_is_advised_where_there_can_be_none(workplace):
     """No stand-in population rehearses rows of the real one."""
     place = write_spec(workplace)
     spec = load_spec(place)
@@ -162,8 +155,8 @@ def test_no_rehearsal_is_advised_where_there_can_be_none(workplace: Any) -> None
     assert main(["rehearse", str(place)]) == SpecError.exit_code
 
 
-def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
-    def key(**changes: Any) -> str:
+def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace):
+    def key(**changes):
         spec = load_spec(write_spec(workplace, **changes))
         return spec.run_key(load_schema(spec), "once")
 
@@ -175,7 +168,7 @@ def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -
     assert key(sha256=digest) != first
 
 
-def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> None:
+def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace):
     plan = planned(workplace, top={"relation": "replace_one", "epsilon": 2})
     (event,) = plan.stages[0].events
     assert (event.epsilon, plan.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
@@ -191,10 +184,10 @@ def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> N
     ],
 )  # fmt: skip
 def test_the_sentence_that_a_total_rests_on_says_for_whom_it_holds(
-    workplace: Any, group: int | None, relation: str, told: str
-) -> None:
+    workplace, group, relation, told
+):
     """What group privacy makes of a declaration for single rows depends on a bound that is told."""
-    stated: Any = planned(workplace).generator
+    stated = planned(workplace).generator
     unit = PrivacyUnit(
         relation=NeighbouringRelation(relation), id_column=None if group is None else "pid"
     )

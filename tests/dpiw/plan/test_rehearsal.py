@@ -12,7 +12,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError, WeightError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
-from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
+from dpiw.plan.rehearsal.candidates import Candidate, candidates
 from dpiw.plan.rehearsal.populations import KINDS, random_law
 from dpiw.plan.rehearsal.rehearsal import (
     FAILED,
@@ -30,6 +30,7 @@ from dpiw.plan.rehearsal.report import (
     table_lines,
 )
 from dpiw.plan.spec import parse_spec
+from tests.support import specs
 
 SCHEMA = PublicSchema.from_mapping({
     "name": "pair",
@@ -42,16 +43,12 @@ SCHEMA = PublicSchema.from_mapping({
 
 
 def spec(**changes):
-    settings = {
-        "format": 1, "name": "r", "population": "r",
-        "source": {"path": "absent.csv", "format": "csv"}, "schema": "unused",
-        "epsilon": "3", "delta": "1e-6", "nominal_rows": 3000,
+    usual = {
+        "epsilon": "3", "nominal_rows": 3000, "synthetic_rows": 1500,
         "generator": {"method": "histogram", "settings": {"bins": 8}},
         "weights": {"method": "beta_debiased"},
-        "synthetic_rows": 1500,
-        "state": "absent", "signing_key": "absent", "publish_to": "absent",
     }  # fmt: skip
-    return parse_spec(settings | changes)
+    return specs.spec(**usual | changes)
 
 
 def rehearsal(base, *, schema=SCHEMA, names=("none", "spec"), kinds=("strong",), runs=6, seed=1):
@@ -148,15 +145,6 @@ def test_what_to_type_for_a_candidate_is_the_candidate():
             plan = compile_plan(typed, SCHEMA)
             assert plan.stages == candidate.plan.stages
             assert plan.recipe.weighing == candidate.plan.recipe.weighing
-
-
-def test_played_sizes_are_the_specs_up_to_a_limit():
-    assert played_spec(spec(), rows=500).synthetic_rows == 500
-    assert played_spec(spec(), rows=9999).synthetic_rows == 1500
-    assert played_spec(spec(nominal_rows=999_999), rows=500).nominal_rows == 100_000
-    output_noised = spec(weights={"method": "output_noised"}, synthetic_rows=8)
-    assert played_spec(output_noised, rows=5).synthetic_rows == 8
-    assert played_spec(output_noised, rows=5).nominal_rows == 3000
 
 
 def test_a_play_does_what_the_spec_says(table, tmp_path):

@@ -81,16 +81,6 @@ def test_kinds_differ_in_strength():
     assert found["clusters"] > 0.1
 
 
-def test_marginals_differ_between_populations_and_are_skewed():
-    means = []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        rows = random_law(NUMBERS, KINDS["weak"], rng=rng).draw(500, rng=rng)
-        means += [values.mean() for values in rows.columns.values()]
-    assert min(means) < 0.2
-    assert max(means) > 0.7
-
-
 def test_resampled_rows_follow_their_weights():
     """A share of 0.8 in 5,000 draws: five standard errors are 0.028."""
     schema = PublicSchema.from_mapping({"name": "f", "columns": [{"name": "f", "kind": "boolean"}]})

@@ -1,12 +1,11 @@
 """Time and memory of a plan from public facts: told, refused if far out; GPUs that are missing."""
 
-from __future__ import annotations
-
+import inspect
 import runpy
+import sys
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,12 +22,13 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.run.ahead import missing_gpus
+from dpiw.run.run import ReleaseRun
 from tests.support import specs
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def schema(columns: int, levels: int) -> PublicSchema:
+def schema(columns, levels):
     names = tuple(str(level) for level in range(levels))
     return PublicSchema(
         name="wide",
@@ -38,7 +38,7 @@ def schema(columns: int, levels: int) -> PublicSchema:
     )
 
 
-def plan(method: str, *, columns: int, rows: int, levels: int = 8, **settings: Any) -> Any:
+def plan(method, *, columns, rows, levels=8, **settings):
     spec = specs.GOOD | {
         "generator": {"method": method, "settings": settings},
         "weights": {"method": "none"},
@@ -66,8 +66,8 @@ and MiB beyond those of `histogram`, by `benchmarks/scale.py`, on one of two sha
 @pytest.mark.nightly_cases("-2-", "-3-")
 @pytest.mark.parametrize(("method", "copies", "rows", "seconds", "mebibytes"), MEASURED)
 def test_forecasts_are_within_a_factor_of_two_of_seconds_and_bytes_measured(
-    method: str, copies: int, rows: int, seconds: float, mebibytes: float, tmp_path: Path
-) -> None:
+    method, copies, rows, seconds, mebibytes, tmp_path
+):
     dictionary = runpy.run_path(str(ROOT / "benchmarks" / "scale_table.py"))["dictionary"]
     (tmp_path / "schema.yaml").write_text(dictionary(copies))
     own = {"method": method, "settings": {"omega_seed": 1} if method == "measured" else {}}
@@ -87,7 +87,7 @@ WIDE = [(20, 37.0), (60, 79.0), (300, 720.0)]
 """Columns of eight levels, and seconds of `mst` on one of two shared cores, November 2026."""
 
 
-def test_columns_of_many_levels_are_forecast_and_told_or_refused() -> None:
+def test_columns_of_many_levels_are_forecast_and_told_or_refused():
     for columns, measured in WIDE:
         compiled = plan("mst", columns=columns, rows=1000)
         found = running(compiled).seconds
@@ -100,7 +100,7 @@ def test_columns_of_many_levels_are_forecast_and_told_or_refused() -> None:
     assert "dpgan is not forecast" in plan_table(plan("dpgan", columns=3, rows=9, device="auto"))
 
 
-def running(compiled: Any, *, weights: bool = False) -> Running:
+def running(compiled, *, weights=False):
     method = compiled.weights if weights else compiled.generator
     assert isinstance(method, Forecasts)
     found = method.running(
@@ -112,7 +112,7 @@ def running(compiled: Any, *, weights: bool = False) -> Running:
     return found
 
 
-def test_the_most_rows_a_tilting_is_fitted_on_are_those_of_the_forecast() -> None:
+def test_the_most_rows_a_tilting_is_fitted_on_are_those_of_the_forecast():
     assert _MOST_FITTED == MOST_FITTED
 
 
@@ -121,7 +121,7 @@ FORECAST = {"privbayes", "histogram", "mst", "aim", "bayes", "dpgan", "dpcgan", 
 
 
 @pytest.mark.parametrize("method", [*GENERATORS, *WEIGHTS])
-def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method: str) -> None:
+def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method):
     kind = GENERATORS.get(method) or WEIGHTS[method]
     assert issubclass(kind, Forecasts) == (method in FORECAST)
     compiled = plan("histogram", columns=3, rows=1000)
@@ -133,8 +133,8 @@ def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method: str) -> No
 @pytest.mark.parametrize(
     "method", ["histogram", "mst", "privbayes", "aim", "bayes", "dpgan", "pategan"]
 )
-def test_forecasts_grow_with_columns_levels_and_rows(method: str) -> None:
-    def seconds(columns: int, rows: int) -> float:
+def test_forecasts_grow_with_columns_levels_and_rows(method):
+    def seconds(columns, rows):
         compiled = plan(method, columns=columns, rows=rows)
         return running(compiled).seconds
 
@@ -142,14 +142,14 @@ def test_forecasts_grow_with_columns_levels_and_rows(method: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [10**9, 10**10])
-def test_what_takes_days_is_refused_by_the_plan(rows: int) -> None:
+def test_what_takes_days_is_refused_by_the_plan(rows):
     assert LONGEST == 12 * 3600
     with pytest.raises(SpecError, match="mst"):
         plan("mst", columns=300, rows=rows)
     plan("histogram", columns=300, rows=rows)
 
 
-def test_what_holds_more_than_a_stage_may_is_refused_by_the_plan() -> None:
+def test_what_holds_more_than_a_stage_may_is_refused_by_the_plan():
     compiled = plan("mst", columns=4, rows=1000)
     heavy = SimpleNamespace(
         method="mst", running=lambda **_: Running(seconds=1, held_bytes=1 << 50)
@@ -159,9 +159,21 @@ def test_what_holds_more_than_a_stage_may_is_refused_by_the_plan() -> None:
 
 
 @pytest.mark.parametrize(("device", "warnings"), [("cpu", 0), ("auto", 0), ("cuda", 1)])
-def test_a_plan_warns_of_a_gpu_that_is_not_there(
-    device: str, warnings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_warns_of_a_gpu_that_is_not_there(device, warnings, monkeypatch):
     monkeypatch.setattr("dpiw.methods.neural.backend._cuda_is_there", lambda **_: False)
     compiled = plan("dpgan", columns=3, rows=1000, device=device, steps=5)
     assert len(list(missing_gpus(compiled))) == warnings
+
+
+@pytest.mark.parametrize("method", [*GENERATORS.values(), *WEIGHTS.values()])
+def test_who_opens_the_whole_table_does_not_say_that_it_reads_batches(method):
+    code = inspect.getsource(sys.modules[method.__module__])
+    assert not (hasattr(method, "in_batches") and ".confidential()" in code)
+    assert hasattr(method, "in_batches") or "ContingencyCounter" not in code
+
+
+def test_a_draw_that_holds_all_rows_says_what_that_takes(make_workplace):
+    plan = ReleaseRun.prepare(make_workplace(weights="beta_debiased").spec, period="once").plan
+    told = plan.held_rows("fit_weights")
+    assert f"max_memory_bytes={plan.spec.source.max_memory_bytes} admits " in told
+    assert plan.held_rows("fit_generator") == plan.held_rows("ingest") == ""

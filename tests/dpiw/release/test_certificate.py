@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +14,11 @@ from tests.dpiw.release.release_example import example_certificate
 STAGE = plain(example_certificate().stages[0])
 
 
-def _changed(**changes: Any) -> bytes:
+def _changed(**changes):
     return document_json({**json.loads(example_certificate().to_json()), **changes})
 
 
-def test_a_certificate_reads_back_as_it_was_written() -> None:
+def test_a_certificate_reads_back_as_it_was_written():
     certificate = example_certificate(
         diagnostics={"k_hat": float("inf"), "tau": np.float64(0.25), "n": (1, None)}
     )
@@ -63,12 +60,12 @@ UNIT = {"relation": "replace_one", "max_rows": 1, "id_column": None}
         ),
     ],
 )  # fmt: skip
-def test_a_certificate_with_a_wrong_field_is_refused(changes: dict[str, Any], field: str) -> None:
+def test_a_certificate_with_a_wrong_field_is_refused(changes, field):
     with pytest.raises(ManifestError, match=field):
         Certificate.from_json(_changed(**changes))
 
 
-def test_a_missing_key_is_refused() -> None:
+def test_a_missing_key_is_refused():
     value = json.loads(example_certificate().to_json())
     del value["caveats"]
     with pytest.raises(ManifestError, match="'caveats' is missing"):
@@ -83,12 +80,12 @@ def test_a_missing_key_is_refused() -> None:
         b'{\n  "a": 1.0e0\n}\n', b'{\n  "a": "\\u0061"\n}\n', b"[" * 100000,
     ],
 )  # fmt: skip
-def test_only_canonical_bytes_are_read(data: bytes) -> None:
+def test_only_canonical_bytes_are_read(data):
     with pytest.raises(ManifestError, match=r"file\.json"):
         parse_canonical(data, what="file.json", error=ManifestError)
 
 
-def test_plain_keeps_meaning_and_refuses_what_json_has_no_form_for() -> None:
+def test_plain_keeps_meaning_and_refuses_what_json_has_no_form_for():
     kept = {
         "enum": (NeighbouringRelation.REPLACE_ONE, "replace_one"),
         "array": (np.arange(3), [0, 1, 2]), "decimal": (Decimal("1E-6"), "0.000001"),

@@ -1,9 +1,6 @@
 """Lists of found levels against the threshold of their certificate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,14 +14,14 @@ LISTS = {"levels-001.csv": 'trade,noisy_count\nsmith,19.995\n"Baker, Jr.",190.40
          "levels-002.csv": '"a,b",noisy_count\n'}  # fmt: skip
 
 
-def check(parameters: Any, lists: dict[str, str]) -> None:
+def check(parameters, lists):
     files = {name: FileBytes(name=name, data=text.encode()) for name, text in lists.items()}
     certificate = example_certificate()
     stage = replace(certificate.stages[0], parameters=parameters)
     check_levels(files, replace(certificate, stages=(stage,)))
 
 
-def test_lists_that_keep_to_their_threshold_pass() -> None:
+def test_lists_that_keep_to_their_threshold_pass():
     check(STATED, LISTS)
     check({"degree": 2}, {})
 
@@ -48,9 +45,7 @@ def test_lists_that_keep_to_their_threshold_pass() -> None:
         ({"columns": None, "threshold": None}, {}, "levels-001.csv"),
     ],
 )
-def test_what_does_not_is_refused(
-    parameters: dict[str, Any], changes: dict[str, str], file: str
-) -> None:
+def test_what_does_not_is_refused(parameters, changes, file):
     stated = {key: value for key, value in (STATED | parameters).items() if value is not None}
     with pytest.raises(ManifestError, match=file):
         check(stated, LISTS | changes)

@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureErr
 from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import (
-    PrivateKey,
     create_key_pair,
     load_private_key,
     load_public_key,
@@ -33,7 +29,7 @@ from tests.dpiw.release.release_example import (
 )
 
 
-def _sign_again(folder: Path, **changes: Any) -> None:
+def _sign_again(folder, **changes):
     """Play a curator who signs a manifest that should not be."""
     value = json.loads((folder / "manifest.json").read_bytes()) | changes
     data = document_json(value)
@@ -42,11 +38,11 @@ def _sign_again(folder: Path, **changes: Any) -> None:
     (folder / "manifest.sig").write_bytes(key.sign(data))
 
 
-def _named_signer(key: PrivateKey) -> dict[str, str]:
+def _named_signer(key):
     return {"public_key": key.public.raw.hex(), "key_id": key.public.key_id}
 
 
-def test_a_whole_release_verifies_with_and_without_a_pinned_key(published: Path) -> None:
+def test_a_whole_release_verifies_with_and_without_a_pinned_key(published):
     pinned = verify(published, public_key=published.parent / "curator.pub")
     assert pinned.pinned
     assert pinned.certificate == example_certificate()
@@ -58,13 +54,13 @@ def test_a_whole_release_verifies_with_and_without_a_pinned_key(published: Path)
     assert "not pinned" in loose.statement
 
 
-def test_another_key_is_refused(published: Path, tmp_path: Path) -> None:
+def test_another_key_is_refused(published, tmp_path):
     _, foreign = create_key_pair(tmp_path, "other")
     with pytest.raises(SignatureError):
         verify(published, public_key=foreign)
 
 
-def test_one_of_several_keys_must_have_signed(published: Path, tmp_path: Path) -> None:
+def test_one_of_several_keys_must_have_signed(published, tmp_path):
     signer = published.parent / "curator.pub"
     first, second = (create_key_pair(tmp_path, name)[1] for name in ("one", "two"))
     for keys in ([signer], [first, signer], (signer, first, second)):
@@ -77,7 +73,7 @@ def test_one_of_several_keys_must_have_signed(published: Path, tmp_path: Path) -
         verify(published, public_key=[signer, tmp_path / "three.pub"])
 
 
-def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder: Path) -> None:
+def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder):
     forger = example_key(folder.parent, "forger")
     _sign_again(folder, **_named_signer(forger))
     (folder / "manifest.sig").write_bytes(forger.sign((folder / "manifest.json").read_bytes()))
@@ -87,9 +83,7 @@ def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder: Path) ->
 
 
 @pytest.mark.parametrize("known", [["curator.pub"], ["other.pub", "curator.pub"], None])
-def test_a_key_that_signed_must_be_the_one_that_is_named(
-    folder: Path, known: list[str] | None
-) -> None:
+def test_a_key_that_signed_must_be_the_one_that_is_named(folder, known):
     """Also where both curators are known."""
     _sign_again(folder, **_named_signer(example_key(folder.parent, "other")))
     keys = None if known is None else [folder.parent / name for name in known]
@@ -99,11 +93,11 @@ def test_a_key_that_signed_must_be_the_one_that_is_named(
 
 @pytest.mark.nightly_cases("[1]")
 @pytest.mark.parametrize("step", [1, 10])
-def test_every_flipped_bit_is_rejected(step: int, folder: Path) -> None:
+def test_every_flipped_bit_is_rejected(step, folder):
     """All 512 bits of the signature; every 3rd byte of the manifest; 80 bits of each other file."""
     rng = np.random.default_rng(5)
     public = folder.parent / "curator.pub"
-    flips: list[tuple[Path, int]] = []
+    flips = []
     for path in sorted(folder.iterdir()):
         bits = 8 * path.stat().st_size
         if path.name == "manifest.sig":
@@ -125,27 +119,27 @@ def test_every_flipped_bit_is_rejected(step: int, folder: Path) -> None:
     verify(folder, public_key=public)
 
 
-def _gone(name: str) -> Callable[[Path], object]:
+def _gone(name):
     return lambda folder: (folder / name).unlink()
 
 
-def _linked(name: str) -> Callable[[Path], object]:
-    def link(folder: Path) -> None:
+def _linked(name):
+    def link(folder):
         (folder / name).rename(folder.parent / name)
         (folder / name).symlink_to(folder.parent / name)
 
     return link
 
 
-def _piped(name: str) -> Callable[[Path], object]:
-    def pipe(folder: Path) -> None:
+def _piped(name):
+    def pipe(folder):
         (folder / name).unlink()
         os.mkfifo(folder / name)
 
     return pipe
 
 
-def _written(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+def _written(name, change):
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
@@ -176,7 +170,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], type[ReleaseError]]] = {
 
 
 @pytest.mark.parametrize("name", HARMS)
-def test_a_folder_that_was_tampered_with_is_refused(folder: Path, name: str) -> None:
+def test_a_folder_that_was_tampered_with_is_refused(folder, name):
     harm, error = HARMS[name]
     harm(folder)
     with pytest.raises(error):
@@ -186,8 +180,8 @@ def test_a_folder_that_was_tampered_with_is_refused(folder: Path, name: str) -> 
 @pytest.mark.parametrize("name", ["longer", "no report", "no signature", "a link", "forged"])
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_reader_is_told_what_to_do_about_a_folder_that_was_tampered_with(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str, pinned: bool
-) -> None:
+    folder, capsys, name, pinned
+):
     HARMS[name][0](folder)
     key = folder.parent / "curator.pub" if pinned else None
     advice = "do not use this folder: get it again from its publisher"
@@ -202,7 +196,7 @@ def test_a_reader_is_told_what_to_do_about_a_folder_that_was_tampered_with(
         assert advice not in str(plain.value)
 
 
-def test_a_folder_in_the_making_is_no_release(folder: Path) -> None:
+def test_a_folder_in_the_making_is_no_release(folder):
     hidden = folder.rename(folder.with_name(".staging-1"))
     with pytest.raises(ManifestError):
         verify(hidden)
@@ -222,9 +216,7 @@ def test_a_folder_in_the_making_is_no_release(folder: Path) -> None:
         ({"unit": {"relation": "replace_one", "max_rows": 1, "id_column": None}}, "unit"),
     ],
 )  # fmt: skip
-def test_a_signed_manifest_that_contradicts_the_files_is_refused(
-    folder: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_a_signed_manifest_that_contradicts_the_files_is_refused(folder, changes, words):
     _sign_again(folder, **changes)
     with pytest.raises(ManifestError, match=f"^{words}"):
         verify(folder)
@@ -234,7 +226,7 @@ def test_a_signed_manifest_that_contradicts_the_files_is_refused(
     "text",
     ["1E99999999999999999999", "1E-99999999999999999999", "1E999999999", "9" * 70, "0." + "1" * 70],
 )
-def test_a_number_beyond_all_measure_is_malformed_and_no_crash(folder: Path, text: str) -> None:
+def test_a_number_beyond_all_measure_is_malformed_and_no_crash(folder, text):
     """No Decimal holds such an exponent, and no memory such a whole number."""
     _sign_again(folder, epsilon=text)
     with pytest.raises(ManifestError, match="epsilon"):
@@ -242,11 +234,11 @@ def test_a_number_beyond_all_measure_is_malformed_and_no_crash(folder: Path, tex
 
 
 @pytest.mark.parametrize("text", ["0", "1.2", "1E-6", "1.00001E-18", "123456789012.123456789012"])
-def test_decimal_text_of_costs_is_read_exactly(text: str) -> None:
+def test_decimal_text_of_costs_is_read_exactly(text):
     assert decimal_of(text, what="epsilon", error=ManifestError) == Decimal(text)
 
 
-def test_rows_of_another_certificate_or_of_no_parquet_are_refused(tmp_path: Path) -> None:
+def test_rows_of_another_certificate_or_of_no_parquet_are_refused(tmp_path):
     work = tmp_path / "work"
     work.mkdir()
     first = example_contents(work)
@@ -263,7 +255,7 @@ def test_rows_of_another_certificate_or_of_no_parquet_are_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["synthetic.parquet", "certificate.json", "schema.json"])
-def test_a_signed_folder_without_a_required_file_is_refused(folder: Path, name: str) -> None:
+def test_a_signed_folder_without_a_required_file_is_refused(folder, name):
     (folder / name).unlink()
     files = json.loads((folder / "manifest.json").read_bytes())["files"]
     _sign_again(folder, files={key: entry for key, entry in files.items() if key != name})
@@ -290,9 +282,7 @@ def test_a_signed_folder_without_a_required_file_is_refused(folder: Path, name: 
         ({"columns": [{"name": "a", "type": "b", "nullable": 1}]}, "columns"),
     ],
 )  # fmt: skip
-def test_a_malformed_manifest_is_refused(
-    published: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_a_malformed_manifest_is_refused(published, changes, words):
     value = json.loads((published / "manifest.json").read_bytes()) | changes
     with pytest.raises(ManifestError, match=words):
         Manifest.from_bytes(document_json(value))
@@ -302,12 +292,12 @@ def test_a_malformed_manifest_is_refused(
     "name",
     ["", ".", "..", "a/b", ".hidden", "a b", "é", "manifest.json", "manifest.sig", "x" * 101],
 )
-def test_inadmissible_file_names(name: str) -> None:
+def test_inadmissible_file_names(name):
     with pytest.raises(ManifestError):
         check_file_name(name)
 
 
-def test_a_manifest_reads_back_as_it_was_written(published: Path) -> None:
+def test_a_manifest_reads_back_as_it_was_written(published):
     data = (published / "manifest.json").read_bytes()
     manifest = Manifest.from_bytes(data)
     assert manifest.to_bytes() == data
@@ -316,10 +306,10 @@ def test_a_manifest_reads_back_as_it_was_written(published: Path) -> None:
     assert chained.digest != manifest.digest
 
 
-def test_the_same_inputs_give_the_same_folder(tmp_path: Path) -> None:
+def test_the_same_inputs_give_the_same_folder(tmp_path):
     folders = []
     (tmp_path / "key").mkdir()
-    key: PrivateKey = example_key(tmp_path / "key")
+    key = example_key(tmp_path / "key")
     for name in ("one", "two"):
         work = tmp_path / name
         work.mkdir()

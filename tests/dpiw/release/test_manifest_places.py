@@ -5,8 +5,6 @@ own names are not looked for: the example is published in processes at places wi
 nothing else bears. What they publish must agree in every byte, and hold no such name as a word.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -14,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +58,7 @@ PLACES = (
 WORDS = {place[name] for place in PLACES for name in ("host", "user", "root")}
 
 
-def publish(at: Path, place: dict[str, str], key: Path, *, planted: str = "") -> dict[str, bytes]:
+def publish(at, place, key, *, planted=""):
     """The files that a process at this place publishes."""
     root = at / place["root"]
     root.mkdir()
@@ -78,16 +75,16 @@ def publish(at: Path, place: dict[str, str], key: Path, *, planted: str = "") ->
 
 
 @pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def key(tmp_path_factory):
     return create_key_pair(tmp_path_factory.mktemp("key"), "test")[0]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory, key: Path) -> list[dict[str, bytes]]:
+def folders(tmp_path_factory, key):
     return [publish(tmp_path_factory.mktemp("at"), place, key) for place in PLACES]
 
 
-def texts(name: str, data: bytes) -> Iterator[str]:
+def texts(name, data):
     """All the text of a published file, decoded; of a Parquet file the footer and the cells."""
     if name.endswith(".parquet"):
         file = pq.ParquetFile(io.BytesIO(data))
@@ -110,7 +107,7 @@ def texts(name: str, data: bytes) -> Iterator[str]:
             yield repr(base64.b64decode(picture))
 
 
-def named(folder: dict[str, bytes], words: set[str]) -> set[tuple[str, str]]:
+def named(folder, words):
     """Which of the words stand in which file, as whole words."""
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, sorted(words)))})\b")
     return {
@@ -121,19 +118,17 @@ def named(folder: dict[str, bytes], words: set[str]) -> set[tuple[str, str]]:
     }
 
 
-def test_the_folder_names_no_host_user_path_or_seed(folders: list[dict[str, bytes]]) -> None:
+def test_the_folder_names_no_host_user_path_or_seed(folders):
     for folder in folders:
         assert named(folder, WORDS | {"workspace", "seed"}) == set()
 
 
-def test_two_places_publish_the_same_bytes(folders: list[dict[str, bytes]]) -> None:
+def test_two_places_publish_the_same_bytes(folders):
     one, two = folders
     assert one == two
 
 
-def test_a_place_that_is_told_is_found(
-    folders: list[dict[str, bytes]], key: Path, tmp_path: Path
-) -> None:
+def test_a_place_that_is_told_is_found(folders, key, tmp_path):
     """The control: the catalogue's entry tells host, zone, path and user; both ways see it."""
     told = publish(tmp_path, PLACES[0], key, planted="yes")
     assert told != folders[0]
@@ -141,7 +136,7 @@ def test_a_place_that_is_told_is_found(
     assert {word for name, word in named(told, words) if name == "croissant.json"} == words
 
 
-def test_words_are_found_in_cells_and_footers_and_in_no_other_bytes() -> None:
+def test_words_are_found_in_cells_and_footers_and_in_no_other_bytes():
     """The control of the search in Parquet: its magic bytes and its pages are no text."""
     table = pa.table({"job": ["nurse", "baker"]}).replace_schema_metadata({"made": "by hostqqx1"})
     out = io.BytesIO()

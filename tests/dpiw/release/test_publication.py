@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -11,7 +9,6 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,6 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import publication
 from dpiw.release.manifest import Manifest
 from dpiw.release.publication import clean_staging
-from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.publishing import build, names, publish
 from tests.dpiw.release.release_example import example_key
 from tests.support.patience import SECONDS
@@ -28,7 +24,7 @@ from tests.support.patience import SECONDS
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path, key):
     previous = os.umask(0o077)
     try:
         done = publish(tmp_path / "r", key)
@@ -45,13 +41,12 @@ def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: 
     assert {name: entry.size for name, entry in manifest.files.items()} == {"a.txt": 4, "b.txt": 6}
 
 
-def test_commit_comes_after_signing_and_before_anything_is_visible(
-    tmp_path: Path, key: PrivateKey
-) -> None:
+def test_commit_comes_after_signing_and_before_anything_is_visible(tmp_path, key):
     """Whole and signed, in a public folder, while the ledger does not know it: closed."""
-    seen: list[str] = []
+    seen = []
 
-    def commit(digest: str) -> None:
+    def commit(digest):
+        assert clean_staging(tmp_path) == 0  # nothing that somebody works on
         assert not (tmp_path / "r").exists()
         (staging,) = (path for path in tmp_path.iterdir() if path.is_dir())
         assert staging.name.startswith(".staging-")
@@ -66,16 +61,16 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(
 
 
 def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
+    tmp_path, key, built, monkeypatch
+):
+    seen = []
     sync, rename = publication.sync_directory, publication.move_exclusively
 
-    def synced(folder: Path) -> None:
+    def synced(folder):
         seen.append(f"sync {stat.S_IMODE(folder.stat().st_mode):o}")
         sync(folder)
 
-    def renamed(source: Path, target: Path) -> None:
+    def renamed(source, target):
         seen.append("rename")
         rename(source, target)
 
@@ -85,7 +80,7 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
     assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
 
 
-def test_a_link_to_the_very_release_is_not_it(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_link_to_the_very_release_is_not_it(tmp_path, key):
     done = publish(tmp_path / "r", key)
     done.folder.rename(tmp_path / "elsewhere")
     done.folder.symlink_to(tmp_path / "elsewhere")
@@ -94,8 +89,8 @@ def test_a_link_to_the_very_release_is_not_it(tmp_path: Path, key: PrivateKey) -
     assert done.folder.is_symlink()
 
 
-def _beside(make: Callable[[Path], object]) -> Callable[[Path], object]:
-    def folder(path: Path) -> None:
+def _beside(make):
+    def folder(path):
         path.mkdir()
         make(path / "manifest.json")
 
@@ -110,20 +105,18 @@ def _beside(make: Callable[[Path], object]) -> Callable[[Path], object]:
         _beside(lambda path: path.touch() or os.truncate(path, 2**34)),
     ],
 )  # fmt: skip
-def test_an_occupied_name_is_refused_whatever_its_manifest_is(
-    tmp_path: Path, key: PrivateKey, make: Callable[[Path], object]
-) -> None:
+def test_an_occupied_name_is_refused_whatever_its_manifest_is(tmp_path, key, make):
     make(tmp_path / "r")
     with pytest.raises(ReleaseError, match="never replaced"):
         publish(tmp_path / "r", key)
     assert names(tmp_path) == ["r"]
 
 
-def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateKey) -> None:
+def test_publishing_the_same_again_changes_nothing(tmp_path, key):
     first = publish(tmp_path / "r", key)
     inode = (tmp_path / "r").stat().st_ino
 
-    def commit(digest: str) -> None:
+    def commit(digest):
         raise AssertionError("committed twice")
 
     again = publish(tmp_path / "r", key, commit=commit)
@@ -133,7 +126,7 @@ def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateK
     assert names(tmp_path) == ["r"]
 
 
-def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_release_is_never_replaced(tmp_path, key):
     first = publish(tmp_path / "r", key)
     with pytest.raises(ReleaseError, match="never replaced"):
         publish(tmp_path / "r", key, files={"a.txt": b"other"})
@@ -141,14 +134,14 @@ def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
     assert names(tmp_path) == ["r"]
 
 
-def test_a_damaged_release_is_not_reported_as_published(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_damaged_release_is_not_reported_as_published(tmp_path, key):
     done = publish(tmp_path / "r", key)
     (done.folder / "a.txt").write_bytes(b"tex_")
     with pytest.raises(ChecksumError, match=r"a\.txt"):
         publish(tmp_path / "r", key)
 
 
-def _full(path: Path) -> None:
+def _full(path):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
@@ -156,16 +149,14 @@ def _full(path: Path) -> None:
     "source",
     [_full, lambda path: None, Path.mkdir, lambda path: path.symlink_to("a.txt"), os.mkfifo],
 )
-def test_a_file_that_cannot_be_made_leaves_nothing(
-    tmp_path: Path, key: PrivateKey, source: Callable[[Path], None]
-) -> None:
+def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path, key, source):
     with pytest.raises(ReleaseError):
         build(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
     assert names(tmp_path) == []
 
 
-def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: PrivateKey) -> None:
-    def commit(digest: str) -> None:
+def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path, key):
+    def commit(digest):
         raise LookupError("refused")
 
     with pytest.raises(LookupError, match="refused"):
@@ -173,7 +164,7 @@ def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: Pr
     assert names(tmp_path) == []
 
 
-def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateKey) -> None:
+def test_inadmissible_names_and_places_are_refused(tmp_path, key):
     for name in ("../a", "manifest.json"):
         with pytest.raises(ManifestError):
             build(tmp_path / "r", key, files={name: b"x"})
@@ -187,18 +178,18 @@ def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateK
 @pytest.mark.parametrize("act", ["build", "publish"])
 @pytest.mark.parametrize("call", ["os.fsync", "os.fchmod", "sync_directory", "mkdir", "rename"])
 def test_a_failing_file_system_is_an_error_and_leaves_nothing(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch, call: str,
-    act: str,
-) -> None:  # fmt: skip
-    def fail(*args: object, **named: object) -> None:
+    tmp_path, key, built, monkeypatch, call,
+    act
+):  # fmt: skip
+    def fail(*args, **named):
         raise OSError(errno.EIO, "input/output error")
 
-    target: tuple[Any, str] = {
+    target = {
         "os.fsync": (os, "fsync"), "os.fchmod": (os, "fchmod"), "mkdir": (Path, "mkdir"),
         "sync_directory": (publication, "sync_directory"),
         "rename": (publication, "move_exclusively"),
     }[call]  # fmt: skip
-    acts: dict[str, Callable[[], object]] = {
+    acts = {
         "build": lambda: build(tmp_path / "r", key),
         "publish": lambda: publish(tmp_path / "r", key, built=built),
     }
@@ -209,12 +200,10 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(tmp_path, key, monkeypatch):
     real, synced = publication.sync_directory, []
 
-    def sync(folder: Path) -> None:
+    def sync(folder):
         synced.append(folder)
         if synced.count(tmp_path) == 1 and folder == tmp_path:
             raise OSError(errno.EIO, "input/output error")
@@ -228,7 +217,7 @@ def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(
     assert names(tmp_path) == ["r"]
 
 
-def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path):
     """A real failure of the kernel: files may not grow beyond 4 KiB."""
     script = """
         import resource, sys
@@ -248,25 +237,23 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
             try:
                 act()
             except ReleaseError as error:
-                if "a.txt could not be written" not in str(error):
-                    sys.exit(1)
+                assert "a.txt could not be written" in str(error)
             else:
                 sys.exit(2)
-        sys.exit(ReleaseError.exit_code)
     """
     (tmp_path / "out").mkdir()
-    assert _run(script, tmp_path).returncode == ReleaseError.exit_code
+    assert _run(script, tmp_path).returncode == 0
     assert names(tmp_path / "out") == []
 
 
-def _run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
+def _run(script, root):
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(root)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
 
 
-def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path):
     script = """
         import os, signal, sys
         from pathlib import Path
@@ -292,15 +279,7 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     assert names(out) == ["r"]
 
 
-def test_cleaning_spares_a_publication_in_progress(tmp_path: Path, key: PrivateKey) -> None:
-    def commit(digest: str) -> None:
-        assert clean_staging(tmp_path) == 0
-
-    publish(tmp_path / "r", key, commit=commit)
-    assert names(tmp_path) == ["r"]
-
-
-def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
+def test_cleaning_removes_what_no_lock_holds(tmp_path):
     (tmp_path / ".staging-1").mkdir()
     (tmp_path / ".staging-1" / "a").touch()
     (tmp_path / ".staging-2.lock").touch()
@@ -309,13 +288,11 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
     assert names(tmp_path) == ["r"]
 
 
-def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_taken_by_a_cleaner_is_made_anew(tmp_path, key, built, monkeypatch):
     """A cleaner may remove the lock file between its creation and its locking."""
     real, calls = fcntl.flock, []
 
-    def flock(descriptor: int, operation: int) -> None:
+    def flock(descriptor, operation):
         calls.append(operation)
         if len(calls) == 1:
             assert clean_staging(tmp_path) == 0
@@ -327,11 +304,11 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
     assert names(tmp_path) == ["r"]
 
 
-def test_racing_publishers_have_one_winner(tmp_path: Path, key: PrivateKey) -> None:
+def test_racing_publishers_have_one_winner(tmp_path, key):
     racers = 8
     gate, outcomes = threading.Barrier(racers), []
 
-    def race(text: bytes) -> None:
+    def race(text):
         try:
             done = publish(
                 tmp_path / "r", key, files={"a.txt": text}, commit=lambda digest: _wait(gate)
@@ -350,15 +327,15 @@ def test_racing_publishers_have_one_winner(tmp_path: Path, key: PrivateKey) -> N
     assert names(tmp_path) == ["r"]
 
 
-def _wait(gate: threading.Barrier) -> None:
+def _wait(gate):
     gate.wait(timeout=SECONDS)
 
 
-def _file(path: Path) -> None:
+def _file(path):
     path.write_text("theirs")
 
 
-def _full_folder(path: Path) -> None:
+def _full_folder(path):
     path.mkdir()
     _file(path / "theirs")
 
@@ -376,13 +353,13 @@ LATE = ["file", "folder", "dangling link", "link to a folder"]
 """Those that the system's own rename of a folder does not replace."""
 
 
-def _remains(path: Path) -> tuple[object, ...]:
+def _remains(path):
     inside = sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else None
     return path.lstat().st_ino, inside, path.is_symlink() and os.readlink(path)
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_nothing_is_replaced(tmp_path: Path, obstacle: str) -> None:
+def test_nothing_is_replaced(tmp_path, obstacle):
     """Neither by a file nor by a folder, which stay where they are, whole."""
     _full_folder(tmp_path / "folder")
     _file(tmp_path / "file")
@@ -397,13 +374,11 @@ def test_nothing_is_replaced(tmp_path: Path, obstacle: str) -> None:
 
 
 @pytest.mark.parametrize("obstacle", LATE)
-def test_what_appears_just_before_the_rename_is_not_replaced(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, obstacle: str
-) -> None:
+def test_what_appears_just_before_the_rename_is_not_replaced(tmp_path, key, monkeypatch, obstacle):
     """Between the look and the rename: by another program, which knows no lock of ours."""
     target, rename = tmp_path / "r", os.rename
 
-    def late(source: Path, destination: Path) -> None:
+    def late(source, destination):
         if Path(destination) == target and not os.path.lexists(target):
             OBSTACLES[obstacle](target)
         rename(source, destination)

@@ -1,31 +1,27 @@
 """Figures of the report: their scales, and that they look the same on every machine."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 import numpy as np
 import pytest
 
 from dpiw.release.report import plots
-from dpiw.release.report.plots import Drawing, Shape
 
 
-def _shapes(shapes: Iterable[Shape]) -> Iterator[Shape]:
+def _shapes(shapes):
     for shape in shapes:
         yield shape
         yield from _shapes(shape.children)
 
 
-def _extent(shape: Shape) -> tuple[float, float]:
+def _extent(shape):
     """Least and greatest x of a path of straight lines."""
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", shape.attributes["d"])]
     return min(numbers[::2]), max(numbers[::2])
 
 
-def test_a_budget_bar_never_leaves_its_track() -> None:
+def test_a_budget_bar_never_leaves_its_track():
     parts = {"a": Decimal(9), "b": Decimal(5)}
     budget = plots.budget_bar("ε", Decimal(10), Decimal(14), parts, title="t")
     assert budget is not None
@@ -40,7 +36,7 @@ def test_a_budget_bar_never_leaves_its_track() -> None:
     assert plots.budget_bar("ε", Decimal(0), Decimal(0), parts, title="t") is None
 
 
-def test_a_column_s_bins_and_its_missing_values_have_one_scale() -> None:
+def test_a_column_s_bins_and_its_missing_values_have_one_scale():
     shares = plots.Shares(before=np.array([0.1, 0.4, 0.2]))
     drawing = plots.histogram(shares, edges=[0, 1, 2], ticks={0: "0", 2: "2"}, axis="x", title="t")
     heights = []
@@ -51,7 +47,7 @@ def test_a_column_s_bins_and_its_missing_values_have_one_scale() -> None:
     assert [n / heights[1] for n in heights] == pytest.approx([1 / 4, 1, 1 / 2], abs=1e-3)
 
 
-def test_levels_of_all_columns_are_drawn_from_0_to_100_percent() -> None:
+def test_levels_of_all_columns_are_drawn_from_0_to_100_percent():
     ends = []
     for share in (0.2, 0.9):
         drawing = plots.bars(["a"], plots.Shares(before=np.array([share])), title="t")
@@ -61,11 +57,11 @@ def test_levels_of_all_columns_are_drawn_from_0_to_100_percent() -> None:
     assert ends[0] == pytest.approx(ends[1], rel=1e-3)
 
 
-def test_a_figure_does_not_ask_the_machine_how_to_look() -> None:
+def test_a_figure_does_not_ask_the_machine_how_to_look():
     """Not its fonts, nor what its users set for matplotlib; and nothing is changed for others."""
     import matplotlib as mpl
 
-    def draw() -> Drawing:
+    def draw():
         return plots.bars(["a$x$", "日本"], plots.Shares(before=np.array([0.5, 0.5])), title="t")
 
     usual = draw()
