@@ -66,14 +66,9 @@ def test_distances_equal_slow_twins():
 
 
 def test_pairs_see_dependence_that_single_columns_do_not():
-    table = rows(MIXED, 4000, 5)
-    rng = np.random.default_rng(1)
-    shuffled = WeightedRows(
-        scaled=type(table.scaled)(
-            {name: rng.permutation(values) for name, values in table.scaled.columns.items()}, 4000
-        ),
-        weights=table.weights,
-    )
+    table, rng = rows(MIXED, 4000, 5), np.random.default_rng(1)
+    alone = {name: rng.permutation(values) for name, values in table.scaled.columns.items()}
+    shuffled = WeightedRows(scaled=type(table.scaled)(alone, 4000), weights=table.weights)
     mixed = scorer(MIXED)
     distances = mixed.distances(mixed.portrait(shuffled), mixed.portrait(table))
     assert distances["one_way"] == pytest.approx(0, abs=1e-12)
@@ -81,20 +76,15 @@ def test_pairs_see_dependence_that_single_columns_do_not():
     assert distances["coefficients"] > 0.1 * mixed.norms(mixed.portrait(table))["coefficients"]
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        {"name": "t", "kind": "boolean", "role": "target"},
-        {"name": "t", "kind": "continuous", "lower": 0, "upper": 5, "role": "target"},
-        {"name": "t", "kind": "categorical", "levels": ["a", "b", "c"], "role": "target"},
-        {"name": "t", "kind": "ordinal", "levels": ["a", "b", "c"], "role": "target",
-         "nullable": True},
-    ],
-)  # fmt: skip
-def test_coefficients_are_those_of_a_penalty_per_row(target):
+@pytest.mark.parametrize("kind", ["boolean", "continuous", "categorical", "ordinal"])
+def test_coefficients_are_those_of_a_penalty_per_row(kind):
     """docs/method.md section 8's trap: the same rows twice are the same fit; and scikit-learn's."""
+    ends = {"lower": 0, "upper": 5} if kind == "continuous" else {}
+    levels = {"levels": ["a", "b", "c"]} if kind in ("categorical", "ordinal") else {}
+    target = {"name": "t", "kind": kind, "role": "target", "nullable": kind == "ordinal"}
     public = schema({"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-                    {"name": "z", "kind": "integer", "lower": 0, "upper": 9}, target)  # fmt: skip
+                    {"name": "z", "kind": "integer", "lower": 0, "upper": 9},
+                    target | ends | levels)  # fmt: skip
     table = rows(public, 300, 3, even=False)
     doubled = WeightedRows(
         scaled=type(table.scaled).concatenate([table.scaled, table.scaled]),
@@ -102,18 +92,15 @@ def test_coefficients_are_those_of_a_penalty_per_row(target):
     )
     coefficients = scorer(public).portrait(table).coefficients
     assert np.allclose(coefficients, scorer(public).portrait(doubled).coefficients, atol=2e-3)
-    x = public.centred(table.scaled)[:, :2]
-    t = table.scaled.columns["t"]
-    if target["kind"] == "boolean":
-        model = LogisticRegression(C=1 / (PENALTY_PER_ROW * 300), max_iter=5000)
-        model.fit(x, t, sample_weight=table.weights * 300)
-        twin = [*model.coef_[0], *model.intercept_]
-    elif target["kind"] == "continuous":
-        model = Ridge(alpha=PENALTY_PER_ROW).fit(x, t, sample_weight=table.weights)
-        twin = [*model.coef_, model.intercept_]
-    else:
-        return
-    assert np.allclose(coefficients, twin, atol=1e-6)
+    x, t = public.centred(table.scaled)[:, :2], table.scaled.columns["t"]
+    model = {
+        "boolean": LogisticRegression(C=1 / (PENALTY_PER_ROW * 300), max_iter=5000),
+        "continuous": Ridge(alpha=PENALTY_PER_ROW),
+    }.get(kind)  # fmt: skip
+    if model is not None:
+        model.fit(x, t, sample_weight=table.weights * (300 if kind == "boolean" else 1))
+        twin = [*np.ravel(model.coef_), *np.ravel(model.intercept_)]
+        assert np.allclose(coefficients, twin, atol=1e-6)
 
 
 def test_measures_without_meaning_are_left_out():

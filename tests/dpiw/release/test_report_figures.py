@@ -47,16 +47,6 @@ def test_a_column_s_bins_and_its_missing_values_have_one_scale():
     assert [n / heights[1] for n in heights] == pytest.approx([1 / 4, 1, 1 / 2], abs=1e-3)
 
 
-def test_levels_of_all_columns_are_drawn_from_0_to_100_percent():
-    ends = []
-    for share in (0.2, 0.9):
-        drawing = plots.bars(["a"], plots.Shares(before=np.array([share])), title="t")
-        (bar,) = (shape.children[0] for shape in drawing.shapes if shape.hint)
-        start, end = _extent(bar)
-        ends.append((end - start) / share)
-    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
-
-
 def test_a_figure_does_not_ask_the_machine_how_to_look():
     """Not its fonts, nor what its users set for matplotlib; and nothing is changed for others."""
     import matplotlib as mpl
