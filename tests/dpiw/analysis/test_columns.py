@@ -252,23 +252,6 @@ def test_rows_that_no_schema_declares_are_not_lost():
     assert analysis.value_counts(changed, "g").values.sum() == pytest.approx(1)
 
 
-def test_no_interval_goes_beyond_what_an_estimate_can_be():
-    sample, _ = released(Column(name="g", levels=("few", "many", "none")), [0, 1, 1, 1, 1])
-    table = sample.table
-    few = np.flatnonzero(table["g"] == "few")
-    table.loc[few[3:], "g"] = "many"
-    table["ill"] = np.arange(ROWS) % 2 == 0
-    sample = replace(sample, table=table)
-    for estimator, column, most in (
-        (analysis.median, "ill", 1), (analysis.mean, "ill", 1), (analysis.std, "x", np.inf),
-        (analysis.variance, "ill", np.inf), (analysis.mean, "x", 1),
-    ):  # fmt: skip
-        interval = estimator(sample, column, by="g").interval()
-        assert np.isnan(interval.values).sum() == 1
-        assert (interval.lower >= 0).all()
-        assert (interval.upper <= most).all()
-
-
 @QUIET
 @given(column=columns())
 def test_histograms_and_reports_show_the_declared_domain(column):

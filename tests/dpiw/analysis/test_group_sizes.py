@@ -97,19 +97,14 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
 
 def test_one_row_has_no_interval_of_no_width(sample):
     """Its spread is not zero but unknown: the estimate's limits, and the reason."""
-    table = sample.table.assign(flag=True)
-    flagged = replace(sample, table=table)
+    flagged, one = replace(sample, table=sample.table.assign(flag=True)), "x < 0.00004"
     for method in ("noise_aware", "sandwich"):
-        alone = analysis.mean(flagged, "x", where="x < 0.00004").interval(method=method)
-        assert (alone.lower[0], alone.upper[0]) == (-np.inf, np.inf)
-        share = analysis.mean(flagged, "flag", where="x < 0.00004").interval(method=method)
-        assert (share.lower[0], share.upper[0]) == (0, 1)
-    interval = analysis.mean(flagged, "x", where="x < 0.00004").interval()
-    assert interval.verdicts == ("do not use",)
-    rng = np.random.default_rng(3)
-    drawn = analysis.mean(flagged, "x", where="x < 0.00004").interval(
-        method="bootstrap", replicates=20, rng=rng
-    )
+        for column, limits in (("x", (-np.inf, np.inf)), ("flag", (0, 1))):
+            found = analysis.mean(flagged, column, where=one).interval(method=method)
+            assert (found.lower[0], found.upper[0]) == limits
+    alone = analysis.mean(flagged, "x", where=one)
+    assert alone.interval().verdicts == ("do not use",)
+    drawn = alone.interval(method="bootstrap", replicates=20, rng=np.random.default_rng(3))
     assert drawn.upper[0] == np.inf
 
 
@@ -208,15 +203,12 @@ def test_a_level_of_few_rows_is_used_with_care(uneven):
 
 
 def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):
-    lower, upper = (
-        next(c[end] for c in released.schema["columns"] if c["name"] == "income")
-        for end in ("lower", "upper")
-    )
+    column = next(c for c in released.schema["columns"] if c["name"] == "income")
     place = int(released.table["income"].notna().to_numpy().argmax())
     only = np.arange(len(released.table)) == place
     for estimator in (analysis.mean, analysis.median):
         found = estimator(released, "income", where=only).interval()
-        assert (found.lower[0], found.upper[0]) == (lower, upper)
+        assert (found.lower[0], found.upper[0]) == (column["lower"], column["upper"])
     moved = replace(released.sample, table=released.table.assign(income=-1.0))
     assert analysis.mean(moved, "income").limits is None  # not as it was released
     assert analysis.mean(released, lambda t: t["income"]).limits is None

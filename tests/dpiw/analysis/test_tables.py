@@ -104,17 +104,14 @@ def test_truth_values_are_a_condition_too():
             analysis.mean(SOURCE, "income", **wrong)
 
 
-@pytest.mark.parametrize(
-    "name", ["mean", "median", "variance", "std"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["mean", "median", "variance", "std"])
 def test_groups_are_the_estimates_of_each_group(name):
-    estimator = getattr(analysis, name)
+    estimator, levels = getattr(analysis, name), ("north", "south", "west")
     grouped = estimator(SOURCE, "income", by="region", where="age > 30")
-    assert grouped.names == tuple(
-        f"{name}(income) where age > 30 | region={level}" for level in ("north", "south", "west")
-    )
-    for label, value in zip(("north", "south", "west"), grouped.values, strict=True):
-        alone = estimator(SOURCE, "income", where=f"region == '{label}' and age > 30")
+    label = f"{name}(income) where age > 30 | region="
+    assert grouped.names == tuple(label + level for level in levels)
+    for level, value in zip(levels, grouped.values, strict=True):
+        alone = estimator(SOURCE, "income", where=f"region == '{level}' and age > 30")
         assert value == pytest.approx(alone.value)
     frame = grouped.interval().frame()
     assert (frame["lower"] < frame["upper"]).all()
@@ -133,40 +130,38 @@ def test_spread_against_statsmodels():
 
 def test_shares_of_levels_by_hand():
     shares = analysis.value_counts(SOURCE, "region")
-    assert shares.names == ("region=north", "region=south", "region=west")
-    naive = [
-        WEIGHTS[TABLE["region"] == level].sum() / WEIGHTS.sum()
-        for level in sorted(set(TABLE["region"]))
-    ]
+    regions = ("north", "south", "west")
+    assert shares.names == tuple(f"region={level}" for level in regions)
+    naive = [WEIGHTS[TABLE["region"] == level].sum() / WEIGHTS.sum() for level in regions]
     np.testing.assert_allclose(shares.values, naive)
     alone = analysis.mean(SOURCE, lambda t: t["region"] == "south")
     assert shares.covariance()[1, 1] == pytest.approx(alone.covariance()[0, 0])
     binned = analysis.value_counts(SOURCE, "income", bins=[0, 1000, 5000])
-    assert binned.names == (
-        "income=[0, 1000]", "income=(1000, 5000]", "income=outside", "income=missing",
-    )  # fmt: skip
+    parts = ("[0, 1000]", "(1000, 5000]", "outside", "missing")
+    assert binned.names == tuple(f"income={part}" for part in parts)
     beyond = analysis.mean(SOURCE, lambda t: t["income"] > 5000)
     assert binned["income=outside"] == pytest.approx(beyond.value)
     assert binned.values.sum() == pytest.approx(1)
 
 
 def test_a_description_of_every_column():
-    shown = analysis.describe(SOURCE, where="age > 30")
+    some, where = (TABLE[TABLE["age"] > 30], WEIGHTS[TABLE["age"] > 30]), "age > 30"
+    shown = analysis.describe(SOURCE, where=where)
     assert list(shown.index) == list(TABLE.columns)
-    assert shown.loc["age", "mean"] == pytest.approx(
-        analysis.mean(SOURCE, "age", where="age > 30").value
-    )
-    assert shown.loc["income", "50%"] == analysis.median(SOURCE, "income", where="age > 30").value
-    assert shown.loc["income", "std"] == pytest.approx(
-        analysis.std(SOURCE, "income", where="age > 30").value
-    )
-    assert shown.loc["region", "levels"] == 3
-    shares = analysis.value_counts(SOURCE, "region", where="age > 30")
+    for column, statistic, found in (
+        ("age", "mean", analysis.mean(some, "age")),
+        ("income", "std", analysis.std(some, "income")),
+        ("income", "50%", analysis.median(some, "income")),
+    ):
+        assert shown.loc[column, statistic] == pytest.approx(found.value)
+    assert (shown.loc["region", "levels"], shown.loc["born", "levels"]) == (
+        3, some[0]["born"].nunique(),
+    )  # fmt: skip
+    shares = analysis.value_counts(some, "region")
     assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
-    assert shown.loc["born", "levels"] == TABLE["born"].nunique()
     assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
-    some = analysis.describe(SOURCE, "region", "age", where="age > 30")
-    pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
+    two = analysis.describe(SOURCE, "region", "age", where=where)
+    pd.testing.assert_frame_equal(two, shown.loc[["region", "age"]][two.columns])
     with pytest.raises(ReleaseError):
         analysis.describe(SOURCE, "agee")
 

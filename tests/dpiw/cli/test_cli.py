@@ -20,11 +20,6 @@ from dpiw.release.verification import verify
 from tests.support.whole_runs import once, publish_run
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    return tmp_path_factory.mktemp("kept") / "state"
-
-
 @pytest.fixture
 def released(workplace, kept):
     once(workplace, kept, lambda: publish_run(workplace.spec))

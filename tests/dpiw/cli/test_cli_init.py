@@ -9,7 +9,6 @@ from dpiw.cli.init import _ENCODINGS
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.plan.drafts.formats import FORMATS
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import load_spec
 from tests.support import metadata
@@ -102,17 +101,6 @@ def test_nothing_is_written_over(desk):
         assert main(["init", place, *HEADER]) == SpecError.exit_code
     assert [path.name for path in folder.iterdir()] == ["release.yaml"]
     assert (folder / "release.yaml").read_text() == "mine"
-
-
-def test_an_option_for_every_format_and_one_of_them(capsys):
-    with pytest.raises(SystemExit):
-        main(["init", "--help"])
-    output = capsys.readouterr().out
-    assert all(f"--{name} " in output for name in FORMATS)
-    for arguments in ([], [*HEADER, "--csvw", "m.json"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["init", "town", *arguments])
-        assert ended.value.code == 2
 
 
 def test_options_reach_their_reader(desk, capsys):

@@ -152,11 +152,6 @@ def test_without_a_spec_all_is_typed(unregistered, capsys, absent):
     assert not unregistered.ledger.exists()
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    return tmp_path_factory.mktemp("kept") / "state"
-
-
 @pytest.fixture
 def lost(workplace, kept, monkeypatch):
     """A release is published, and the folder with its ledger is lost; keys and release are not."""
