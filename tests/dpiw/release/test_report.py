@@ -110,8 +110,7 @@ def _paid_twice():
 
 
 def test_what_earlier_attempts_paid_has_a_row_and_the_rows_add_up():
-    page = _report(_paid_twice())
-    words = _words(page)
+    words = _words(_report(_paid_twice(), drawn=True))
     assert "1 0.5124 1.5124" in words  # 1 + 0.5124 = 1.5124
     assert "attempt 1: generator committed, weights lost" in words
     assert "attempt 2: weights committed" in words
