@@ -121,15 +121,6 @@ def test_multinomial_posterior_by_hand():
     assert uneven.concentration.sum() - 1 == pytest.approx(25 / 11)  # Kish, not four
 
 
-def test_plain_posterior_is_narrower_and_ignores_weights():
-    table, w = frame(), np.random.default_rng(5).gamma(0.7, 1.0, 60)
-    weighted = analysis.linear_posterior((table, w), "y", ["x"])
-    plain = analysis.linear_posterior((table, w), "y", ["x"], weighted=False)
-    ones = analysis.linear_posterior((table, None), "y", ["x"])
-    np.testing.assert_allclose(plain.mean, ones.mean)
-    assert plain.size == 60 > weighted.size
-
-
 def test_what_is_refused():
     whole, first = (frame(), None), (frame()[:1], None)
     for error, model, source, settings in (

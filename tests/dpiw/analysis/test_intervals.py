@@ -134,10 +134,14 @@ def test_what_is_refused():
 
 
 REFERENCE = [
-    "{method: beta_noised, when_infeasible: keep}",
     "{method: beta_debiased, when_infeasible: keep}",
     "{method: beta_debiased, when_infeasible: keep, normalisation: unnormalised}",
-    "{method: beta_debiased, when_infeasible: keep, post_processing: [{step: temper, alpha: 0.5}]}",
+    pytest.param("{method: beta_noised, when_infeasible: keep}", marks=pytest.mark.nightly),
+    pytest.param(
+        "{method: beta_debiased, when_infeasible: keep,"
+        " post_processing: [{step: temper, alpha: 0.5}]}",
+        marks=pytest.mark.nightly,
+    ),
 ]
 ASKED = [
     lambda s: analysis.mean(s, "age"),

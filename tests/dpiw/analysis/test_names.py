@@ -232,10 +232,3 @@ def test_a_target_in_another_form_is_no_feature():
     table = rows("µg_l")
     fitted = analysis.fit_sklearn(Recorder(), (table, None), "μg_l")
     assert fitted.columns == [OTHER, TOWN, "µg_l"]
-
-
-def test_statsmodels_has_one_constant():
-    pytest.importorskip("statsmodels")
-    table = rows("intercept")
-    fit = analysis.to_statsmodels((table, None), OTHER, ["intercept"])
-    assert list(fit.params.index) == ["const", "intercept"]

@@ -184,6 +184,7 @@ QUESTIONS = {
 """All are zero of the people."""
 
 
+@pytest.mark.nightly_cases("each time")
 @pytest.mark.parametrize("kind", ["once", "each time"])
 def test_intervals_hold_the_truth_of_people_with_five_rows(kind):
     """160 people of five rows each; 300 releases whose means are all but exact.

@@ -41,7 +41,7 @@ def no_network(monkeypatch):
     "text",
     [
         "", SECRET, f"a,b\n{SECRET},2\n", f'{{"{SECRET} ": 1, "{SECRET} ": 2}}', "[1, 2]",
-        "[" * 20_000, '{"a":' * 5000 + "1" + "}" * 5000, "<a>" * 5000, "((((" * 5000, "9" * 5000,
+        "[" * 20_000, '{"a":' * 5000 + "1" + "}" * 5000, "<a>" * 2000, "((((" * 5000, "9" * 5000,
         '{"fields": 3, "tableSchema": {"columns": {"name": [1]}}, "recordSet": "x"}',
         '{"fields": [{"name": ["a"], "type": ["b"]}], "recordSet": [{"field": [{"name": 3}]}]}',
         '{"tableSchema": {"columns": [{"name": "x", "datatype": [3]}], "primaryKey": 3}}',
