@@ -103,7 +103,7 @@ def errors(name):
 
 
 @pytest.mark.nightly_cases(
-    "[median]", "[variance]", "[std]", "[shares]", "[gamma]", "[t]", "[chi square]"
+    "[median]", "[variance]", "[std]", "[shares]", "[poisson]", "[gamma]", "[t]", "[chi square]"
 )
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_noise_aware_intervals_hold_the_truth(name):
