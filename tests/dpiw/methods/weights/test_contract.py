@@ -17,7 +17,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError
 from dpiw.methods.weights.base import Normalisation, WeightEstimator
 from dpiw.methods.weights.paper.beta import BetaNoised
-from dpiw.methods.weights.paper.weigh import RatioEstimator, weigh
+from dpiw.methods.weights.paper.ratio import RatioEstimator, weigh
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise

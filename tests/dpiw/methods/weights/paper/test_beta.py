@@ -12,8 +12,8 @@ from scipy import stats
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import Regression, solve
-from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement

@@ -6,20 +6,23 @@ import numpy as np
 import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.paper.beta import BetaRatio
-from dpiw.methods.weights.paper.calibration import PublicRows, calibrate_on_public_rows
-from dpiw.methods.weights.paper.ratio import (
+from dpiw.errors import PrivacyError, UncalibratedError, WeightError
+from dpiw.methods.weights.base import SampledRows, Weighing
+from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
+from dpiw.methods.weights.paper.ratio import weigh
+from dpiw.methods.weights.paper.regression import FitFacts, LinearMap
+from dpiw.methods.weights.paper.steps import (
+    BetaCalibrate,
+    PostProcessing,
+    Temper,
     calibrated,
     calibration_features,
     calibration_slope,
-    identity,
+    fit_calibration,
     to_coefficients,
     to_map,
 )
-from dpiw.methods.weights.paper.regression import FitFacts, LinearMap
-from dpiw.methods.weights.paper.steps import BetaCalibrate, PostProcessing, Temper
-from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
@@ -35,6 +38,10 @@ def ratio_of(schema, slope, scale=0.0):
     return BetaRatio(law=law, coefficients=np.array([slope, 0.0, 0.0]), map=LinearMap(schema))
 
 
+def fitted(ratio, real, synthetic):
+    return fit_calibration(ratio.log_ratio(real), ratio.log_ratio(synthetic), limit=5.0)
+
+
 @pytest.fixture
 def tables(numeric, rows):
     schema, rng = numeric(2), np.random.default_rng(91)
@@ -46,10 +53,12 @@ def test_the_map_is_kulls():
     u = np.linspace(-4, 4, 9)
     s = 1 / (1 + np.exp(-u))
     for a, b, c in ((1.0, 1.0, 0.0), (1.7, 0.4, -0.3)):
-        found = calibration_features(u, 5.0) @ to_coefficients(a, b, c, 5.0)
+        found = calibration_features(u, 5.0) @ to_coefficients((a, b, c), 5.0)
         np.testing.assert_allclose(found, a * np.log(s) - b * np.log1p(-s) + c, atol=1e-12)
-        assert to_map(to_coefficients(a, b, c, 5.0), 5.0) == pytest.approx((a, b, c))
-    np.testing.assert_allclose(calibration_features(u, 5.0) @ identity(5.0), u, atol=1e-12)
+        assert to_map(to_coefficients((a, b, c), 5.0), 5.0) == pytest.approx((a, b, c))
+    np.testing.assert_allclose(
+        calibration_features(u, 5.0) @ to_coefficients((1.0, 1.0, 0.0), 5.0), u, atol=1e-12
+    )
     far = calibration_features(np.array([-900.0, -5.0, 5.0, 900.0]), 5.0)
     np.testing.assert_array_equal(far[0], far[1])
     np.testing.assert_array_equal(far[2], far[3])
@@ -61,9 +70,7 @@ def test_public_rows_repair_a_misscaled_ratio(numeric, rows):
     real = SyntheticTable(schema=schema, scaled=tilt(schema, rows, rng, 2.0, 40_000))
     synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 40_000, rng))
     ratio = ratio_of(schema, 1.0)
-    a, b, c = calibrate_on_public_rows(
-        ratio, PublicRows(table=real, declared="a public survey"), synthetic
-    )
+    a, b, c = fitted(ratio, real, synthetic)
     step = BetaCalibrate(a=a, b=b, c=c, declared="a public survey")
     weights = weigh(ratio, synthetic, debias=True, post_processing=PostProcessing(steps=(step,)))
     x = synthetic.scaled.columns["x0"] - 0.5
@@ -78,28 +85,30 @@ def test_public_fit_keeps_the_order_of_rows(numeric, rows):
     real = SyntheticTable(schema=schema, scaled=tilt(schema, rows, rng, 2.0, 5000))
     synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 5000, rng))
     ratio = ratio_of(schema, -1.0)
-    found = calibrate_on_public_rows(ratio, PublicRows(table=real, declared="public"), synthetic)
+    found = fitted(ratio, real, synthetic)
     assert min(found[:2]) == 0.0
     # What is left was fitted again: the intercept's own gradient vanishes.
     shares = []
     for table, sign in ((real, 1.0), (synthetic, -1.0)):
-        fitted = calibrated(0.5 - table.scaled.columns["x0"], found, 5.0)
-        shares.append(float(np.mean(1 / (1 + np.exp(sign * fitted)))))
+        logits = calibrated(0.5 - table.scaled.columns["x0"], found, 5.0)
+        shares.append(float(np.mean(1 / (1 + np.exp(sign * logits)))))
     assert shares[0] == pytest.approx(shares[1], abs=1e-3)
     assert calibration_slope(ratio.log_ratio(synthetic), found, 5.0).min() >= -1e-12
 
 
-def test_no_free_calibration_on_private_rows(tables, rows):
+def test_no_free_calibration_on_private_rows(tables, rows, unit):
     schema, private, synthetic = tables
-    with pytest.raises(PrivacyError, match="only public rows are free"):
-        PublicRows(table=private, declared="a small private validation set")
-    with pytest.raises(SpecError, match="declare where the public rows come from"):
-        PublicRows(table=synthetic, declared=" ")
-    empty = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
-    with pytest.raises(WeightError, match="rows of both classes"):
-        calibrate_on_public_rows(
-            ratio_of(schema, 1.0), PublicRows(table=empty, declared="nothing"), synthetic
-        )
+    step = BetaCalibrate(rows="survey.csv", declared="a survey")
+    weighing = Weighing(rows=10, post_processing=PostProcessing(steps=(step,)), public=private)
+    estimator = BetaDebiased().calibrate(rho=1.0, schema=schema, unit=unit, nominal_rows=2000)
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
+    sampled = SampledRows(weighed=synthetic, fitting=synthetic)
+    with pytest.raises(PrivacyError):
+        estimator.weigh(measured, sampled, weighing, rng=np.random.default_rng(1))
+    public = replace(weighing, public=synthetic)
+    assert estimator.weigh(measured, sampled, public, rng=np.random.default_rng(1)).rows == 2000
+    with pytest.raises(WeightError):
+        fit_calibration(np.zeros(0), np.zeros(5), limit=5.0)
 
 
 def test_noise_passes_through_the_slope(tables):
@@ -124,9 +133,9 @@ def test_noise_passes_through_the_slope(tables):
     )  # and no factor
     # The signal is asked of the base.
     fit = FitFacts(penalty=10.0, nominal_rows=2000, synthetic_rows=2000)
-    fitted = replace(base, fit=fit)
-    weights = weigh(fitted, synthetic, debias=True, post_processing=steps)
-    assert weights.diagnostics.signal == fitted.signal(synthetic)
+    known = replace(base, fit=fit)
+    weights = weigh(known, synthetic, debias=True, post_processing=steps)
+    assert weights.diagnostics.signal == known.signal(synthetic)
 
 
 def test_a_calibration_that_was_not_fitted_weighs_nothing(tables):

@@ -15,8 +15,8 @@ from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import REASON, OutputNoised, rows_digest
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import Regression, solve
-from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -173,7 +173,7 @@ def test_the_vector_belongs_to_its_rows(tables, unit, rows):
     np.testing.assert_array_equal(ratio.scored(published).features, np.eye(4))
     assert ratio.chance(published).shape == (999,)
     reordered = SyntheticTable(schema=schema, scaled=published.scaled.take(np.array([1, 0, 2, 3])))
-    for use in (ratio.log_ratio, ratio.scored, ratio.chance):
+    for use in (ratio.log_ratio, ratio.scored, ratio.signal):
         with pytest.raises(WeightError, match="not the rows whose weights were released"):
             use(reordered)
     assert rows_digest(published) == rows_digest(

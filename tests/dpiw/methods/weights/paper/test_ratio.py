@@ -11,9 +11,9 @@ import pytest
 from scipy import integrate
 
 from dpiw.errors import WeightError
+from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.paper.ratio import (
-    debias_self_normalised,
-    debias_unnormalised,
+    debiased,
     log_debias,
     log_noise_mean,
     log_weight_noise,
@@ -185,12 +185,12 @@ def test_self_normalised_debias_ignores_the_constant_and_uses_the_centre():
     x = np.c_[rng.random((50, 2)), np.full(50, 0.5)]
     ratio = x @ np.array([1.0, -2.0, 0.7])
     noise_law = law(NoiseKind.GAUSSIAN, 0.4, 3)
-    debiased, centre = debias_self_normalised(ratio, x, noise_law)
+    own, centre = debiased(ratio, x, noise_law, Normalisation.SELF), weighted_centre(ratio, x)
     by_hand = ratio - 0.08 * ((x - centre) ** 2).sum(axis=1)
-    np.testing.assert_allclose(np.exp(debiased), np.exp(by_hand) / np.exp(by_hand).mean())
+    np.testing.assert_allclose(np.exp(own), np.exp(by_hand) / np.exp(by_hand).mean())
     shifted = np.c_[x[:, :2], np.full(50, 9.0)]
-    np.testing.assert_allclose(debiased, debias_self_normalised(ratio, shifted, noise_law)[0])
-    raw = debias_unnormalised(ratio, x, noise_law)
+    np.testing.assert_allclose(own, debiased(ratio, shifted, noise_law, Normalisation.SELF))
+    raw = debiased(ratio, x, noise_law, Normalisation.UNNORMALISED)
     np.testing.assert_allclose(raw, ratio - 0.08 * (x**2).sum(axis=1))
 
 

@@ -6,18 +6,18 @@ import pytest
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.paper import weigh as weigh_module
-from dpiw.methods.weights.paper.ratio import DRAWS, DensityRatio, Scored, log_debias
+from dpiw.methods.weights.paper import ratio as weigh_module
+from dpiw.methods.weights.paper.ratio import DRAWS, DensityRatio, log_debias, weigh
 from dpiw.methods.weights.paper.steps import (
     Clip,
     ParetoSmooth,
     PostProcessing,
     Resample,
+    Scored,
     SelfNormalise,
     Temper,
     pareto_smooth,
 )
-from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.weigh import uniform_weights
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -31,11 +31,8 @@ class Ratio(DensityRatio):
     def __init__(self, rows=100):
         self.x = np.random.default_rng(61).random((rows, 2))
 
-    def log_ratio(self, synthetic):
-        return self.x @ self.coefficients
-
     def scored(self, synthetic):
-        return Scored(log_ratio=self.log_ratio(synthetic), features=self.x, law=self.law)
+        return Scored(log_ratio=self.x @ self.coefficients, features=self.x, law=self.law)
 
     def chance(self, synthetic):
         return np.linspace(0.0, 1.0, 999) * self.log_ratio(None).var()
