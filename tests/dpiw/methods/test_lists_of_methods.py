@@ -33,7 +33,6 @@ PARTIAL = {
     "dpiw/methods/neural/test_every_method.py": "methods of networks; it finds those itself",
     "dpiw/methods/test_admission.py": "settings that keep networks small",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",
-    "dpiw/methods/weights/paper/test_beta.py": "the regressions, which had settings that are gone",
     "dpiw/methods/weights/test_contract.py": "settings that methods need; cases take the registry",
     "dpiw/methods/weights/test_registry.py": "methods whose noise is calibrated to coefficients",
     "dpiw/plan/test_running.py": "methods whose forecast was measured; the rest are not forecast",

@@ -52,14 +52,6 @@ Array = NDArray[np.float64]
 
 MEASUREMENT_KIND = "beta"
 
-_REMOVED = frozenset({"frequencies", "frequency_scale", "omega_seed"})
-"""Settings of feature maps that this method no longer has."""
-
-_NOT_LINEAR = (
-    "expected linear features alone; for others, write weights.method: measured"
-    " with settings: {omega_seed: 1}"
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class BetaRatio(DensityRatio):
@@ -139,13 +131,14 @@ class BetaRegression(RatioEstimator):
             penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
         if self.features != "linear":
-            raise SpecError(f"weights.settings.features: {_NOT_LINEAR}")
+            raise SpecError(
+                "weights.settings.features: expected linear features alone; for others, write"
+                " weights.method: measured with settings: {omega_seed: 1}"
+            )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """Build it from a spec; gaussian noise is refused where delta is 0."""
-        for name in sorted(_REMOVED & set(settings)):
-            raise SpecError(f"weights.settings.{name}: {_NOT_LINEAR}")
         estimator = super().from_settings(settings, pure=pure, rows=rows)
         if pure and estimator.noise is NoiseKind.GAUSSIAN:
             raise SpecError(

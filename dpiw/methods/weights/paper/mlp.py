@@ -17,7 +17,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort, real, whole
 from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
-from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.checkpoints import Adam
 from dpiw.methods.neural.clipping import ClipRule, check_computes
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
@@ -256,32 +256,6 @@ class DensityNetwork(RatioEstimator):
             parameters["nominal_rows"] = self.calibrated.nominal_rows
         return parameters
 
-    def fit(
-        self,
-        table: PrivateTable,
-        synthetic: SyntheticTable,
-        *,
-        noise: NoiseSource,
-        watch: TrainingWatch = UNWATCHED,
-    ) -> TrainingState:
-        """Train, or resume from `watch`'s checkpoint; return the last state.
-
-        Privacy:
-            As `measure`. Event: `events`, one step per lot, with the steps that resumes may repeat.
-        """
-        schema = table.schema
-        ready = self._ready_for(schema)
-        calibrated_for(ready, synthetic.schema == schema, method=self.method)
-        if synthetic.rows == 0:
-            raise WeightError("weights: expected at least one synthetic row")
-        return ready.training.fit(
-            inputs(schema, table.confidential()),
-            inputs(schema, synthetic.scaled),
-            noise=noise,
-            backend=make_backend(self.device),
-            watch=watch,
-        )
-
     def measure(
         self,
         table: PrivateTable,
@@ -290,33 +264,36 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> Measurement:
-        """Train and return the noisy network; raises UncalibratedError or WeightError.
+        """Train, or resume from `watch`'s checkpoint; UncalibratedError or WeightError.
 
         Privacy:
             Unit: `max_rows` rows, add/remove. Sensitivity of each lot's sum: max_rows times clip.
-            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots. The
-            synthetic table may depend on the private one only through measurements that were paid
-            for.
+            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots, with the
+            steps that resumes may repeat. The synthetic table may depend on the private one only
+            through measurements that were paid for.
         """
-        state = self.fit(table, synthetic, noise=noise, watch=watch)
-        return self.measurement(state, schema=table.schema, synthetic_rows=synthetic.rows)
-
-    def measurement(
-        self, state: TrainingState, *, schema: PublicSchema, synthetic_rows: int
-    ) -> Measurement:
-        """What a finished training releases; WeightError while steps are left."""
-        if state.step != self._ready().training.private.steps:
-            raise WeightError(f"{self.method}: the training is not finished")
+        schema = table.schema
+        ready = self._ready_for(schema)
+        calibrated_for(ready, synthetic.schema == schema, method=self.method)
+        if synthetic.rows == 0:
+            raise WeightError("weights: expected at least one synthetic row")
+        state = ready.training.fit(
+            inputs(schema, table.confidential()),
+            inputs(schema, synthetic.scaled),
+            noise=noise,
+            backend=make_backend(self.device),
+            watch=watch,
+        )
         return Measurement(
             kind=MEASUREMENT_KIND,
             arrays={"parameters": state.average},
             facts={
                 **self.parameters(),
                 "schema": schema.name,
-                "synthetic_rows": synthetic_rows,
+                "synthetic_rows": synthetic.rows,
             },
             publishable=state.publishable,
-            noise=self.released_noise(schema=schema, unit=self._ready().unit),
+            noise=self.released_noise(schema=schema, unit=ready.unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:

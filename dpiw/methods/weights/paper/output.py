@@ -129,6 +129,8 @@ class OutputNoised(BetaRegression):
     ) -> Self:
         """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
         rows = self._check_rows(schema)
+        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
+        spherical = math.sqrt(rows + 1) if self.noise is NoiseKind.SPHERICAL else 1.0
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         calibrated = calibration(
             self.feature_map(schema).bounds,
@@ -138,14 +140,9 @@ class OutputNoised(BetaRegression):
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
-            level_factor=self._level_factor(rows),
+            level_factor=math.sqrt(rows) * spherical,
         )
         return replace(self, calibrated=calibrated)
-
-    def _level_factor(self, rows: int) -> float:
-        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
-        spherical = self.noise is NoiseKind.SPHERICAL
-        return math.sqrt(rows) * (math.sqrt(rows + 1) if spherical else 1.0)
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:

@@ -236,13 +236,13 @@ def test_replace_one_is_refused():
     ],
 )  # fmt: skip
 def test_inadmissible_settings_are_refused(settings, told):
-    with pytest.raises(SpecError, match=rf"settings\.{told}: expected"):
+    with pytest.raises(SpecError, match=rf"settings\.{told}\b"):
         make_generator("dpgan", settings, pure=False)
 
 
 @pytest.mark.parametrize("shares", [(1.0,), (0.0, 0.0), (1.0, -1.0), (1.0, float("inf")), "half"])
 def test_inadmissible_proportions_are_refused(shares):
-    with pytest.raises(SpecError, match=r"settings\.proportions: expected"):
+    with pytest.raises(SpecError, match=r"settings\.proportions\b"):
         ready(DPCGAN, proportions=shares)
 
 

