@@ -264,6 +264,3 @@ def _as_typed(arguments: argparse.Namespace) -> str:
         if value not in (None, 1, "basic") and option not in promised:
             words += [f"--{option.replace('_', '-')}", str(value)]
     return shlex.join([*words, "--create"])
-
-
-__all__ = ["add_register", "run_register"]

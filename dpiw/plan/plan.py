@@ -25,7 +25,6 @@ from dpiw.plan.forecast import WeightsForecast, check_running, forecast_of, infe
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import (
     GENERATOR_STAGE,
-    PRIVATE_STAGES,
     WEIGHTS_STAGE,
     PrivateMethods,
     StagePlan,
@@ -36,20 +35,6 @@ from dpiw.plan.stages import (
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyCost, float_below
-
-__all__ = [
-    "GENERATOR_STAGE",
-    "PRIVATE_STAGES",
-    "WEIGHTS_STAGE",
-    "ComposedEpsilon",
-    "Plan",
-    "StagePlan",
-    "WeightsForecast",
-    "compile_plan",
-    "composed_epsilon",
-    "promised_epsilon",
-    "restore_plan",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

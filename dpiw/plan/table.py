@@ -14,8 +14,8 @@ from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone
 from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
-from dpiw.plan.plan import Plan, StagePlan
-from dpiw.plan.stages import rehearsable
+from dpiw.plan.plan import Plan
+from dpiw.plan.stages import StagePlan, rehearsable
 from dpiw.privacy import accounting
 
 _BOUNDED, _TEXT_WIDTH = 60, 84

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation, SampledRows, Weighing, WeightEstimator
-from dpiw.methods.weights.diagnostics import Diagnostics, Signal, Verdict, diagnose
+from dpiw.methods.weights.diagnostics import Diagnostics, Signal, diagnose, objection
 from dpiw.methods.weights.paper.steps import PostProcessing, Scored, SelfNormalise
 from dpiw.methods.weights.resampling import resample
 from dpiw.methods.weights.weigh import Weights, normalised
@@ -283,26 +283,24 @@ def _judged(
     signal: Signal | None,
 ) -> Diagnostics:
     """The verdict by `RULE`. `noise`: per log weight, shape (n,); None if its law is unknown."""
-    findings = [
-        (Verdict.CARE, "a reference implementation; weights.method: measured is recommended")
-    ]
+    advice = "a reference implementation; weights.method: measured is recommended"
+    findings = objection(True, False, advice)
     mean_noise = None
     if noise is None:
-        findings.append((Verdict.CARE, "neither signal nor noise was assessed"))
+        findings += objection(True, False, "neither signal nor noise was assessed")
     else:
         shares = np.exp(log_weights - log_weights.max())
         mean_noise = math.sqrt(np.average(noise**2, weights=shares))
-        if mean_noise > MOST_NOISE:
-            text = f"log-weight noise {mean_noise:.2f} (expected <= {MOST_NOISE:g})"
-            findings.append((Verdict.DO_NOT_USE, text))
-    if resolution is not None and resolution < LEAST_RESOLUTION:
+        text = f"log-weight noise {mean_noise:.2f} (expected <= {MOST_NOISE:g})"
+        findings += objection(False, mean_noise > MOST_NOISE, text)
+    if resolution is not None:
         text = f"resolution {resolution:.2f} (expected >= {LEAST_RESOLUTION:g})"
-        findings.append((Verdict.DO_NOT_USE, text))
-    if signal is not None and signal.p_value > MOST_P_VALUE:
+        findings += objection(False, resolution < LEAST_RESOLUTION, text)
+    if signal is not None:
         text = (
             "the log ratio varies no more than chance alone could make it (signal test p"
             f" {signal.p_value:.2g}, expected <= {MOST_P_VALUE:g})"
         )
-        findings.append((Verdict.DO_NOT_USE, text))
+        findings += objection(False, signal.p_value > MOST_P_VALUE, text)
     known = replace(stable, noise=mean_noise, resolution=resolution, signal=signal)
     return known.judged_with(findings, rule=RULE)

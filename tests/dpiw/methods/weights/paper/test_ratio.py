@@ -12,18 +12,15 @@ from scipy import integrate, stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
-from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Signal, Verdict
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import (
-    debiased,
     log_debias,
     log_noise_mean,
     log_weight_noise,
     simulated_errors,
     simulated_noise,
     weigh,
-    weighted_centre,
 )
 from dpiw.methods.weights.paper.regression import (
     FitFacts,
@@ -174,20 +171,6 @@ def test_normalised_weights_have_mean_one():
 def test_normalised_refuses_what_has_no_mean(bad):
     with pytest.raises(WeightError, match="finite log weights"):
         normalised(bad)
-
-
-def test_self_normalised_debias_ignores_the_constant_and_uses_the_centre():
-    rng = np.random.default_rng(2)
-    x = np.c_[rng.random((50, 2)), np.full(50, 0.5)]
-    ratio = x @ np.array([1.0, -2.0, 0.7])
-    noise_law = law(NoiseKind.GAUSSIAN, 0.4, 3)
-    own, centre = debiased(ratio, x, noise_law, Normalisation.SELF), weighted_centre(ratio, x)
-    by_hand = ratio - 0.08 * ((x - centre) ** 2).sum(axis=1)
-    np.testing.assert_allclose(np.exp(own), np.exp(by_hand) / np.exp(by_hand).mean())
-    shifted = np.c_[x[:, :2], np.full(50, 9.0)]
-    np.testing.assert_allclose(own, debiased(ratio, shifted, noise_law, Normalisation.SELF))
-    raw = debiased(ratio, x, noise_law, Normalisation.UNNORMALISED)
-    np.testing.assert_allclose(raw, ratio - 0.08 * (x**2).sum(axis=1))
 
 
 @pytest.mark.parametrize("kind", NoiseKind)

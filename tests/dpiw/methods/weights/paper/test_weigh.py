@@ -92,18 +92,6 @@ def test_noise_forecast_and_signal_enter_the_verdict(scale, resolution, beaten, 
                                         rel=0.2)  # fmt: skip
 
 
-def test_weights_of_unknown_noise_say_so():
-    class Unknown(Ratio):
-        law = None
-
-        def chance(self, synthetic):
-            return None
-
-    found = weigh(Unknown(), None, debias=False).diagnostics
-    assert (found.verdict, found.noise, found.signal) == (CARE, None, None)
-    assert found.reasons[-1] == "neither signal nor noise was assessed"
-
-
 SMOOTH = PostProcessing(steps=(ParetoSmooth(), Clip(at=1.2)))
 
 
