@@ -90,6 +90,8 @@ class WeightEstimator(Method, abc.ABC):
     """Whether it fits the one-way distributions that the generator knows."""
     needs_critic: ClassVar[bool] = False
     """Whether it reads the generator's discriminator."""
+    caveats: ClassVar[tuple[str, ...]] = ()
+    """Sentences about the weights, for the certificate."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
 
@@ -125,11 +127,6 @@ class WeightEstimator(Method, abc.ABC):
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
         """Raise SpecError, before planning, for what a release cannot do with these weights."""
         step = weighing.post_processing.calibrate
-        if step is not None and not self.known_everywhere:
-            raise SpecError(
-                "weights.post_processing: beta_calibrate needs the released ratio at every row;"
-                f" weights.method={self.method} has it not"
-            )
         if step is not None and step.sha256 is None:
             raise SpecError(
                 "weights.post_processing: beta_calibrate.rows: the file cannot be read, and no"
@@ -138,10 +135,6 @@ class WeightEstimator(Method, abc.ABC):
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
-        return ()
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """Sentences for the certificate; `calibrated`: whether a beta calibration follows."""
         return ()
 
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:

@@ -10,7 +10,6 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance
-from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -19,6 +18,7 @@ from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.played import played_sample
 
 ROWS = 6000
 SCHEMA = PublicSchema.from_mapping(
@@ -64,7 +64,7 @@ def sample() -> analysis.WeightedSample:
     scaled = SCHEMA.scale(bills(np.random.default_rng(5), ROWS))
     table = PrivateTable(schema=SCHEMA, scaled=scaled)
     played = play(plan.recipe, table, noise=SeededNoise(6), rng=np.random.default_rng(7))
-    return played_sample(played, nominal_rows=ROWS)
+    return played_sample(played)
 
 
 TRUTH = bills(np.random.default_rng(8), 400_000)

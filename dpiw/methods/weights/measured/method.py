@@ -117,6 +117,11 @@ class Measured(WeightEstimator):
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights move the generator's rows towards noisy means of public features; what none"
+        " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
+        " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
+    )
     in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
@@ -261,14 +266,6 @@ class Measured(WeightEstimator):
         return Running(
             seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
             held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
-        )
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights cannot correct, and which intervals include it."""
-        return (
-            "Weights move the generator's rows towards noisy means of public features; what none"
-            " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
-            " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
         )
 
     def sampled(self, published: int) -> tuple[int, int]:

@@ -116,6 +116,13 @@ class BetaRegression(RatioEstimator):
 
     method: ClassVar[str] = "beta_debiased"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights correct towards the regularised regression fit, not all the way to the truth.",
+        "On four public tables these weights improved regressions more often than not, and"
+        " figures of single columns never. Take those with and without weights.",
+        "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
+        " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
+    )
     debias: ClassVar[bool] = True
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
@@ -218,16 +225,6 @@ class BetaRegression(RatioEstimator):
                 f" penalty is set by the noise cap tau={self.tau:g}, so weights are shrunk",
             )
         return ()
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights correct, what the verdict covers, and what intervals omit."""
-        return (
-            "Weights correct towards the regularised regression fit, not all the way to the truth.",
-            "On four public tables these weights improved regressions more often than not, and"
-            " figures of single columns never. Take those with and without weights.",
-            "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
-            " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
-        )
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""

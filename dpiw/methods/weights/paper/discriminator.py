@@ -47,6 +47,11 @@ class DiscriminatorWeights(RatioEstimator):
 
     method: ClassVar[str] = "discriminator"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights are those of the generator's own discriminator: an approximate density ratio,"
+        " noised in every step of its training. That noise has no known law: weights are not"
+        " debiased, no noise is stated for them, and no interval includes it.",
+    )
     draws: ClassVar[bool] = False
     needs_critic: ClassVar[bool] = True
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
@@ -95,14 +100,6 @@ class DiscriminatorWeights(RatioEstimator):
             "discriminator: its weights cost nothing and nothing forecasts them; their noise has no"
             " known law: they are not debiased, no interval includes it, and the verdict is at"
             " best `use with care`",
-        )
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights are, and that no interval includes their noise."""
-        return (
-            "Weights are those of the generator's own discriminator: an approximate density ratio,"
-            " noised in every step of its training. That noise has no known law: weights are not"
-            " debiased, no noise is stated for them, and no interval includes it.",
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -146,6 +146,11 @@ class DensityNetwork(RatioEstimator):
 
     method: ClassVar[str] = "dp_mlp"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights are those of a network trained with noise in every step. That noise has no"
+        " known law: weights are not debiased, the stated noise is how replays on synthetic"
+        " rows vary, and no interval includes it. The signal test compares with those replays.",
+    )
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     """Distributions that its guarantee rests on."""
 
@@ -234,14 +239,6 @@ class DensityNetwork(RatioEstimator):
         if nominal_rows < self.lot:
             texts += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
         return texts
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights are, and that no interval includes their noise."""
-        return (
-            "Weights are those of a network trained with noise in every step. That noise has no"
-            " known law: weights are not debiased, the stated noise is how replays on synthetic"
-            " rows vary, and no interval includes it. The signal test compares with those replays.",
-        )
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
