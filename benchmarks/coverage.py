@@ -30,12 +30,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
 from study import RESULTS, ROOT, table, write
 
 from dpiw import __version__
-from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.recipe import play
@@ -43,6 +43,7 @@ from dpiw.methods.weights.measured.constants import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.played import played_sample
 
 GENERATORS = ("histogram", "privbayes")
 MAPS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -93,7 +94,7 @@ def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> A
     private = PrivateTable(schema=schema, scaled=scaled)
     noise = SeededNoise(int(rng.integers(2**62)))
     played = play(plan.recipe, private, noise=noise, rng=rng)
-    return played_sample(played, nominal_rows=chosen.rows)
+    return played_sample(played)
 
 
 def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:

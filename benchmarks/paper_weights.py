@@ -19,8 +19,8 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import inputs
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
-from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.randomness import SeededNoise

@@ -18,7 +18,7 @@ from dpiw.analysis.errors.intervals import Interval
 from dpiw.errors import ReleaseError, WeightError, one_of
 from dpiw.local.certificate import REPORTS, LocalCertificate, verify_local_and_read
 from dpiw.local.parameters import LocalParameters
-from dpiw.methods.weights.diagnostics import Objection, Verdict, worst
+from dpiw.methods.weights.diagnostics import Objection, Verdict, objection, worst
 
 Array = NDArray[np.float64]
 
@@ -282,27 +282,22 @@ def sandwich(hessian: Array, scores: Array) -> Array:
 
 def edge_objection(values: Array, norm: float) -> list[Objection]:
     """Object to parameters, shape (d,), at the edge of their ball."""
-    if float(np.linalg.norm(values)) < norm * (1 - 1e-9):
-        return []
-    return [Objection(Verdict.DO_NOT_USE, f"at the edge of the ball of norm {norm:g}")]
+    inside = float(np.linalg.norm(values)) < norm * (1 - 1e-9)
+    return objection(False, not inside, f"at the edge of the ball of norm {norm:g}")
 
 
 def curvature_objection(hessian: Array, mu: float) -> list[Objection]:
     """Object to a curvature of H, shape (d, d), at most mu / 2: steps forget too slowly."""
     least = float(np.linalg.eigvalsh(hessian).min())
-    if least > mu / 2:
-        return []
-    return [Objection(Verdict.DO_NOT_USE, f"curvature {least:.3g} (expected > {mu / 2:.3g})")]
+    return objection(False, not least > mu / 2, f"curvature {least:.3g} (expected > {mu / 2:.3g})")
 
 
 def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
     """Object to a bias, shape (d,), that is large beside the standard errors."""
     ratio = float((np.abs(bias) / np.sqrt(np.diag(covariance))).max())
-    if ratio <= USE_BIAS:
-        return []
-    leaves = Verdict.CARE if ratio <= CARE_BIAS else Verdict.DO_NOT_USE
     text = f"start and ball moved the end by {ratio:.2f} standard errors (expected <= {USE_BIAS:g})"
-    return [Objection(leaves, f"{text}: more reports, a smaller mu, or a larger ball")]
+    text += ": more reports, a smaller mu, or a larger ball"
+    return objection(not ratio <= USE_BIAS, not ratio <= CARE_BIAS, text)
 
 
 def net_spread(told: Array, variances: Array) -> tuple[float, float]:
@@ -325,10 +320,6 @@ def net_spread(told: Array, variances: Array) -> tuple[float, float]:
 
 def spread_objection(ratio: float) -> list[Objection]:
     """Object to a net spread that is too few standard errors above zero."""
-    if ratio >= USE_SPREAD:
-        return []
-    leaves = Verdict.CARE if ratio >= CARE_SPREAD else Verdict.DO_NOT_USE
     text = f"features' spread net of the noise {ratio:.1f} standard errors"
-    return [
-        Objection(leaves, f"{text} (expected >= {USE_SPREAD:g}): fewer features, or more reports")
-    ]
+    text += f" (expected >= {USE_SPREAD:g}): fewer features, or more reports"
+    return objection(not ratio >= USE_SPREAD, not ratio >= CARE_SPREAD, text)

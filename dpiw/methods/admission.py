@@ -15,7 +15,7 @@ from dpiw.data.constraints import Repair
 from dpiw.data.lattice import Mask
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
-from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.diagnostics import Objection, objection
 
 MOST_DRAWN = 16
 """Rows drawn for each one wanted, before the rest are projected."""
@@ -76,14 +76,12 @@ class Admission:
         rates_text = ", ".join(f"{count / self.drawn:.3g} {what}" for count, what in shares)
         return (
             f"{ADMITTED}of {self.drawn} rows drawn, {rates_text}",
-            *(text for _, text in self.findings),
+            *(finding.reason for finding in self.findings),
         )
 
     @property
-    def findings(self) -> tuple[tuple[Verdict, str], ...]:
+    def findings(self) -> list[Objection]:
         """By `RULE`: what lowers the verdict on weights below `use`."""
-        if not self.forced:
-            return ()
         text = (
             f"{self.forced} of {self.rows} rows were projected onto the constraints, as too few"
             " of those drawn satisfied them"
@@ -94,7 +92,7 @@ class Admission:
                 " projection repaired them"
             )
         much = self.forced > MOST_FORCED * self.rows
-        return ((Verdict.DO_NOT_USE if much else Verdict.CARE, text),)
+        return objection(self.forced > 0, much, text)
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -7,17 +7,20 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import PrivacyUnit
+
+if TYPE_CHECKING:
+    from dpiw.data.tables import SyntheticTable
 
 
 class Method(Protocol):
@@ -167,6 +170,26 @@ def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) ->
             f"{what}: a row of this schema is {width} numbers; expected at most {MOST_FEATURES}:"
             f" {FEWER_LEVELS}"
         )
+
+
+def real(field: str, value: object, *, above: float, at_most: float) -> float:
+    """`value` as a float in (above, at_most], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise SpecError(f"{field}: expected a number")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        number = math.inf if value > 0 else -math.inf
+    if not above < number <= at_most:
+        raise SpecError(f"{field}={number:g}: expected above {above:g}, at most {at_most:g}")
+    return number
+
+
+def whole(field: str, value: object, *, low: int, high: int) -> int:
+    """`value` as a whole number in [low, high], or SpecError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SpecError(f"{field}: expected a whole number from {low} to {high}")
+    return value
 
 
 _Ready = TypeVar("_Ready")

@@ -12,7 +12,6 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.admission import RULE, Admission, admitted
 from dpiw.methods.generators.base import GenerativeModel, Synthesizer
 from dpiw.methods.weights.base import SampledRows, Weighing, WeightEstimator
-from dpiw.methods.weights.paper.calibration import PublicRows
 from dpiw.methods.weights.weigh import Weights, uniform_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -38,11 +37,9 @@ class Recipe:
 
     def with_public_rows(self, scaled: ScaledTable) -> Recipe:
         """With public rows of the real law, if a beta calibration needs them."""
-        step = self.weighing.post_processing.calibrate
-        if step is None:
+        if self.weighing.post_processing.calibrate is None:
             return self
-        table = SyntheticTable(schema=self.schema, scaled=scaled)
-        public = PublicRows(table=table, declared=step.declared)
+        public = SyntheticTable(schema=self.schema, scaled=scaled)
         return replace(self, weighing=replace(self.weighing, public=public))
 
     def draw(

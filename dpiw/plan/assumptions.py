@@ -8,7 +8,7 @@ from typing import Any
 from dpiw.data.levels import level_caveat
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
-from dpiw.methods.weights.paper.steps import BetaCalibrate, parse_post_processing
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import StagePlan, written
@@ -83,7 +83,7 @@ def assumptions(plan: Plan, *, max_unpaid_reads: int, read_before: bool = False)
         sentences.append(declared_assumption(plan.generator, unit))
     if late:
         sentences.append(_FOUND_LEVELS)
-    step = _calibrate(plan)
+    step = parse_post_processing(plan.spec.weights.post_processing).calibrate
     if step is not None and plan.weights is not None:
         sentences.append(
             "The rows on which the weights were beta calibrated (SHA-256"
@@ -119,12 +119,8 @@ def caveats(plan: Plan, *, weighted: bool) -> tuple[str, ...]:
     if plan.spec.weights.normalisation == "self":
         sentences.append("Self-normalised weights have a bias of second order in the noise.")
     if plan.weights is not None:
-        sentences += plan.weights.caveats(calibrated=_calibrate(plan) is not None)
+        sentences += plan.weights.caveats
     return tuple(sentences)
-
-
-def _calibrate(plan: Plan) -> BetaCalibrate | None:
-    return parse_post_processing(plan.spec.weights.post_processing).calibrate
 
 
 # --- rows that another tool made ---

@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.methods.weights.paper.ratio import debias_self_normalised, debias_unnormalised, log_debias
+from dpiw.methods.weights.base import Normalisation
+from dpiw.methods.weights.paper.ratio import debiased, log_debias
 from dpiw.methods.weights.paper.regression import Regression, solve
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -53,7 +54,8 @@ def test_unnormalised_mean_is_unbiased_after_debiasing_and_biased_before(kind):
         x = np.c_[rng.random((rows, 4)), np.ones(rows)]
         log_ratio = x @ (coefficients + z)
         noisy[i] = np.mean(np.exp(log_ratio) * x[:, 0]) - truth
-        fixed[i] = np.mean(np.exp(debias_unnormalised(log_ratio, x, law)) * x[:, 0]) - truth
+        log_weights = debiased(log_ratio, x, law, Normalisation.UNNORMALISED)
+        fixed[i] = np.mean(np.exp(log_weights) * x[:, 0]) - truth
     value, error = bias(fixed)
     assert abs(value) < 4 * error
     value, error = bias(noisy)
@@ -109,7 +111,8 @@ def test_self_normalised_use_needs_the_centred_factor(kind):
         ratios = [x @ (coefficients + s * z) for s in (1, -1)]
         noised[i] = np.mean([error(r) for r in ratios])
         printed[i] = np.mean([error(r + factor) for r in ratios])
-        centred[i] = np.mean([error(debias_self_normalised(r, x, law)[0]) for r in ratios])
+        own = [debiased(r, x, law, Normalisation.SELF) for r in ratios]
+        centred[i] = np.mean([error(log_weights) for log_weights in own])
     (plain_bias, plain_error), (wrong, wrong_error) = bias(noised), bias(printed)
     left, left_error = bias(centred)
     assert wrong < -20 * wrong_error

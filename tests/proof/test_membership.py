@@ -30,7 +30,7 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, Scale
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
-from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SecureNoise

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from dpiw import analysis
-from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -18,6 +17,7 @@ from dpiw.methods.recipe import play
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.played import played_sample
 
 PEOPLE, ROWS_EACH = 800, 5
 
@@ -91,4 +91,4 @@ def released(seed: int) -> tuple[WeightedSample, dict[Callable[[Any], Any], Any]
     recipe = plan().recipe
     table = PrivateTable(schema=recipe.schema, scaled=recipe.schema.scale(table_of(rng)))
     played = play(recipe, table, noise=SeededNoise(int(rng.integers(2**62))), rng=rng)
-    return played_sample(played, nominal_rows=PEOPLE * ROWS_EACH), truths()
+    return played_sample(played), truths()

@@ -19,7 +19,7 @@ import pandas as pd
 from dpiw.analysis.errors.verdicts import size_objections, widened
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.errors import ReleaseError, one_of
-from dpiw.methods.weights.diagnostics import Objection, Stability, worst
+from dpiw.methods.weights.diagnostics import Stability, worst
 
 NOISE_AWARE, SANDWICH = "noise_aware", "sandwich"
 METHODS = (NOISE_AWARE, SANDWICH)
@@ -171,11 +171,10 @@ def _verdicts(
     # Only stability: the interval already includes noise, shrinkage and signal.
     logs = np.log(np.maximum(sample.weights, 1e-300))
     stable = Stability.of(logs)
-    rows = [Objection(*finding) for finding in stable.findings]
     pairs = zip(
         sample.known_law.objections(estimate, parts), size_objections(estimate), strict=True
     )
-    per_value = [[*law, *size, *rows] for law, size in pairs]
+    per_value = [[*law, *size, *stable.findings] for law, size in pairs]
     verdicts = tuple(worst(objections).value for objections in per_value)
     return verdicts, tuple(
         tuple(objection.reason for objection in objections) for objections in per_value

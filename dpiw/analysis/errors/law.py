@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Published
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
 from dpiw.methods.weights.measured.features import Stack
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
-
-if TYPE_CHECKING:
-    from dpiw.methods.recipe import Played
-
 
 Array = NDArray[np.float64]
 
@@ -31,13 +27,12 @@ _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-n
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PublishedWeights:
-    """Published weights of a schema's scaled rows, logs in shape (n,); `nominal_rows` is n0."""
+    """Published weights of a schema's scaled rows, logs in shape (n,)."""
 
     schema: PublicSchema
     rows: ScaledTable
     log_weights: Array
     steps: tuple[str, ...]
-    nominal_rows: int
     diagnostics: Mapping[str, Any]
 
 
@@ -58,24 +53,17 @@ def law_of_release(release: Published) -> MeansLaw | None:
         rows=schema.scale(release.table),
         log_weights=np.asarray(release.log_weights, dtype=np.float64),
         steps=certificate.post_processing,
-        nominal_rows=certificate.nominal_rows,
         diagnostics=certificate.diagnostics,
     )
     return law_of_weights(stage.method, stage.parameters, published)
 
 
 def law_of_weights(
-    method: str, parameters: Mapping[str, Any], published: PublishedWeights
+    method: str, facts: Mapping[str, Any], published: PublishedWeights
 ) -> MeansLaw | None:
     """Return the law of published weights; None if this version knows none."""
-    if method != METHOD:
-        return None
-    steps = tuple(step for step in published.steps if not step.startswith(ADMITTED))
-    return _law_of_means(dict(parameters), replace(published, steps=steps))
-
-
-def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLaw | None:
-    if not all(step.startswith(_MEASURED_STEPS) for step in published.steps):
+    steps = (step for step in published.steps if not step.startswith(ADMITTED))
+    if method != METHOD or not all(step.startswith(_MEASURED_STEPS) for step in steps):
         return None
     try:
         stack = Stack(
@@ -100,24 +88,3 @@ def _law_of_means(facts: dict[str, Any], published: PublishedWeights) -> MeansLa
         raise ReleaseError(f"certificate: measured weights without {reason}") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         raise ReleaseError("certificate: what it says of measured weights fits no law") from None
-
-
-def played_sample(played: Played, *, nominal_rows: int) -> WeightedSample:
-    """Return rows of a release made in memory, with weights and their law; `nominal_rows` is n0."""
-    rows, weights, estimator = played.rows, played.weights, played.estimator
-    if estimator is None:
-        return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)
-    published = PublishedWeights(
-        schema=rows.schema,
-        rows=rows.scaled,
-        log_weights=weights.log_weights,
-        steps=weights.steps,
-        nominal_rows=nominal_rows,
-        diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
-    )
-    law = law_of_weights(estimator.method, estimator.parameters(), published)
-    exponentials = np.exp(weights.log_weights - weights.log_weights.max())
-    weights_of_mean_one = exponentials / exponentials.mean()
-    return WeightedSample(
-        table=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
-    )  # fmt: skip

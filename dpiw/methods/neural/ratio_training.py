@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import CPU, Array, Backend, computing
-from dpiw.methods.neural.checkpoints import Adam, TrainingState
-from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, RowLoss, clipped_sum
+from dpiw.methods.neural.checkpoints import TrainingState
+from dpiw.methods.neural.clipping import Balanced, Logistic, RowLoss, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch
-from dpiw.privacy.units import PrivacyUnit
 
 Matrix = NDArray[np.float64]
 
@@ -40,47 +38,6 @@ class RatioTraining:
     private: PrivateTraining
     loss: str
     batch: int
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        architecture: Architecture,
-        unit: PrivacyUnit,
-        nominal_rows: int,
-        lot: int,
-        steps: int,
-        clip: float,
-        learning_rate: float,
-        averaged: float,
-        loss: str,
-        resumes: int = 0,
-    ) -> Self:
-        """By lot size and public nominal_rows: q = min(1, lot/n0), L = q n0; or SpecError."""
-        if loss not in LOSSES:
-            raise SpecError(f"training.loss: expected one of {', '.join(LOSSES)}")
-        if architecture.widths[-1] != 1:
-            raise SpecError("training.architecture: expected one output")
-        if min(nominal_rows, lot) < 1:
-            raise SpecError("training.lot, nominal_rows: expected whole numbers >= 1")
-        rate = min(1.0, lot / nominal_rows)
-        private = PrivateTraining(
-            sampling_rate=rate,
-            steps=steps,
-            clip=clip,
-            divisor=2 * rate * nominal_rows,
-            unit=unit,
-            rule=ClipRule.OUTPUT,
-            optimiser=Adam(learning_rate=learning_rate),
-            averaged=averaged,
-            resumes=resumes,
-        )
-        return cls(architecture=architecture, private=private, loss=loss, batch=lot)
-
-    def at_effort(self, rho: float) -> Self:
-        """With the noise multiplier of a zCDP-equivalent effort."""
-        multiplier = self.private.multiplier_for(rho)
-        return replace(self, private=replace(self.private, noise_multiplier=multiplier))
 
     def parameters(self) -> dict[str, Any]:
         """Every public constant, JSON values."""
@@ -150,37 +107,19 @@ class RatioTraining:
         return CPU.to_numpy(network.outputs(CPU.array(rows))[:, 0])
 
 
-def log_ratio_of(logits: Matrix, *, limit: float) -> Matrix:
-    """Logits clipped to [-limit, limit]; zero for NaN."""
-    numbers = np.where(np.isfinite(logits), logits, np.where(np.isnan(logits), 0.0, logits))
-    return np.asarray(np.clip(numbers, -limit, limit))
-
-
 def replay(
-    training: RatioTraining,
-    rows: Matrix,
-    *,
-    nominal_rows: int,
-    noise: NoiseSource,
-    tilt: Matrix | None = None,
-    number: int = 0,
+    training: RatioTraining, rows: Matrix, *, nominal_rows: int, noise: NoiseSource, number: int
 ) -> TrainingState:
-    """The training on public rows alone, at least two: noise and sampling on a known ratio.
+    """The training on public rows alone, at least two: noise and sampling on a ratio of one.
 
     Half of the rows are the synthetic table; min(n0, 20,000) stand-ins for private rows are drawn
-    from the other half, at the rate that keeps lot sizes, and `tilt`, shape (m,), is their log
-    ratio. `number` fixes the halves and the draw.
+    from the other half, at the rate that keeps lot sizes. `number` fixes the halves and the draw.
     """
     rng = np.random.default_rng([training._public_number, 2, number])
-    order = rng.permutation(len(rows))
-    pool, rest = np.array_split(order, 2)
-    chances = None
-    if tilt is not None:
-        exponentials = np.exp(tilt[pool] - tilt[pool].max())
-        chances = exponentials / exponentials.sum()
+    pool, rest = np.array_split(rng.permutation(len(rows)), 2)
     size = min(nominal_rows, MOST_STAND_INS)
-    alike = chances is None and size <= len(pool)  # then no row need stand in twice
-    stand_in = pool[:size] if alike else rng.choice(pool, size, p=chances)
+    # Where there are enough, no row need stand in twice.
+    stand_in = pool[:size] if size <= len(pool) else rng.choice(pool, size)
     rate = min(1.0, training.private.divisor / 2 / size)
     smaller = replace(training, private=replace(training.private, sampling_rate=rate))
     return smaller.fit(rows[stand_in], rows[rest], noise=noise)

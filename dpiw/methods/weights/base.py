@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import abc
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -22,33 +20,10 @@ if TYPE_CHECKING:
     from dpiw.data.tables import PrivateTable, SyntheticTable
     from dpiw.methods.admission import Admission
     from dpiw.methods.one_way import OneWayMarginals
-    from dpiw.methods.weights.paper.calibration import PublicRows
     from dpiw.methods.weights.paper.steps import PostProcessing
     from dpiw.methods.weights.weigh import Weights
     from dpiw.privacy.measurement import Measurement
     from dpiw.privacy.randomness import NoiseSource
-
-
-def real(name: str, value: object, *, above: float, at_most: float) -> float:
-    """`value` as a float in (above, at_most], or SpecError."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise SpecError(f"weights.settings.{name}: expected a number")
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number of more than 308 digits
-        number = math.inf if value > 0 else -math.inf
-    if not above < number <= at_most:
-        raise SpecError(
-            f"weights.settings.{name}={number:g}: expected above {above:g}, at most {at_most:g}"
-        )
-    return number
-
-
-def whole(name: str, value: object, *, low: int, high: int) -> int:
-    """`value` as a whole number in [low, high], or SpecError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError(f"weights.settings.{name}: expected a whole number from {low} to {high}")
-    return value
 
 
 Array = NDArray[np.float64]
@@ -63,13 +38,18 @@ class Normalisation(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing:
-    """Public choices of how a measurement becomes weights; `resolution` is the plan's forecast."""
+    """Public choices of how a measurement becomes weights.
+
+    Attributes:
+        resolution: the plan's forecast.
+        public: rows of the real distribution for a beta calibration; never a private table.
+    """
 
     rows: int
     post_processing: PostProcessing
     normalisation: Normalisation = Normalisation.SELF
     resolution: float | None = None
-    public: PublicRows | None = None
+    public: SyntheticTable | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,13 +88,12 @@ class WeightEstimator(Method, abc.ABC):
     """Whether the released ratio is known at every row, as a beta calibration needs."""
     keeps_one_way: ClassVar[bool] = False
     """Whether it fits the one-way distributions that the generator knows."""
+    needs_critic: ClassVar[bool] = False
+    """Whether it reads the generator's discriminator."""
+    caveats: ClassVar[tuple[str, ...]] = ()
+    """Sentences about the weights, for the certificate."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
-
-    @property
-    def debias(self) -> bool:
-        """Whether the noise's mean effect is divided out of the weights."""
-        return False
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
@@ -138,11 +117,6 @@ class WeightEstimator(Method, abc.ABC):
             settings.setdefault("noise", cls.pure_noise)
         return settings
 
-    @property
-    def needs_critic(self) -> bool:
-        """Whether it reads the generator's discriminator."""
-        return False
-
     def check_critic(self, critic: CriticKind) -> None:
         """Raise SpecError for a generator whose discriminator does not fit. Public."""
 
@@ -153,11 +127,6 @@ class WeightEstimator(Method, abc.ABC):
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
         """Raise SpecError, before planning, for what a release cannot do with these weights."""
         step = weighing.post_processing.calibrate
-        if step is not None and not self.known_everywhere:
-            raise SpecError(
-                "weights.post_processing: beta_calibrate needs the released ratio at every row;"
-                f" weights.method={self.method} has it not"
-            )
         if step is not None and step.sha256 is None:
             raise SpecError(
                 "weights.post_processing: beta_calibrate.rows: the file cannot be read, and no"
@@ -168,17 +137,13 @@ class WeightEstimator(Method, abc.ABC):
         """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
         return ()
 
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """Sentences for the certificate; `calibrated`: whether a beta calibration follows."""
-        return ()
-
     def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
         """tau: standard deviation of the log-weight noise at a reference row, public."""
         return 0.0
 
-    @abc.abstractmethod
     def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float | None:
         """Share of the log ratio's variance left by shrinkage, in [0, 1], public; None: unknown."""
+        return None
 
     def sampled(self, published: int) -> tuple[int, int]:
         """Rows to sample for `published` ones: to weigh, and to fit on."""

@@ -48,6 +48,25 @@ class Verdict(enum.Enum):
     DO_NOT_USE = "do not use"
 
 
+class Objection(NamedTuple):
+    """What keeps a value from `use`: the best verdict that remains, and the reason."""
+
+    leaves: Verdict
+    reason: str
+
+
+def objection(care: bool, not_at_all: bool, reason: str) -> list[Objection]:
+    """One that leaves `do not use` if `not_at_all`, else `use with care` if `care`; or none."""
+    leaves = Verdict.DO_NOT_USE if not_at_all else Verdict.CARE
+    return [Objection(leaves, reason)] if care or not_at_all else []
+
+
+def worst(objections: Iterable[Objection]) -> Verdict:
+    """The worst verdict of these objections; `use` where there are none."""
+    order = tuple(Verdict)
+    return max((objection.leaves for objection in objections), key=order.index, default=Verdict.USE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Signal:
     """A released log ratio's spread against what chance alone gives, before debiasing.
@@ -107,13 +126,12 @@ class Diagnostics:
         }
         return facts
 
-    def judged_with(self, findings: Sequence[tuple[Verdict, str]], *, rule: str) -> Self:
+    def judged_with(self, findings: Sequence[Objection], *, rule: str) -> Self:
         """With further findings, and `rule` appended to the public rule."""
-        order, kinds = [*Verdict], [self.verdict, *(kind for kind, _ in findings)]
         return replace(
             self,
-            verdict=max(kinds, key=order.index),
-            reasons=(*self.reasons, *(text for _, text in findings)),
+            verdict=worst([Objection(self.verdict, ""), *findings]),
+            reasons=(*self.reasons, *(finding.reason for finding in findings)),
             rule=self.rule + rule,
         )
 
@@ -187,14 +205,6 @@ def k_hat_threshold(rows: int) -> float:
     return min(1 - 1 / math.log10(max(rows, 2)), K_HAT_USE)
 
 
-Finding = tuple[Verdict, str]
-"""The best verdict that remains, and the reason."""
-
-
-def _finding(bad: bool, worse: bool, text: str) -> list[Finding]:
-    return [(Verdict.DO_NOT_USE if worse else Verdict.CARE, text)] if bad or worse else []
-
-
 @dataclass(frozen=True, kw_only=True)
 class Stability:
     """How much weights depend on few rows: the one rule of a release and of its intervals."""
@@ -202,37 +212,36 @@ class Stability:
     rows: int
     effective_sample_size: float
     k_hat: float | None
-    whose: str = ""
 
     @classmethod
-    def of(cls, log_weights: Array, *, tail: Array | None = None, whose: str = "") -> Stability:
+    def of(cls, log_weights: Array, *, tail: Array | None = None) -> Stability:
         """Judge finite log weights, shape (n,), of any scale; k-hat is that of `tail`, if given."""
         size = effective_sample_size(log_weights)
         shape = _tail_shape(log_weights if tail is None else tail)
-        return cls(rows=log_weights.size, effective_sample_size=size, k_hat=shape, whose=whose)
+        return cls(rows=log_weights.size, effective_sample_size=size, k_hat=shape)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Objection]:
         """What keeps the weights from `use`."""
         size, share = self.effective_sample_size, self.effective_sample_size / self.rows
         few = share < ESS_SHARE_CARE or (share < 0.999 and size < ESS_CARE)
         return [
-            *_finding(self.rows < MIN_ROWS, False, f"{self.rows} rows are too few for a tail fit"),
-            *_finding(
+            *objection(self.rows < MIN_ROWS, False, f"{self.rows} rows are too few for a tail fit"),
+            *objection(
                 share < ESS_SHARE_USE, few,
-                f"effective sample size{self.whose} {size:.1f} ({share:.0%} of the rows)",
+                f"effective sample size {size:.1f} ({share:.0%} of the rows)",
             ),
-            *tail_findings(self.k_hat, self.rows, whose=self.whose),
+            *tail_findings(self.k_hat, self.rows),
         ]  # fmt: skip
 
 
-def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Finding]:
-    """Findings about a k-hat of so many rows; see `Stability`."""
+def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Objection]:
+    """Objections to a k-hat of so many rows; see `Stability`."""
     if shape is None:
         return []
     most = k_hat_threshold(rows)
     text = f"k-hat{whose} {shape:.2f} (expected < {most:.2f})"
-    return _finding(shape >= most, shape >= K_HAT_CARE, text)
+    return objection(shape >= most, shape >= K_HAT_CARE, text)
 
 
 def _tail_shape(log_weights: Array) -> float | None:
@@ -264,27 +273,12 @@ def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
     return facts.judged_with(stability.findings, rule="")
 
 
-class Objection(NamedTuple):
-    """What keeps a value from `use`: the best verdict that remains, and the reason."""
-
-    leaves: Verdict
-    reason: str
-
-
 def unsupported(support: float, *, use: float, care: float) -> list[Objection]:
     """The objection to a support below `use`, if any."""
     if support >= use:
         return []
     if math.isnan(support):
-        return [Objection(Verdict.DO_NOT_USE, f"support not known (expected >= {use:g})")]
-    leaves = Verdict.CARE if support >= care else Verdict.DO_NOT_USE
+        return objection(True, True, f"support not known (expected >= {use:g})")
     # Cut, not rounded: so that no message shows 0.85 where 0.85 was expected.
-    return [
-        Objection(leaves, f"support {math.floor(100 * support) / 100:.2f} (expected >= {use:g})")
-    ]
-
-
-def worst(objections: Iterable[Objection]) -> Verdict:
-    """The worst verdict of these objections; `use` where there are none."""
-    order = tuple(Verdict)
-    return max((objection.leaves for objection in objections), key=order.index, default=Verdict.USE)
+    text = f"support {math.floor(100 * support) / 100:.2f} (expected >= {use:g})"
+    return objection(True, support < care, text)

@@ -25,8 +25,9 @@ from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
 from dpiw.methods.weights.measured import method as measured_weights
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
-from dpiw.plan.plan import GENERATOR_STAGE, WEIGHTS_STAGE, compile_plan
+from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.release.certificate import UNSEEN
 from dpiw.release.manifest import REPLICATES, FileBytes
 from dpiw.release.publication import build_folder

@@ -252,7 +252,7 @@ def test_what_had_to_be_projected_is_no_plain_verdict():
     assert sound.judged_with(slight, rule=RULE).verdict is Verdict.CARE
     assert judged.judged_with(slight, rule="").verdict is Verdict.DO_NOT_USE
     unforced = replace(admission, forced=0)
-    assert (unforced.findings, unforced.caveats, len(unforced.steps)) == ((), (), 1)
+    assert (unforced.findings, unforced.caveats, len(unforced.steps)) == ([], (), 1)
 
 
 @pytest.mark.parametrize("rows", [1, 5])

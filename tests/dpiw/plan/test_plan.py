@@ -16,13 +16,10 @@ from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.forecast import RESOLUTION_FLOOR
-from dpiw.plan.plan import (
-    PRIVATE_STAGES,
-    compile_plan,
-    restore_plan,
-)
+from dpiw.plan.plan import compile_plan, restore_plan
 from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec, compact_json
+from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent

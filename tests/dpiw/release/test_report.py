@@ -15,7 +15,7 @@ from jinja2 import UndefinedError
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured import constants
-from dpiw.methods.weights.paper import weigh
+from dpiw.methods.weights.paper import ratio as weigh
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report import plots

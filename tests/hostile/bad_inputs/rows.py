@@ -149,7 +149,8 @@ ROWS: tuple[Row, ...] = (
         "dpiw/privacy/test_units.py::test_relations_never_mix",
         "dpiw/run/test_laundering.py::test_other_terms_than_the_populations"),
     row(47, "unknown mechanism, failing solver", "C", "unknown: refused; failing: code 70, charged"
-        " if armed", SPEC, "dpiw/methods/weights/paper/test_solver.py::test_failure_has_one_text",
+        " if armed", SPEC,
+        "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",
         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code",
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",

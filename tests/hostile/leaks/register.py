@@ -138,7 +138,7 @@ REGISTER: tuple[Leak, ...] = (
          open="That structure failed is one bit per attempt, seen by operators and not charged."),
     leak(17, "early stopping by private loss", "H", "no such step; the solver's stop is certified",
          "dpiw/methods/weights/paper/regression.py::",
-         "dpiw/methods/weights/paper/test_solver.py::test_certificate_holds"),
+         "dpiw/methods/weights/paper/test_regression.py::test_certificate_holds"),
     leak(18, "model selection on a private score", "H", "one declared method; of measured weights"
          " the settings are chosen from the noisy sum",
          "dpiw/plan/plan.py::compile_plan"
@@ -152,7 +152,7 @@ REGISTER: tuple[Leak, ...] = (
          f"{STEPS}::test_a_draw_that_died_is_lost_and_charged", NO_TASK_STORES),
     leak(20, "losses, solver steps, diagnostics of real data", "H", "not computed for release",
          "dpiw/methods/weights/paper/regression.py::",
-         "dpiw/methods/weights/paper/test_solver.py::test_failure_has_one_text",
+         "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",
          "dpiw/methods/weights/paper/test_beta.py::test_measurement_holds_public_facts_only", *N1),
     leak(21, "utility against real data in the report", "H", "the report sees released values and"
          " a declared public truth", "dpiw/release/files.py::release_contents",
@@ -201,15 +201,15 @@ REGISTER: tuple[Leak, ...] = (
               " bound (method.md, section 13)."),
     leak(29, "a solver that stops early", "M", "a certified gradient, added to the sensitivity",
          "dpiw/methods/weights/paper/regression.py::",
-         "dpiw/methods/weights/paper/test_solver.py::test_certificate_holds",
-         "dpiw/methods/weights/paper/test_penalty.py::test_scale_covers_reach_solver_and_lattice"),
+         "dpiw/methods/weights/paper/test_regression.py::test_certificate_holds",
+         "dpiw/methods/weights/paper/test_regression.py::test_scale_covers_reach_solver_and_lattice"),
     leak(30, "an unpenalised intercept", "H", "the constant is penalised",
          "dpiw/methods/weights/paper/regression.py::",
-         "dpiw/methods/weights/paper/test_solver.py::test_unpenalised_intercept_has_no_bounded_sensitivity"),
+         "dpiw/methods/weights/paper/test_regression.py::test_unpenalised_intercept_has_no_bounded_sensitivity"),
     leak(31, "the penalty's convention", "H", "the printed objective, against two others",
          "dpiw/methods/weights/paper/regression.py::",
-         "dpiw/methods/weights/paper/test_solver.py::test_gradient_and_hessian_are_those_of_the_printed_objective",
-         "dpiw/methods/weights/paper/test_solver.py::test_agrees_with_scikit_learn_two_ways",
+         "dpiw/methods/weights/paper/test_regression.py::test_gradient_and_hessian_are_those_of_the_printed_objective",
+         "dpiw/methods/weights/paper/test_regression.py::test_agrees_with_scikit_learn_two_ways",
          "proof/test_sensitivity_regression.py::"
          "test_the_coefficients_move_by_at_most_their_sensitivity"),
     leak(32, "an accountant's bug, mixed relations", "H", "two accountants, closed forms, one"
@@ -290,7 +290,7 @@ REGISTER: tuple[Leak, ...] = (
          open="Code 12 tells a structural failure from others, and a killed process shows its"
               " signal."),
     leak(46, "clipping or normalising by real data", "H", "released values only",
-         "dpiw/methods/weights/paper/weigh.py::weigh",
+         "dpiw/methods/weights/paper/ratio.py::weigh",
          "dpiw/methods/weights/paper/test_weigh.py::test_self_normalised",
          "dpiw/methods/weights/paper/test_ratio.py::test_normalised_weights_have_mean_one",
          f"{PUBLISHING}::test_post_processing_is_repeatable"),

@@ -27,11 +27,13 @@ from dpiw.methods.base import (
     Running,
     calibrated_for,
     check_effort,
+    real,
+    whole,
 )
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
-from dpiw.methods.generators.gan.game import Game, GameState, GANSettings, check_real, check_whole
+from dpiw.methods.generators.gan.game import Game, GameState, GANSettings
 from dpiw.methods.generators.gan.marginals import (
     label_law,
     marginals_events,
@@ -102,8 +104,10 @@ class DPGAN(GANSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "clip", check_real("clip", self.clip, above=0, at_most=1e6))
-        check_whole("resumes", self.resumes, low=0, high=20)
+        object.__setattr__(
+            self, "clip", real("generator.settings.clip", self.clip, above=0, at_most=1e6)
+        )
+        whole("generator.settings.resumes", self.resumes, low=0, high=20)
         if self.conditional:
             self._check_proportions()
         elif self.proportions != () or self.proportions_share is not None:
@@ -114,12 +118,12 @@ class DPGAN(GANSettings):
 
     def _check_proportions(self) -> None:
         share = 0.05 if self.proportions_share is None else self.proportions_share
-        share = check_real("proportions_share", share, above=0, at_most=0.9)
+        share = real("generator.settings.proportions_share", share, above=0, at_most=0.9)
         object.__setattr__(self, "proportions_share", share)
         if not isinstance(self.proportions, list | tuple):
             raise SpecError("generator.settings.proportions: expected a list of numbers")
         shares = tuple(
-            check_real("proportions", share, above=-1e-300, at_most=1e300)
+            real("generator.settings.proportions", share, above=-1e-300, at_most=1e300)
             for share in self.proportions
         )
         if shares and not sum(shares) > 0:

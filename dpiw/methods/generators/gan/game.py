@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.base import CriticKind
+from dpiw.methods.base import CriticKind, real, whole
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.marginals import check_share
@@ -35,27 +35,12 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 
 
-def check_whole(name: str, value: object, *, low: int, high: int) -> None:
-    """SpecError unless a setting is a whole number in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError(f"generator.settings.{name}: expected a whole number from {low} to {high}")
-
-
-def check_real(name: str, value: object, *, above: float, at_most: float) -> float:
-    """A setting as a float in (above, at_most], or SpecError."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SpecError(f"generator.settings.{name}: expected a number")
-    if not above < value <= at_most:
-        raise SpecError(f"generator.settings.{name}: expected above {above:g}, at most {at_most:g}")
-    return float(value)
-
-
 def check_widths(name: str, value: object) -> tuple[int, ...]:
     """A setting as the widths of hidden layers, or SpecError."""
     if not isinstance(value, list | tuple) or len(value) > 8:
         raise SpecError(f"generator.settings.{name}: expected a list of at most 8 whole numbers")
     for width in value:
-        check_whole(name, width, low=1, high=4096)
+        whole(f"generator.settings.{name}", width, low=1, high=4096)
     return tuple(value)
 
 
@@ -135,16 +120,18 @@ class GANSettings(Synthesizer):
             ("steps", 10**6), ("lot", 10**7), ("batch", 10**5), ("latent", 4096),
             ("generator_steps", 100), ("discriminator_steps", 100),
         ):  # fmt: skip
-            check_whole(name, getattr(self, name), low=1, high=high)
-        check_whole("start", self.start, low=0, high=2**63 - 1)
+            whole(f"generator.settings.{name}", getattr(self, name), low=1, high=high)
+        whole("generator.settings.start", self.start, low=0, high=2**63 - 1)
         for name, most in (
             ("learning_rate", 1.0), ("discriminator_rate", 1.0), ("weight_bound", 100.0),
             ("temperature", 10.0), ("label_scale", 1e3),
         ):  # fmt: skip
-            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            value = real(f"generator.settings.{name}", getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, value)
         for name, most in (("settle", 0.9), ("penalty", 1e3)):
-            value = check_real(name, getattr(self, name), above=-1e-9, at_most=most)
+            value = real(
+                f"generator.settings.{name}", getattr(self, name), above=-1e-9, at_most=most
+            )
             object.__setattr__(self, name, max(0.0, value))
         for name in ("generator", "discriminator"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))

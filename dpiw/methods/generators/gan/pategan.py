@@ -36,10 +36,12 @@ from dpiw.methods.base import (
     Running,
     calibrated_for,
     check_effort,
+    real,
+    whole,
 )
 from dpiw.methods.generators.base import Synthesizer, ready_for
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.game import check_real, check_whole, check_widths
+from dpiw.methods.generators.gan.game import check_widths
 from dpiw.methods.generators.gan.marginals import (
     check_share,
     marginals_events,
@@ -164,23 +166,23 @@ class PATEGAN(Synthesizer):
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
             raise SpecError("generator.settings.noise: expected gaussian or laplace")
         if self.teachers is not None:
-            check_whole("teachers", self.teachers, low=2, high=10**5)
+            whole("generator.settings.teachers", self.teachers, low=2, high=10**5)
         for name, high in (
             ("rounds", 10**5), ("queries", 10**5), ("memory", 10**5), ("teacher_steps", 1000),
             ("student_steps", 1000), ("generator_steps", 1000), ("teacher_lot", 10**5),
             ("batch", 10**5), ("latent", 4096), ("teacher", 4096),
         ):  # fmt: skip
-            check_whole(name, getattr(self, name), low=1, high=high)
+            whole(f"generator.settings.{name}", getattr(self, name), low=1, high=high)
         for name, most in (
             ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
             ("temperature", 10.0),
         ):  # fmt: skip
-            value = check_real(name, getattr(self, name), above=0, at_most=most)
+            value = real(f"generator.settings.{name}", getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, value)
-        check_whole("resumes", self.resumes, low=0, high=20)
-        check_whole("start", self.start, low=0, high=2**63 - 1)
+        whole("generator.settings.resumes", self.resumes, low=0, high=20)
+        whole("generator.settings.start", self.start, low=0, high=2**63 - 1)
         object.__setattr__(self, "marginals_share", check_share(self.marginals_share))
-        check_real("penalty", self.penalty, above=-1e-9, at_most=1e3)
+        real("generator.settings.penalty", self.penalty, above=-1e-9, at_most=1e3)
         for name in ("generator", "student"):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
 

@@ -26,6 +26,8 @@ from dpiw.methods.base import (
     Running,
     calibrated_for,
     check_effort,
+    real,
+    whole,
 )
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayMarginals
 from dpiw.methods.weights.base import (
@@ -34,8 +36,6 @@ from dpiw.methods.weights.base import (
     Weighing,
     WeightEstimator,
     check_measurement,
-    real,
-    whole,
 )
 from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
@@ -72,7 +72,7 @@ def shares_of_parts(given: object) -> dict[str, float]:
     if not isinstance(given, Mapping) or not given:
         raise SpecError("weights.settings.features: expected shares of the norm by part")
     return {
-        str(part): real(f"features.{part}", share, above=1e-4, at_most=100)
+        str(part): real(f"weights.settings.features.{part}", share, above=1e-4, at_most=100)
         for part, share in given.items()
     }
 
@@ -81,7 +81,7 @@ def frequency_scales(given: object) -> tuple[float, ...]:
     """One to eight scales > 0, or SpecError."""
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
         raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
-    return tuple(real("scales", scale, above=0, at_most=1e3) for scale in given)
+    return tuple(real("weights.settings.scales", scale, above=0, at_most=1e3) for scale in given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +117,11 @@ class Measured(WeightEstimator):
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights move the generator's rows towards noisy means of public features; what none"
+        " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
+        " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
+    )
     in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
@@ -127,9 +132,9 @@ class Measured(WeightEstimator):
             object.__setattr__(self, "features", shares_of_parts(self.features))
         if self.scales is not None:
             object.__setattr__(self, "scales", frequency_scales(self.scales))
-        whole("frequencies", self.frequencies, low=1, high=2048)
+        whole("weights.settings.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
-            whole("omega_seed", self.omega_seed, low=0, high=2**64 - 1)
+            whole("weights.settings.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
         elif self.features is None or {"fourier", "patches"} & set(self.features):
             raise SpecError(
                 "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
@@ -138,15 +143,24 @@ class Measured(WeightEstimator):
             credit = self.credit
             if isinstance(credit, str):
                 raise SpecError("weights.settings.credit: expected evidence, risk or a number > 0")
-            object.__setattr__(self, "credit", real("credit", credit, above=0, at_most=1e15))
+            object.__setattr__(
+                self, "credit", real("weights.settings.credit", credit, above=0, at_most=1e15)
+            )
         if self.base_rows is not None:
-            whole("base_rows", self.base_rows, low=100, high=10**7)
-        effect = real("design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6)
+            whole("weights.settings.base_rows", self.base_rows, low=100, high=10**7)
+        effect = real(
+            "weights.settings.design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6
+        )
         object.__setattr__(self, "design_effect", max(1.0, effect))
         if not isinstance(self.debias, bool):
             raise SpecError("weights.settings.debias: expected true or false")
         if self.replicates != 0 or isinstance(self.replicates, bool):
-            whole("replicates", self.replicates, low=REPLICATES[0], high=REPLICATES[1])
+            whole(
+                "weights.settings.replicates",
+                self.replicates,
+                low=REPLICATES[0],
+                high=REPLICATES[1],
+            )
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map on this schema, within ranges of public rows."""
@@ -252,14 +266,6 @@ class Measured(WeightEstimator):
         return Running(
             seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
             held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
-        )
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights cannot correct, and which intervals include it."""
-        return (
-            "Weights move the generator's rows towards noisy means of public features; what none"
-            " reaches keeps its error. dpiw.analysis.confidence_interval includes a guess of it"
-            " (most of it: no `use`); ordinary standard errors leave it and the noise out.",
         )
 
     def sampled(self, published: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.diagnostics import Objection, Verdict, tail_findings, unsupported
+from dpiw.methods.weights.diagnostics import Objection, objection, tail_findings, unsupported
 from dpiw.methods.weights.measured.constants import (
     GUESSED,
     MANY,
@@ -79,10 +79,8 @@ def objections(
 
 def guess(share: float) -> list[Objection]:
     """The objection to a large guessed share, if any."""
-    if share <= GUESSED:
-        return []
     text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
-    return [Objection(Verdict.CARE, text)]
+    return objection(share > GUESSED, False, text)
 
 
 def base_objections(published: float, base_rows: float, k_hat: float | None) -> list[Objection]:
@@ -91,15 +89,13 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
     Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
-    tail = tail_findings(k_hat, MANY, whose=" of the base weights")
-    return few_rows(behind) + [Objection(*finding) for finding in tail]
+    return few_rows(behind) + tail_findings(k_hat, MANY, whose=" of the base weights")
 
 
 def few_rows(base_rows: float) -> list[Objection]:
     """The objection to few effective base rows, if any."""
     if base_rows >= ROWS_USE:
         return []
-    leaves = Verdict.CARE if base_rows >= ROWS_CARE else Verdict.DO_NOT_USE
     text = f"{math.floor(base_rows * (1 + 1e-9))} effective rows are behind the weights"
     text += f" (expected >= {ROWS_USE:.0f})"
-    return [Objection(leaves, text)]
+    return objection(True, base_rows < ROWS_CARE, text)

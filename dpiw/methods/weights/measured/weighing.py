@@ -16,7 +16,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.methods.weights.diagnostics import Diagnostics, Stability, Verdict, diagnose
+from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, objection
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
@@ -238,25 +238,20 @@ def _judged(
         k_hat=of_base.k_hat,
         rule=RULE,
     )
+    p, gain = reweighted.p_value, reweighted.gain
     findings = [
         *base_objections(
             stable.effective_sample_size, of_base.effective_sample_size, of_base.k_hat
         ),
-        *_too_high("evidence test p", reweighted.p_value, P_VALUE_USE, P_VALUE_CARE),
-        *_too_low("expected gain", reweighted.gain, GAIN_USE, -1.0),
+        *objection(
+            not p <= P_VALUE_USE,
+            not p <= P_VALUE_CARE,
+            f"evidence test p {p:.2g} (expected <= {P_VALUE_USE:g})",
+        ),
+        *objection(
+            not gain >= GAIN_USE,
+            not gain >= -1,
+            f"expected gain {gain:.3g} (expected >= {GAIN_USE:g})",
+        ),
     ]
     return diagnostics.judged_with(findings, rule="")
-
-
-def _too_low(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
-    if value >= use:
-        return []
-    verdict = Verdict.CARE if value >= care else Verdict.DO_NOT_USE
-    return [(verdict, f"{name} {value:.3g} (expected >= {use:g})")]
-
-
-def _too_high(name: str, value: float, use: float, care: float) -> list[tuple[Verdict, str]]:
-    if value <= use:
-        return []
-    verdict = Verdict.CARE if value <= care else Verdict.DO_NOT_USE
-    return [(verdict, f"{name} {value:.2g} (expected <= {use:g})")]

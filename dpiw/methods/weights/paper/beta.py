@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import calibrated_for, check_effort
-from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement, real
-from dpiw.methods.weights.paper.calibration import calibrate_on_public_rows
+from dpiw.errors import PrivacyError, SpecError, WeightError
+from dpiw.methods.base import calibrated_for, check_effort, real
+from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
 from dpiw.methods.weights.paper.ratio import (
     DRAWS,
     DensityRatio,
-    Scored,
+    RatioEstimator,
     log_debias,
     public_number,
     simulated_errors,
@@ -42,23 +41,16 @@ from dpiw.methods.weights.paper.regression import (
     sampling_covariance,
     solve,
 )
-from dpiw.methods.weights.paper.steps import PostProcessing
-from dpiw.methods.weights.paper.weigh import RatioEstimator
+from dpiw.methods.weights.paper.steps import PostProcessing, Scored, fit_calibration
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
+Array = NDArray[np.float64]
+
 MEASUREMENT_KIND = "beta"
-
-_REMOVED = frozenset({"frequencies", "frequency_scale", "omega_seed"})
-"""Settings of feature maps that this method no longer has."""
-
-_NOT_LINEAR = (
-    "expected linear features alone; for others, write weights.method: measured"
-    " with settings: {omega_seed: 1}"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +61,14 @@ class BetaRatio(DensityRatio):
     """
 
     law: NoiseLaw
-    coefficients: NDArray[np.float64]
+    coefficients: Array
     map: LinearMap
     fit: FitFacts | None = None
-    centre: NDArray[np.float64] | None = None
+    centre: Array | None = None
 
-    def features(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+    def features(self, synthetic: SyntheticTable) -> Array:
         """Feature rows, shape (rows, d')."""
         return self.map.matrix(synthetic.scaled)
-
-    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """b_bar.x, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
-        return self.scored(synthetic).log_ratio
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
         """The log ratio, and the features that carry its noise."""
@@ -92,7 +80,7 @@ class BetaRatio(DensityRatio):
             texts = ("debias b(x - mu) before the calibration",)
         return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
 
-    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64] | None:
+    def chance(self, synthetic: SyntheticTable) -> Array | None:
         """Variances under `DRAWS` draws of noise and sampling error; None without noise."""
         if self.fit is None:
             return None
@@ -128,6 +116,13 @@ class BetaRegression(RatioEstimator):
 
     method: ClassVar[str] = "beta_debiased"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights correct towards the regularised regression fit, not all the way to the truth.",
+        "On four public tables these weights improved regressions more often than not, and"
+        " figures of single columns never. Take those with and without weights.",
+        "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
+        " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
+    )
     debias: ClassVar[bool] = True
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
@@ -138,18 +133,19 @@ class BetaRegression(RatioEstimator):
         if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
             raise SpecError(f"weights.settings.noise: expected one of {', '.join(kinds)}")
         object.__setattr__(self, "noise", NoiseKind(self.noise))
-        object.__setattr__(self, "tau", real("tau", self.tau, above=0, at_most=1))
+        object.__setattr__(self, "tau", real("weights.settings.tau", self.tau, above=0, at_most=1))
         if self.penalty is not None:
-            penalty = real("penalty", self.penalty, above=0, at_most=1e12)
+            penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
         if self.features != "linear":
-            raise SpecError(f"weights.settings.features: {_NOT_LINEAR}")
+            raise SpecError(
+                "weights.settings.features: expected linear features alone; for others, write"
+                " weights.method: measured with settings: {omega_seed: 1}"
+            )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """Build it from a spec; gaussian noise is refused where delta is 0."""
-        for name in sorted(_REMOVED & set(settings)):
-            raise SpecError(f"weights.settings.{name}: {_NOT_LINEAR}")
         estimator = super().from_settings(settings, pure=pure, rows=rows)
         if pure and estimator.noise is NoiseKind.GAUSSIAN:
             raise SpecError(
@@ -230,16 +226,6 @@ class BetaRegression(RatioEstimator):
             )
         return ()
 
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights correct, what the verdict covers, and what intervals omit."""
-        return (
-            "Weights correct towards the regularised regression fit, not all the way to the truth.",
-            "On four public tables these weights improved regressions more often than not, and"
-            " figures of single columns never. Take those with and without weights.",
-            "Standard errors of weighted analyses leave out the privacy noise of these weights; no"
-            " interval of dpiw.analysis includes it. weights.method: measured has such intervals.",
-        )
-
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
         parameters: dict[str, Any] = {
@@ -301,7 +287,7 @@ class BetaRegression(RatioEstimator):
             penalty=ready.penalty,
         )
 
-    def solution(self, problem: Regression) -> NDArray[np.float64]:
+    def solution(self, problem: Regression) -> Array:
         """Exact coefficients of a `regression`, shape (d',), within the calibrated tolerance.
 
         Privacy:
@@ -329,12 +315,14 @@ class BetaRegression(RatioEstimator):
         """The ratio and the steps, with any beta calibration fitted to the debiased ratio."""
         ratio = self.ratio(measurement, schema=rows.weighed.schema)
         steps = weighing.post_processing
-        step = steps.calibrate
-        if step is None or weighing.public is None:
+        step, public = steps.calibrate, weighing.public
+        if step is None or public is None:
             return ratio, steps
+        if not isinstance(public, SyntheticTable):
+            raise PrivacyError("beta calibration: only public rows are free")
         start = ratio.debiased(rows.fitting) if self.debias else ratio
-        fitted = calibrate_on_public_rows(start, weighing.public, rows.fitting, limit=step.limit)
-        return start, steps.with_calibration(*fitted)
+        classes = (start.log_ratio(table) for table in (public, rows.fitting))
+        return start, steps.with_calibration(*fit_calibration(*classes, limit=step.limit))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, Judge
-from dpiw.methods.weights.base import real
-from dpiw.methods.weights.paper.ratio import DensityRatio
-from dpiw.methods.weights.paper.weigh import RatioEstimator
+from dpiw.methods.base import CriticKind, Judge, real
+from dpiw.methods.weights.paper.ratio import DensityRatio, RatioEstimator, clamped
+from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -33,10 +32,10 @@ class DiscriminatorRatio(DensityRatio):
     judge: Judge
     limit: float
 
-    def log_ratio(self, synthetic: SyntheticTable) -> Array:
-        """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
-        logits = np.nan_to_num(self.judge.critic(synthetic.scaled))
-        return np.asarray(np.clip(logits, -self.limit, self.limit))
+    def scored(self, synthetic: SyntheticTable) -> Scored:
+        """The clamped logit, with noise of unknown law."""
+        log_ratio = clamped(self.judge.critic(synthetic.scaled), self.limit)
+        return Scored(log_ratio=log_ratio, features=np.zeros((synthetic.rows, 0)), law=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +47,19 @@ class DiscriminatorWeights(RatioEstimator):
 
     method: ClassVar[str] = "discriminator"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights are those of the generator's own discriminator: an approximate density ratio,"
+        " noised in every step of its training. That noise has no known law: weights are not"
+        " debiased, no noise is stated for them, and no interval includes it.",
+    )
     draws: ClassVar[bool] = False
+    needs_critic: ClassVar[bool] = True
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "limit", real("limit", self.limit, above=0, at_most=20))
-
-    @property
-    def needs_critic(self) -> bool:
-        """True."""
-        return True
+        object.__setattr__(
+            self, "limit", real("weights.settings.limit", self.limit, above=0, at_most=20)
+        )
 
     def check_critic(self, critic: CriticKind) -> None:
         """Raise SpecError for a critic that is no log ratio."""
@@ -92,23 +94,12 @@ class DiscriminatorWeights(RatioEstimator):
         """Return nothing: no noise is drawn."""
         return ()
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
-        """None: no public forecast exists."""
-
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """What the curator should know."""
         return (
             "discriminator: its weights cost nothing and nothing forecasts them; their noise has no"
             " known law: they are not debiased, no interval includes it, and the verdict is at"
             " best `use with care`",
-        )
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights are, and that no interval includes their noise."""
-        return (
-            "Weights are those of the generator's own discriminator: an approximate density ratio,"
-            " noised in every step of its training. That noise has no known law: weights are not"
-            " debiased, no noise is stated for them, and no interval includes it.",
         )
 
     def parameters(self) -> dict[str, Any]:

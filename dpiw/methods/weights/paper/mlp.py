@@ -15,20 +15,16 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import calibrated_for, check_effort
+from dpiw.methods.base import calibrated_for, check_effort, real, whole
 from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
-from dpiw.methods.neural.checkpoints import TrainingState
-from dpiw.methods.neural.clipping import check_computes
+from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.clipping import ClipRule, check_computes
+from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
-from dpiw.methods.neural.ratio_training import (
-    LOSSES,
-    RatioTraining,
-    log_ratio_of,
-    replay,
-)
-from dpiw.methods.weights.base import check_measurement, real, whole
-from dpiw.methods.weights.paper.ratio import DensityRatio, Scored, public_number
-from dpiw.methods.weights.paper.weigh import RatioEstimator
+from dpiw.methods.neural.ratio_training import LOSSES, RatioTraining, replay
+from dpiw.methods.weights.base import check_measurement
+from dpiw.methods.weights.paper.ratio import DensityRatio, RatioEstimator, clamped, public_number
+from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource, SeededNoise
@@ -38,6 +34,8 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 MEASUREMENT_KIND = "dp_mlp"
 
 Array = NDArray[np.float64]
+
+SETTINGS = "weights.settings"
 
 INPUT_SCALE = 2.0
 """Network inputs are twice the centred row: numbers run over [-1, 1]."""
@@ -65,10 +63,7 @@ class NetworkRatio(DensityRatio):
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
         rows = inputs(synthetic.schema, synthetic.scaled)
-        return self._log_ratio(self.parameters, rows)
-
-    def _log_ratio(self, parameters: Array, rows: Array) -> Array:
-        return log_ratio_of(self.training.logits(parameters, rows), limit=self.limit)
+        return clamped(self.training.logits(self.parameters, rows), self.limit)
 
     def replayed(self, synthetic: SyntheticTable) -> Array:
         """Centred log ratios of R trainings on synthetic rows, shape (rows, R); free, simulated."""
@@ -79,11 +74,12 @@ class NetworkRatio(DensityRatio):
                 raise WeightError("weights: expected at least two synthetic rows")
             log_ratios = np.empty((len(rows), self.replays))
             for i in range(self.replays):
+                noise = SeededNoise(public_number(self.parameters) + i)
                 state = replay(
-                    self.training, rows, nominal_rows=self.nominal_rows, number=i,
-                    noise=SeededNoise(public_number(self.parameters) + i),
-                )  # fmt: skip
-                log_ratios[:, i] = self._log_ratio(state.average, rows)
+                    self.training, rows, nominal_rows=self.nominal_rows, noise=noise, number=i
+                )
+                logits = self.training.logits(state.average, rows)
+                log_ratios[:, i] = clamped(logits, self.limit)
             self._played[key] = log_ratios - log_ratios.mean(axis=0)
         return self._played[key]
 
@@ -111,6 +107,12 @@ class NetworkCalibration:
     unit: PrivacyUnit
     nominal_rows: int
     schema: str
+
+
+_COUNTS = (("steps", 1, 10**5), ("lot", 1, 10**6), ("replays", 0, 999), ("resumes", 0, 20))
+_NUMBERS = (
+    ("clip", 0, 1e6), ("learning_rate", 0, 10), ("limit", 0, 20), ("averaged", -1e-9, 0.99)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,29 +146,30 @@ class DensityNetwork(RatioEstimator):
 
     method: ClassVar[str] = "dp_mlp"
     private: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = (
+        "Weights are those of a network trained with noise in every step. That noise has no"
+        " known law: weights are not debiased, the stated noise is how replays on synthetic"
+        " rows vary, and no interval includes it. The signal test compares with those replays.",
+    )
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     """Distributions that its guarantee rests on."""
 
     def __post_init__(self) -> None:
-        hidden = self.hidden
-        if not isinstance(hidden, list | tuple) or not 1 <= len(hidden) <= 3:
-            raise SpecError("weights.settings.hidden: expected a list of 1 to 3 widths")
-        widths = tuple(whole("hidden", width, low=1, high=512) for width in hidden)
-        object.__setattr__(self, "hidden", widths)
+        if not isinstance(self.hidden, list | tuple) or not 1 <= len(self.hidden) <= 3:
+            raise SpecError(f"{SETTINGS}.hidden: expected a list of 1 to 3 widths")
+        for width in self.hidden:
+            whole(f"{SETTINGS}.hidden", width, low=1, high=512)
+        object.__setattr__(self, "hidden", tuple(self.hidden))
         for name, choices in (("activation", ACTIVATIONS), ("loss", LOSSES), ("device", DEVICES)):
             if getattr(self, name) not in choices:
-                raise SpecError(f"weights.settings.{name}: expected one of {', '.join(choices)}")
-        whole("steps", self.steps, low=1, high=100_000)
-        whole("lot", self.lot, low=1, high=1_000_000)
-        whole("replays", self.replays, low=0, high=999)
-        whole("resumes", self.resumes, low=0, high=20)
+                raise SpecError(f"{SETTINGS}.{name}: expected one of {', '.join(choices)}")
+        for name, low, high in _COUNTS:
+            whole(f"{SETTINGS}.{name}", getattr(self, name), low=low, high=high)
         if 0 < self.replays < 39:
-            raise SpecError("weights.settings.replays: expected 0, or 39 to 999")
-        for name, most in (("clip", 1e6), ("learning_rate", 10), ("limit", 20)):
-            value = real(name, getattr(self, name), above=0, at_most=most)
+            raise SpecError(f"{SETTINGS}.replays: expected 0, or 39 to 999")
+        for name, above, most in _NUMBERS:
+            value = real(f"{SETTINGS}.{name}", getattr(self, name), above=above, at_most=most)
             object.__setattr__(self, name, value)
-        averaged = real("averaged", self.averaged, above=-1e-9, at_most=0.99)
-        object.__setattr__(self, "averaged", averaged)
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -174,19 +177,25 @@ class DensityNetwork(RatioEstimator):
         """Set the noise multiplier for effort `rho`; SpecError under replace-one."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         check_installed(f"weights.method={self.method}")
-        widths = (schema.width, *self.hidden, 1)
-        training = RatioTraining.of(
-            architecture=Architecture(widths=widths, activation=self.activation),
-            unit=unit,
-            nominal_rows=nominal_rows,
-            lot=self.lot,
+        rate = min(1.0, self.lot / nominal_rows)
+        private = PrivateTraining(
+            sampling_rate=rate,
             steps=self.steps,
             clip=self.clip,
-            learning_rate=self.learning_rate,
+            divisor=2 * rate * nominal_rows,
+            unit=unit,
+            rule=ClipRule.OUTPUT,
+            optimiser=Adam(learning_rate=self.learning_rate),
             averaged=self.averaged,
-            loss=self.loss,
             resumes=self.resumes,
-        ).at_effort(rho)
+        )
+        widths = (schema.width, *self.hidden, 1)
+        training = RatioTraining(
+            architecture=Architecture(widths=widths, activation=self.activation),
+            private=replace(private, noise_multiplier=private.multiplier_for(rho)),
+            loss=self.loss,
+            batch=self.lot,
+        )
         calibrated = NetworkCalibration(
             training=training, unit=unit, nominal_rows=nominal_rows, schema=schema.name
         )
@@ -221,9 +230,6 @@ class DensityNetwork(RatioEstimator):
         """The noise of every step's sum of gradients."""
         return (self._ready_for(schema).training.private.released_noise(event=0),)
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> None:
-        """None: no public forecast exists."""
-
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Facts for the curator."""
         texts: tuple[str, ...] = (
@@ -233,14 +239,6 @@ class DensityNetwork(RatioEstimator):
         if nominal_rows < self.lot:
             texts += (f"dp_mlp: lot={self.lot} is above nominal_rows: every row is in every lot",)
         return texts
-
-    def caveats(self, *, calibrated: bool) -> tuple[str, ...]:
-        """What the weights are, and that no interval includes their noise."""
-        return (
-            "Weights are those of a network trained with noise in every step. That noise has no"
-            " known law: weights are not debiased, the stated noise is how replays on synthetic"
-            " rows vary, and no interval includes it. The signal test compares with those replays.",
-        )
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
@@ -255,32 +253,6 @@ class DensityNetwork(RatioEstimator):
             parameters["nominal_rows"] = self.calibrated.nominal_rows
         return parameters
 
-    def fit(
-        self,
-        table: PrivateTable,
-        synthetic: SyntheticTable,
-        *,
-        noise: NoiseSource,
-        watch: TrainingWatch = UNWATCHED,
-    ) -> TrainingState:
-        """Train, or resume from `watch`'s checkpoint; return the last state.
-
-        Privacy:
-            As `measure`. Event: `events`, one step per lot, with the steps that resumes may repeat.
-        """
-        schema = table.schema
-        ready = self._ready_for(schema)
-        calibrated_for(ready, synthetic.schema == schema, method=self.method)
-        if synthetic.rows == 0:
-            raise WeightError("weights: expected at least one synthetic row")
-        return ready.training.fit(
-            inputs(schema, table.confidential()),
-            inputs(schema, synthetic.scaled),
-            noise=noise,
-            backend=make_backend(self.device),
-            watch=watch,
-        )
-
     def measure(
         self,
         table: PrivateTable,
@@ -289,33 +261,36 @@ class DensityNetwork(RatioEstimator):
         noise: NoiseSource,
         watch: TrainingWatch = UNWATCHED,
     ) -> Measurement:
-        """Train and return the noisy network; raises UncalibratedError or WeightError.
+        """Train, or resume from `watch`'s checkpoint; UncalibratedError or WeightError.
 
         Privacy:
             Unit: `max_rows` rows, add/remove. Sensitivity of each lot's sum: max_rows times clip.
-            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots. The
-            synthetic table may depend on the private one only through measurements that were paid
-            for.
+            Event: `PoissonSampledGaussianEvent`, one step per lot, also for empty lots, with the
+            steps that resumes may repeat. The synthetic table may depend on the private one only
+            through measurements that were paid for.
         """
-        state = self.fit(table, synthetic, noise=noise, watch=watch)
-        return self.measurement(state, schema=table.schema, synthetic_rows=synthetic.rows)
-
-    def measurement(
-        self, state: TrainingState, *, schema: PublicSchema, synthetic_rows: int
-    ) -> Measurement:
-        """What a finished training releases; WeightError while steps are left."""
-        if state.step != self._ready().training.private.steps:
-            raise WeightError(f"{self.method}: the training is not finished")
+        schema = table.schema
+        ready = self._ready_for(schema)
+        calibrated_for(ready, synthetic.schema == schema, method=self.method)
+        if synthetic.rows == 0:
+            raise WeightError("weights: expected at least one synthetic row")
+        state = ready.training.fit(
+            inputs(schema, table.confidential()),
+            inputs(schema, synthetic.scaled),
+            noise=noise,
+            backend=make_backend(self.device),
+            watch=watch,
+        )
         return Measurement(
             kind=MEASUREMENT_KIND,
             arrays={"parameters": state.average},
             facts={
                 **self.parameters(),
                 "schema": schema.name,
-                "synthetic_rows": synthetic_rows,
+                "synthetic_rows": synthetic.rows,
             },
             publishable=state.publishable,
-            noise=self.released_noise(schema=schema, unit=self._ready().unit),
+            noise=self.released_noise(schema=schema, unit=ready.unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:

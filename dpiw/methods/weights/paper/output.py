@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
-from dpiw.methods.weights.base import check_measurement, whole
+from dpiw.methods.base import check_effort, whole
+from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.ratio import (
     DRAWS,
     DensityRatio,
-    Scored,
     public_number,
     simulated_errors,
     simulated_noise,
@@ -33,10 +33,13 @@ from dpiw.methods.weights.paper.regression import (
     calibration,
     sampling_covariance,
 )
+from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+
+Array = NDArray[np.float64]
 
 MEASUREMENT_KIND = "output"
 
@@ -64,28 +67,20 @@ class OutputRatio(DensityRatio):
     """Noisy log ratios, shape (rows,), of the published rows of a digest."""
 
     law: NoiseLaw
-    coefficients: NDArray[np.float64]
+    coefficients: Array
     digest: str
     map: LinearMap
     fit: FitFacts
 
-    def _check(self, synthetic: SyntheticTable) -> None:
+    def scored(self, synthetic: SyntheticTable) -> Scored:
+        """The released vector, row i its coordinate i; WeightError for other rows."""
         if rows_digest(synthetic) != self.digest:
             raise WeightError("output_noised: these are not the rows whose weights were released")
-
-    def log_ratio(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
-        """The released vector; WeightError for other rows."""
-        self._check(synthetic)
-        return self.coefficients
-
-    def scored(self, synthetic: SyntheticTable) -> Scored:
-        """The log ratio; its features are the identity, as row i is coordinate i."""
         identity = np.eye(self.coefficients.size)
-        return Scored(log_ratio=self.log_ratio(synthetic), features=identity, law=self.law)
+        return Scored(log_ratio=self.coefficients, features=identity, law=self.law)
 
-    def chance(self, synthetic: SyntheticTable) -> NDArray[np.float64]:
+    def chance(self, synthetic: SyntheticTable) -> Array:
         """Variances under `DRAWS` draws of noise and of sampling error."""
-        self._check(synthetic)
         x = self.map.matrix(synthetic.scaled)
         rng = np.random.default_rng(public_number(self.coefficients))
         drawn = simulated_noise(self.law, DRAWS, rng)
@@ -125,7 +120,7 @@ class OutputNoised(BetaRegression):
         if self.noise is NoiseKind.LAPLACE:
             raise SpecError("weights.settings.noise=laplace: expected gaussian or spherical")
         if self.rows is not None:
-            whole("rows", self.rows, low=1, high=MOST_ROWS)
+            whole("weights.settings.rows", self.rows, low=1, high=MOST_ROWS)
         if not isinstance(self.allow_more_rows, bool):
             raise SpecError("weights.settings.allow_more_rows: expected true or false")
 
@@ -134,7 +129,9 @@ class OutputNoised(BetaRegression):
     ) -> Self:
         """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
         rows = self._check_rows(schema)
-        ready = super().calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows)
+        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
+        spherical = math.sqrt(rows + 1) if self.noise is NoiseKind.SPHERICAL else 1.0
+        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
@@ -143,14 +140,9 @@ class OutputNoised(BetaRegression):
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
-            level_factor=self._level_factor(rows),
+            level_factor=math.sqrt(rows) * spherical,
         )
-        return replace(ready, calibrated=calibrated)
-
-    def _level_factor(self, rows: int) -> float:
-        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
-        spherical = self.noise is NoiseKind.SPHERICAL
-        return math.sqrt(rows) * (math.sqrt(rows + 1) if spherical else 1.0)
+        return replace(self, calibrated=calibrated)
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:

@@ -1,7 +1,7 @@
-"""A released density ratio p_real/p_synthetic, and the noise in the weights that it gives.
+"""A released density ratio p_real/p_synthetic, the noise in it, and the weights that it gives.
 
 Unnormalised weights take the factor b(x), self-normalised ones b(x - mu) (docs/method.md section
-4). A beta calibration (Kull et al. 2017) is linear in the features g of `calibration_features`.
+4). All of it is post-processing: free.
 """
 
 from __future__ import annotations
@@ -9,57 +9,41 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import WeightError
-from dpiw.methods.weights.diagnostics import Signal
-from dpiw.methods.weights.weigh import normalised
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.weights.base import Normalisation, SampledRows, Weighing, WeightEstimator
+from dpiw.methods.weights.diagnostics import Diagnostics, Signal, diagnose, objection
+from dpiw.methods.weights.paper.steps import PostProcessing, Scored, SelfNormalise
+from dpiw.methods.weights.resampling import resample
+from dpiw.methods.weights.weigh import Weights, normalised
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
+    from dpiw.data.schema import PublicSchema
     from dpiw.data.tables import SyntheticTable
+    from dpiw.privacy.measurement import Measurement
 
 Array = NDArray[np.float64]
 
 DRAWS = 999
 """R of the signal test where the law of the noise is known; of networks the setting `replays`."""
 
-DIMENSION = 3
-CONSTANT = 0.5
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scored:
-    """A log ratio at some rows, and how noise enters it.
-
-    Attributes:
-        log_ratio: shape (n,), natural log, up to a constant, not debiased.
-        features: shape (n, d'); noise z of the law adds z.features.
-        factor: argument of b, unnormalised and self-normalised; None: no factor.
-    """
-
-    log_ratio: Array
-    features: Array
-    law: NoiseLaw | None
-    factor: tuple[str, str] | None = ("x", "x - mu")
-    texts: tuple[str, ...] = ()
-
 
 class DensityRatio(abc.ABC):
-    """A released log ratio; by default the law of its noise is unknown."""
+    """A released log ratio."""
 
     @abc.abstractmethod
-    def log_ratio(self, synthetic: SyntheticTable) -> Array:
-        """Noisy log ratio up to a constant, shape (rows,), natural log, not debiased."""
-
     def scored(self, synthetic: SyntheticTable) -> Scored:
-        """The log ratio, and how its noise enters."""
-        features = np.zeros((synthetic.rows, 0))
-        return Scored(log_ratio=self.log_ratio(synthetic), features=features, law=None)
+        """The log ratio at some rows, and how its noise enters."""
+
+    def log_ratio(self, synthetic: SyntheticTable) -> Array:
+        """log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased, shape (rows,)."""
+        return self.scored(synthetic).log_ratio
 
     def chance(self, synthetic: SyntheticTable) -> Array | None:
         """Variances of the log ratio if real and synthetic law agree, shape (R,), or None."""
@@ -69,6 +53,11 @@ class DensityRatio(abc.ABC):
         """The test whether the log ratio is more than chance; None: not testable."""
         null = self.chance(synthetic)
         return None if null is None else Signal.of(self.log_ratio(synthetic), null)
+
+
+def clamped(logits: Array, limit: float) -> Array:
+    """Logits clipped to [-limit, limit]; zero for NaN."""
+    return np.asarray(np.clip(np.nan_to_num(logits), -limit, limit))
 
 
 def _squared_norms(features: Array) -> Array:
@@ -125,15 +114,15 @@ def weighted_centre(log_weights: Array, features: Array) -> Array:
     return np.asarray(np.exp(normalised(log_weights)) @ features / len(features))
 
 
-def debias_unnormalised(log_ratio: Array, features: Array, law: NoiseLaw) -> Array:
-    """b_bar.x + log b(x): unbiased per row; with s0 = n0/N_G the mean weight estimates N_D/n0."""
-    return np.asarray(log_ratio + log_debias(law, features))
+def debiased(log_ratio: Array, features: Array, law: NoiseLaw, how: Normalisation) -> Array:
+    """Log weights with the factor b(x), or of mean weight one with b(x - mu), shape (n,).
 
-
-def debias_self_normalised(log_ratio: Array, features: Array, law: NoiseLaw) -> tuple[Array, Array]:
-    """b_bar.x + log b(x - mu_hat) of mean weight one, and mu_hat; its bias is of second order."""
+    Unnormalised weights are unbiased per row; the bias of self-normalised ones is of second order.
+    """
+    if how is Normalisation.UNNORMALISED:
+        return np.asarray(log_ratio + log_debias(law, features))
     centre = weighted_centre(log_ratio, features)
-    return normalised(log_ratio + log_debias(law, features - centre)), centre
+    return normalised(log_ratio + log_debias(law, features - centre))
 
 
 def public_number(released: Array) -> int:
@@ -160,49 +149,158 @@ def simulated_errors(covariance: Array, draws: int, rng: np.random.Generator) ->
     return np.asarray(rng.standard_normal((draws, len(values))) @ roots.T)
 
 
-def softplus(t: Array) -> Array:
-    """log(1 + exp(t)) without overflow."""
-    return np.asarray(np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t))))
+MOST_NOISE, LEAST_RESOLUTION, MOST_P_VALUE = 0.5, 0.25, 0.03
+
+RULE = (
+    " Weights of the paper's methods are reference implementations, and `use with care` at best;"
+    " do not use: log-weight noise > 0.5, resolution < 0.25, or signal test p > 0.03. Signal test:"
+    " how many of R draws of privacy noise and sampling error, as if real and synthetic rows had"
+    " one law, vary at least as much over the published rows as the released log ratio; such"
+    " weights pass it with probability 0.03. R is 999; of a network its trainings on synthetic"
+    " rows alone. Noise: standard deviation of the privacy noise in a log weight (root mean square"
+    " over rows, by weight). Resolution: public forecast of the share of the log ratio's variance"
+    " that survives shrinkage."
+)
+"""What the verdict on a ratio's weights adds to that of `diagnostics`."""
 
 
-def middle(limit: float) -> float:
-    """m: the middle of -log s over u in [-limit, limit]."""
-    return limit / 2 + math.log1p(math.exp(-limit))
+class RatioEstimator(WeightEstimator):
+    """An estimator whose measurement is a density ratio, known at any row."""
+
+    debias: ClassVar[bool] = False
+    """Whether the noise's mean effect is divided out of the weights."""
+
+    @abc.abstractmethod
+    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
+        """The density ratio of a measurement. Costs nothing, repeatable."""
+
+    def calibrated_on(
+        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
+    ) -> tuple[DensityRatio, PostProcessing]:
+        """The ratio to weigh by, and the steps, with a calibration fitted if there is one."""
+        schema = rows.weighed.schema
+        return self.ratio(measurement, schema=schema), weighing.post_processing
+
+    def weigh(
+        self,
+        measurement: Measurement,
+        rows: SampledRows,
+        weighing: Weighing,
+        *,
+        rng: np.random.Generator,
+    ) -> Weights:
+        """Weigh the rows by the released ratio."""
+        ratio, steps = self.calibrated_on(measurement, rows, weighing)
+        return weigh(
+            ratio,
+            rows.weighed,
+            debias=self.debias,
+            normalisation=weighing.normalisation,
+            resolution=weighing.resolution,
+            post_processing=steps,
+            rng=rng,
+        )
 
 
-def calibration_features(log_ratio: Array, limit: float) -> Array:
-    """The features g, shape (n, 3); norm(g)^2 <= 3/4 and norm(g - g')^2 <= 2."""
-    clipped = np.clip(log_ratio, -limit, limit)
-    centre = middle(limit)
-    first = (centre - softplus(-clipped)) / limit
-    second = (softplus(clipped) - centre) / limit
-    return np.column_stack([first, second, np.full(clipped.size, CONSTANT)])
+def weigh(
+    ratio: DensityRatio,
+    synthetic: SyntheticTable,
+    *,
+    debias: bool,
+    normalisation: Normalisation = Normalisation.SELF,
+    resolution: float | None = None,
+    post_processing: PostProcessing | None = None,
+    rng: np.random.Generator | None = None,
+) -> Weights:
+    """Weight the rows of `synthetic` by a released ratio; free.
+
+    A beta-calibrated ratio, the one its calibration was fitted on, is not debiased again.
+    `resolution` is the plan's public forecast. `rng`, for `resample` alone, draws no privacy noise.
+
+    Raises:
+        WeightError: no rows, or the debiasing factor does not exist.
+        SpecError: a step contradicts `normalisation`, or resampling without `rng`.
+        UncalibratedError: a beta calibration was asked for and not fitted.
+    """
+    steps, own = post_processing or PostProcessing(), normalisation is Normalisation.SELF
+    steps.check(self_normalised=own)
+    if steps.resample is not None and rng is None:
+        raise SpecError("weights.post_processing.resample: expected a random generator")
+    scored = ratio.scored(synthetic)
+    if scored.log_ratio.size == 0:
+        raise WeightError("weights: expected at least one synthetic row")
+    for step in steps.steps:
+        scored = step.on_ratio(scored)
+    law, x, texts = scored.law, scored.features, list(scored.texts)
+    if debias and law is not None and law.scale > 0 and scored.factor is not None:
+        raw = debiased(scored.log_ratio, x, law, normalisation)
+        texts.append(f"debias b({scored.factor[own]})")
+    else:
+        raw = normalised(scored.log_ratio) if own else scored.log_ratio
+    final = raw
+    for step in steps.steps:
+        reshaped = step.on_log_weights(final)
+        if reshaped is not None:
+            final = reshaped
+            texts.append(step.text)
+    if own:
+        final = normalised(final)
+        texts.append(SelfNormalise().text)
+    noise = None
+    if law is not None:
+        noise = log_weight_noise(law, x - weighted_centre(scored.log_ratio, x) if own else x)
+    weights = Weights(
+        log_weights=final,
+        steps=tuple(texts),
+        noise=np.zeros(final.size) if noise is None else noise,
+        diagnostics=_judged(
+            diagnose(final, raw=raw),
+            final,
+            noise=noise,
+            resolution=resolution,
+            signal=ratio.signal(synthetic),
+        ),
+    )
+    last = steps.resample
+    if last is None or rng is None:
+        return weights
+    chosen = resample(final, last.rows, method=last.scheme, rng=rng)
+    return replace(
+        weights,
+        log_weights=np.zeros(chosen.size),
+        steps=(*weights.steps, last.text),
+        noise=weights.noise[chosen],
+        chosen=chosen,
+    )
 
 
-def identity(limit: float) -> Array:
-    """Coefficients on g of the map that changes nothing, shape (3,)."""
-    return np.array([limit, limit, 0.0])
-
-
-def to_coefficients(a: float, b: float, c: float, limit: float) -> Array:
-    """Coefficients on g of a log s - b log(1-s) + c."""
-    centre = middle(limit)
-    return np.array([a * limit, b * limit, (c - (a - b) * centre) / CONSTANT])
-
-
-def to_map(coefficients: Array, limit: float) -> tuple[float, float, float]:
-    """(a, b, c) from coefficients on g."""
-    a, b = float(coefficients[0] / limit), float(coefficients[1] / limit)
-    return a, b, float(coefficients[2] * CONSTANT + (a - b) * middle(limit))
-
-
-def calibrated(log_ratio: Array, map_: tuple[float, float, float], limit: float) -> Array:
-    """The calibrated log ratio, shape (n,)."""
-    return np.asarray(calibration_features(log_ratio, limit) @ to_coefficients(*map_, limit))
-
-
-def calibration_slope(log_ratio: Array, map_: tuple[float, float, float], limit: float) -> Array:
-    """d(calibrated)/d(log ratio), shape (n,): a (1-s) + b s inside the limit, 0 outside."""
-    share = np.exp(-softplus(-log_ratio))
-    a, b, _ = map_
-    return np.where(np.abs(log_ratio) < limit, a * (1 - share) + b * share, 0.0)
+def _judged(
+    stable: Diagnostics,
+    log_weights: Array,
+    *,
+    noise: Array | None,
+    resolution: float | None,
+    signal: Signal | None,
+) -> Diagnostics:
+    """The verdict by `RULE`. `noise`: per log weight, shape (n,); None if its law is unknown."""
+    advice = "a reference implementation; weights.method: measured is recommended"
+    findings = objection(True, False, advice)
+    mean_noise = None
+    if noise is None:
+        findings += objection(True, False, "neither signal nor noise was assessed")
+    else:
+        shares = np.exp(log_weights - log_weights.max())
+        mean_noise = math.sqrt(np.average(noise**2, weights=shares))
+        text = f"log-weight noise {mean_noise:.2f} (expected <= {MOST_NOISE:g})"
+        findings += objection(False, mean_noise > MOST_NOISE, text)
+    if resolution is not None:
+        text = f"resolution {resolution:.2f} (expected >= {LEAST_RESOLUTION:g})"
+        findings += objection(False, resolution < LEAST_RESOLUTION, text)
+    if signal is not None:
+        text = (
+            "the log ratio varies no more than chance alone could make it (signal test p"
+            f" {signal.p_value:.2g}, expected <= {MOST_P_VALUE:g})"
+        )
+        findings += objection(False, signal.p_value > MOST_P_VALUE, text)
+    known = replace(stable, noise=mean_noise, resolution=resolution, signal=signal)
+    return known.judged_with(findings, rule=RULE)

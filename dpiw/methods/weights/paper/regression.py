@@ -8,7 +8,7 @@ at most max(D, R)/Lam (docs/method.md section 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -168,11 +168,6 @@ def noise_level(
     return factor * multiplier * l2_reach(bounds, unit) * bounds.reference_norm
 
 
-def penalty_rule(level: float, *, nominal_rows: int, tau: float) -> float:
-    """Lam = max(sqrt(0.05 K n0), K/tau). Source: docs/method.md section 6; 162 settings."""
-    return max(math.sqrt(0.05 * level * nominal_rows), level / tau)
-
-
 def calibration(
     bounds: FeatureBounds,
     *,
@@ -184,10 +179,12 @@ def calibration(
     penalty: float | None = None,
     level_factor: float = 1.0,
 ) -> Calibration:
-    """Penalty, sensitivity and noise law; `level_factor` multiplies K for noise on outputs."""
+    """Penalty, sensitivity and noise law; `level_factor` multiplies K for noise on outputs.
+
+    Lam = max(sqrt(0.05 K n0), K/tau) by default. Source: docs/method.md section 6; 162 settings.
+    """
     level = level_factor * noise_level(bounds, noise=noise, unit=unit, multiplier=multiplier)
-    rule = penalty_rule(level, nominal_rows=nominal_rows, tau=tau)
-    capped = rule == level / tau
+    rule = max(math.sqrt(0.05 * level * nominal_rows), level / tau)
     penalty = rule if penalty is None else penalty
     laplace = noise is NoiseKind.LAPLACE
     reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)
@@ -209,7 +206,7 @@ def calibration(
         multiplier=multiplier,
         noise_level=level,
         penalty=penalty,
-        capped=capped,
+        capped=rule == level / tau,
         sensitivity=sensitivity,
         law=law,
     )
@@ -313,13 +310,6 @@ class Regression:
         return total
 
 
-def _factor(matrix: Array) -> Callable[[Array], Array]:
-    from scipy.linalg import cho_factor, cho_solve  # heavy: only a curator's stage needs it
-
-    factor = cho_factor(matrix, lower=True, check_finite=False)
-    return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
-
-
 def solve(problem: Regression, *, tolerance: float) -> Array:
     """Return b, shape (d',), with norm(grad J(b)) <= `tolerance`, or WeightError, by Newton steps.
 
@@ -328,38 +318,34 @@ def solve(problem: Regression, *, tolerance: float) -> Array:
         (docs/method.md section 3). Never report the number of steps or the final gradient: they
         depend on the data. The error's message is the same for every table.
     """
+    from scipy.linalg import cho_factor, cho_solve  # heavy: only a curator's stage needs it
+
     b = np.zeros(problem.synthetic.shape[1])
     gradient = problem.gradient(b)
     norm = math.sqrt(gradient @ gradient)
-    inverse: Callable[[Array], Array] | None = None
+    factor = None
     for _ in range(_MAX_STEPS):
         if norm <= tolerance:
-            return b
-        fresh = inverse is None
-        if inverse is None:
-            inverse = _factor(problem.hessian(b))
-        moved, gradient_moved, norm_moved = _step(problem, b, -inverse(gradient), norm, fresh=fresh)
+            break
+        fresh = factor is None
+        if factor is None:
+            factor = cho_factor(problem.hessian(b), lower=True, check_finite=False)
+        direction = -cho_solve(factor, gradient, check_finite=False)
+        length = 1.0
+        # A kept Hessian gets one full step and no damping: if that fails, it is renewed.
+        for _ in range(_MAX_HALVINGS if fresh else 1):
+            moved = b + length * direction
+            gradient_moved = problem.gradient(moved)
+            norm_moved = math.sqrt(gradient_moved @ gradient_moved)
+            if norm_moved <= (1.0 - 0.1 * length) * norm:
+                break
+            length /= 2
         if norm_moved > 0.1 * norm:
-            inverse = None
+            factor = None
         if norm_moved < norm:
             b, gradient, norm = moved, gradient_moved, norm_moved
         elif fresh:
             break
-    if norm <= tolerance:
-        return b
-    raise WeightError("weights: the regression did not reach its certified gradient")
-
-
-def _step(
-    problem: Regression, b: Array, direction: Array, norm: float, *, fresh: bool
-) -> tuple[Array, Array, float]:
-    # A kept Hessian gets one full step and no damping: if that fails, it is renewed.
-    length = 1.0
-    for _ in range(_MAX_HALVINGS if fresh else 1):
-        moved = b + length * direction
-        gradient = problem.gradient(moved)
-        norm_moved = math.sqrt(gradient @ gradient)
-        if norm_moved <= (1.0 - 0.1 * length) * norm:
-            break
-        length /= 2
-    return moved, gradient, norm_moved
+    if norm > tolerance:
+        raise WeightError("weights: the regression did not reach its certified gradient")
+    return b

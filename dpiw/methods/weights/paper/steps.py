@@ -6,62 +6,155 @@ fitted before it is cut.
 
 from __future__ import annotations
 
-import abc
-import contextlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, UncalibratedError, nearest, one_of
+from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of
+from dpiw.methods.base import real
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
-from dpiw.methods.weights.paper.ratio import Scored, calibrated, calibration_slope
+from dpiw.methods.weights.paper.regression import CONSTANT, Regression, solve
 from dpiw.methods.weights.resampling import Resampling
 from dpiw.methods.weights.weigh import normalised
+from dpiw.privacy.units import NoiseLaw
 
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """A log ratio at some rows, and how noise enters it.
+
+    Attributes:
+        log_ratio: shape (n,), natural log, up to a constant, not debiased.
+        features: shape (n, d'); noise z of the law adds z.features.
+        factor: argument of b, unnormalised and self-normalised; None: no factor.
+    """
+
+    log_ratio: Array
+    features: Array
+    law: NoiseLaw | None
+    factor: tuple[str, str] | None = ("x", "x - mu")
+    texts: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Step(abc.ABC):
+class Step:
     """One step of post-processing."""
 
     step: ClassVar[str]
+    line: ClassVar[str]
+    """The certificate's line, with the settings as `{0.name}`."""
     rescales: ClassVar[bool] = False
     """Whether it loses the weights' scale."""
     files: ClassVar[tuple[str, ...]] = ()
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
 
     @property
-    @abc.abstractmethod
     def text(self) -> str:
         """The line in the certificate."""
+        return self.line.format(self)
 
-    def on_ratio(self, scored: Scored) -> Scored | None:
-        """The log ratio rewritten; None if this is no step on ratios."""
-        return None
+    def on_ratio(self, scored: Scored) -> Scored:
+        """The log ratio rewritten, with the step's text; as it is if this is no step on ratios."""
+        return scored
 
     def on_log_weights(self, log_weights: Array) -> Array | None:
         """Log weights reshaped; None if this is no step on weights."""
         return None
 
 
-def _number(name: str, value: object, *, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise SpecError(f"weights.post_processing.{name}: expected a number")
-    number = math.inf
-    with contextlib.suppress(OverflowError):  # a whole number of more than 308 digits
-        number = float(value)
-    if not low < number <= high:
-        raise SpecError(
-            f"weights.post_processing.{name}={number:g}: expected above {low:g}, at most {high:g}"
+_SETTINGS = "weights.post_processing"
+
+
+def _set_real(step: Step, name: str, *, above: float, at_most: float) -> None:
+    value = getattr(step, name)
+    number = real(f"{_SETTINGS}.{step.step}.{name}", value, above=above, at_most=at_most)
+    object.__setattr__(step, name, number)
+
+
+Map = tuple[float, float, float]
+"""a, b, c of a beta calibration: a log s - b log(1-s) + c, s = sigmoid(u), u the log ratio."""
+
+
+def _softplus(t: Array) -> Array:
+    return np.asarray(np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t))))
+
+
+def _middle(limit: float) -> float:
+    """The middle of -log s over u in [-limit, limit]."""
+    return limit / 2 + math.log1p(math.exp(-limit))
+
+
+def calibration_features(log_ratio: Array, limit: float) -> Array:
+    """Features in which a calibration is linear, shape (n, 3); u is clipped to +-limit first."""
+    clipped = np.clip(log_ratio, -limit, limit)
+    centre = _middle(limit)
+    first = (centre - _softplus(-clipped)) / limit
+    second = (_softplus(clipped) - centre) / limit
+    return np.column_stack([first, second, np.full(clipped.size, CONSTANT)])
+
+
+def to_coefficients(map_: Map, limit: float) -> Array:
+    """Coefficients of a map on `calibration_features`."""
+    a, b, c = map_
+    return np.array([a * limit, b * limit, (c - (a - b) * _middle(limit)) / CONSTANT])
+
+
+def to_map(coefficients: Array, limit: float) -> Map:
+    """The map of coefficients on `calibration_features`."""
+    a, b = float(coefficients[0] / limit), float(coefficients[1] / limit)
+    return a, b, float(coefficients[2] * CONSTANT + (a - b) * _middle(limit))
+
+
+def calibrated(log_ratio: Array, map_: Map, limit: float) -> Array:
+    """The calibrated log ratio, shape (n,)."""
+    return np.asarray(calibration_features(log_ratio, limit) @ to_coefficients(map_, limit))
+
+
+def calibration_slope(log_ratio: Array, map_: Map, limit: float) -> Array:
+    """d(calibrated)/d(log ratio), shape (n,): a (1-s) + b s inside the limit, 0 outside."""
+    share = np.exp(-_softplus(-log_ratio))
+    a, b, _ = map_
+    return np.where(np.abs(log_ratio) < limit, a * (1 - share) + b * share, 0.0)
+
+
+def fit_calibration(real_rows: Array, synthetic_rows: Array, *, limit: float) -> Map:
+    """The map fitted to log ratios of public labelled rows, not those of the ratio's own fit; free.
+
+    Negative coefficients are set to zero, the others fitted again (Kull et al. 2017, section 3.2).
+
+    Raises:
+        WeightError: one of the classes has no rows.
+    """
+    if real_rows.size == 0 or synthetic_rows.size == 0:
+        raise WeightError("beta calibration: expected rows of both classes")
+    ones = calibration_features(real_rows, limit)
+    zeros = calibration_features(synthetic_rows, limit)
+    unchanged = to_coefficients((1.0, 1.0, 0.0), limit)
+    free = np.ones(unchanged.size, dtype=bool)
+    for _ in range(2):
+        problem = Regression(
+            private=ones[:, free],
+            synthetic=zeros[:, free],
+            synthetic_weight=len(ones) / len(zeros),
+            penalty=1e-4 * len(ones),  # keeps a separable sample finite; pulls to no change
+            centre=unchanged[free],
         )
-    return number
+        coefficients = np.zeros(unchanged.size)
+        coefficients[free] = solve(problem, tolerance=1e-8 * len(ones))
+        negative = coefficients < 0
+        negative[2] = False
+        if not negative.any():
+            break
+        free &= ~negative
+    coefficients[:2] = np.maximum(coefficients[:2], 0.0)
+    return to_map(coefficients, limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,30 +182,27 @@ class BetaCalibrate(Step):
     sha256: str | None = None
 
     def __post_init__(self) -> None:
+        field = f"{_SETTINGS}.{self.step}"
         if self.source != "public":
-            raise SpecError("weights.post_processing.beta_calibrate.source: expected public")
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if value is not None or name == "limit":
-                number = _number(f"beta_calibrate.{name}", value, low=low, high=high)
-                object.__setattr__(self, name, number)
+            raise SpecError(f"{field}.source: expected public")
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name == "declared" or value is not None):
-                raise SpecError(f"weights.post_processing.beta_calibrate.{name}: expected text")
-        is_given = [getattr(self, name) is not None for name in "abc"]
-        if not (self.declared and (all(is_given) or self.rows)):
+                raise SpecError(f"{field}.{name}: expected text")
+        _set_real(self, "limit", above=0, at_most=50)
+        given = [name for name in "abc" if getattr(self, name) is not None]
+        for name in given:
+            _set_real(self, name, above=-1e6, at_most=1e6)
+        if not self.declared or not (len(given) == 3 or self.rows):
             raise SpecError(
-                "weights.post_processing.beta_calibrate: expected a, b, c and `declared`, where the"
+                f"{field}: expected a, b, c and `declared`, where the"
                 " labelled rows came from; or `rows`, a file, and `declared`"
             )
-        if any(is_given) and not all(is_given):
-            raise SpecError(
-                "weights.post_processing.beta_calibrate: expected all of a, b, c or none"
-            )
+        if len(given) in (1, 2):
+            raise SpecError(f"{field}: expected all of a, b, c or none")
 
     @property
-    def map(self) -> tuple[float, float, float]:
+    def map(self) -> Map:
         """(a, b, c); UncalibratedError while they have not been fitted."""
         if self.a is None or self.b is None or self.c is None:
             raise UncalibratedError("beta_calibrate: its calibration has not been fitted")
@@ -133,10 +223,8 @@ class BetaCalibrate(Step):
             log_ratio=calibrated(u, self.map, self.limit),
             features=calibration_slope(u, self.map, self.limit)[:, None] * scored.features,
             factor=None,
+            texts=(*scored.texts, self.text),
         )
-
-
-_RANGES = (("a", -1e6, 1e6), ("b", -1e6, 1e6), ("c", -1e6, 1e6), ("limit", 0, 50))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +232,11 @@ class Temper(Step):
     """The ratio to the power alpha in (0, 1]; debiased at alpha x (docs/method.md section 11)."""
 
     step: ClassVar[str] = "temper"
+    line: ClassVar[str] = "temper to the power {0.alpha:g}"
     alpha: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", _number("temper.alpha", self.alpha, low=0, high=1))
-
-    @property
-    def text(self) -> str:
-        """The line in the certificate."""
-        return f"temper to the power {self.alpha:g}"
+        _set_real(self, "alpha", above=0, at_most=1)
 
     def on_ratio(self, scored: Scored) -> Scored:
         """To the power alpha: the same noise on features alpha x."""
@@ -161,14 +245,8 @@ class Temper(Step):
             log_ratio=self.alpha * scored.log_ratio,
             features=self.alpha * scored.features,
             factor=scored.factor and ("alpha x", "alpha (x - mu)"),
+            texts=(*scored.texts, self.text),
         )
-
-
-def generalised_pareto_quantile(shares: Array, *, shape: float, scale: float) -> Array:
-    """Quantiles of the generalised Pareto law on (0, infinity) at `shares` in (0, 1)."""
-    if shape == 0:
-        return np.asarray(-scale * np.log1p(-shares))
-    return np.asarray(scale * np.expm1(-shape * np.log1p(-shares)) / shape)
 
 
 def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
@@ -190,8 +268,10 @@ def pareto_smooth(log_weights: Array) -> tuple[Array, float | None]:
     real = excesses > 1e-12  # ties with the cutoff stay as they are, as in `k_hat`
     tail, excesses = tail[real], excesses[real]
     shape, scale = fit_generalised_pareto(excesses)
-    middle = (np.arange(tail.size) + 0.5) / tail.size
-    smoothed = cutoff + generalised_pareto_quantile(middle, shape=shape, scale=scale)
+    log_survival = np.log1p(-(np.arange(tail.size) + 0.5) / tail.size)
+    # Quantiles of the fitted law at evenly spaced shares.
+    powers = -log_survival if shape == 0 else np.expm1(-shape * log_survival)
+    smoothed = cutoff + scale * powers / (shape or 1.0)
     result = log_weights.copy()
     result[tail] = top + np.log(np.minimum(smoothed, 1.0))
     return result, k
@@ -202,11 +282,7 @@ class ParetoSmooth(Step):
     """Pareto smoothing of the largest weights; see `pareto_smooth`."""
 
     step: ClassVar[str] = "pareto_smooth"
-
-    @property
-    def text(self) -> str:
-        """The line in the certificate."""
-        return "Pareto-smooth the largest weights"
+    line: ClassVar[str] = "Pareto-smooth the largest weights"
 
     def on_log_weights(self, log_weights: Array) -> Array:
         """The largest replaced by quantiles of a fitted tail."""
@@ -218,15 +294,11 @@ class Clip(Step):
     """Weights above `at` times the mean weight are set to it. A public constant above 1."""
 
     step: ClassVar[str] = "clip"
+    line: ClassVar[str] = "clip at {0.at:g} times the mean weight"
     at: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "at", _number("clip.at", self.at, low=1, high=1e9))
-
-    @property
-    def text(self) -> str:
-        """The line in the certificate."""
-        return f"clip at {self.at:g} times the mean weight"
+        _set_real(self, "at", above=1, at_most=1e9)
 
     def on_log_weights(self, log_weights: Array) -> Array:
         """The largest cut."""
@@ -239,12 +311,8 @@ class SelfNormalise(Step):
     """Mean weight one. Done anyway under `normalisation: self`; refused under `unnormalised`."""
 
     step: ClassVar[str] = "self_normalise"
+    line: ClassVar[str] = "self-normalise"
     rescales: ClassVar[bool] = True
-
-    @property
-    def text(self) -> str:
-        """The line in the certificate."""
-        return "self-normalise"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +320,7 @@ class Resample(Step):
     """`rows` rows redrawn by weight; the weights are then one. See `Resampling`."""
 
     step: ClassVar[str] = "resample"
+    line: ClassVar[str] = "resample {0.rows} rows by weight ({0.scheme.value}); weights are one"
     rescales: ClassVar[bool] = True
     rows: int
     scheme: Resampling = Resampling.SYSTEMATIC
@@ -265,11 +334,6 @@ class Resample(Step):
                 f"weights.post_processing.resample.scheme: expected one of {', '.join(schemes)}"
             )
         object.__setattr__(self, "scheme", Resampling(self.scheme))
-
-    @property
-    def text(self) -> str:
-        """The line in the certificate."""
-        return f"resample {self.rows} rows by weight ({self.scheme.value}); weights are one"
 
 
 STEPS: tuple[type[Step], ...] = (

@@ -17,6 +17,7 @@ from dpiw.methods.weights.diagnostics import (
     fit_generalised_pareto,
     k_hat,
     k_hat_threshold,
+    objection,
     tail_length,
 )
 
@@ -144,7 +145,7 @@ def test_heavy_tails_enter_the_verdict(shape, verdict, monkeypatch):
 
 
 def test_do_not_use_raises_when_required():
-    findings = [(Verdict.CARE, "few"), (Verdict.DO_NOT_USE, "no signal")]
+    findings = [*objection(True, False, "few"), *objection(False, True, "no signal")]
     diagnosis = diagnose(mild()).judged_with(findings, rule=" And more.")
     assert (diagnosis.reasons, diagnosis.rule) == (("few", "no signal"), RULE + " And more.")
     with pytest.raises(UnreliableWeightsError) as caught:

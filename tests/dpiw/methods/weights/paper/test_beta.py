@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
-from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -12,12 +10,11 @@ from scipy import stats
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import Regression, solve
-from dpiw.methods.weights.paper.weigh import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
-from dpiw.privacy.measurement import Measurement
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
 
 
@@ -35,8 +32,14 @@ def ready(schema, unit, *, rho=0.05, nominal_rows=200, **settings):
     )
 
 
-@pytest.mark.parametrize("relation", ["unit", "replace_unit"])
-@pytest.mark.parametrize("kind", NoiseKind)
+@pytest.mark.parametrize(
+    ("kind", "relation"),
+    [
+        (NoiseKind.GAUSSIAN, "unit"),
+        (NoiseKind.SPHERICAL, "replace_unit"),
+        (NoiseKind.LAPLACE, "replace_unit"),
+    ],
+)
 def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, request):
     """KS on 250 measurements; accepts the stated scale (false alarm 1e-3), rejects 2/3 and 3/2."""
     unit = request.getfixturevalue(relation)
@@ -78,69 +81,28 @@ def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, requ
     assert max(p[2 / 3], p[3 / 2]) < 1e-4
 
 
-def test_same_noise_same_measurement_and_both_methods_share_it(tables, unit):
+def test_both_methods_share_the_measurement(tables, unit):
     schema, private, synthetic = tables
-    measurements = []
-    for method in (BetaDebiased, BetaNoised, BetaDebiased):
-        estimator = method().calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=200)
-        measurements.append(estimator.measure(private, synthetic, noise=SeededNoise(5)).to_bytes())
-    assert measurements[0] == measurements[1] == measurements[2]
-    reseeded = estimator.measure(private, synthetic, noise=SeededNoise(6))
-    assert reseeded.to_bytes() != measurements[0]
-    assert not reseeded.publishable
+    one, other = (
+        method()
+        .calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=200)
+        .measure(private, synthetic, noise=SeededNoise(5))
+        for method in (BetaDebiased, BetaNoised)
+    )
+    assert one.to_bytes() == other.to_bytes()
 
 
 def test_measurement_holds_public_facts_only(tables, unit):
     schema, private, synthetic = tables
-    measured = ready(schema, unit).measure(private, synthetic, noise=SeededNoise(1))
+    estimator = ready(schema, unit)
+    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
     assert set(measured.arrays) == {"coefficients"}
     assert measured.arrays["coefficients"].shape == (4,)
-    assert set(measured.facts) == {
-        "features",
-        "noise",
-        "tau",
-        "relation",
-        "max_rows",
-        "nominal_rows",
-        "dimension",
-        "norm_bound",
-        "diameter_bound",
-        "penalty",
-        "sensitivity",
-        "noise_multiplier",
-        "scale",
-        "predicted_log_weight_noise",
-        "schema",
-        "synthetic_rows",
-    }
+    public = estimator.parameters().keys() - {"debias"} | {"schema", "synthetic_rows"}
+    assert set(measured.facts) == public
     smaller = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
-    fewer = ready(schema, unit).measure(smaller, synthetic, noise=SeededNoise(1))
+    fewer = estimator.measure(smaller, synthetic, noise=SeededNoise(1))
     assert measured.facts == fewer.facts  # the facts do not know the private table
-
-
-def test_ratio_survives_storage_and_weights_the_rows(mixed, rows, unit):
-    rng = np.random.default_rng(8)
-    private = PrivateTable(schema=mixed, scaled=rows(mixed, 300, rng, power=3.0))
-    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 400, rng))
-    estimator = ready(mixed, unit, rho=5.0, nominal_rows=300)
-    measured = estimator.measure(private, synthetic, noise=SeededNoise(2))
-    stored = Measurement.from_bytes(measured.to_bytes())
-    ratio = estimator.ratio(stored, schema=mixed)
-    assert ratio.law == estimator.calibrated.law
-    features = estimator.feature_map(mixed).matrix(synthetic.scaled)
-    by_hand = features @ measured.arrays["coefficients"]
-    np.testing.assert_array_equal(ratio.log_ratio(synthetic), by_hand)
-    # The private column is x^3 of a uniform, so low x must weigh more.
-    assert np.corrcoef(by_hand, synthetic.scaled.columns["x"])[0, 1] < -0.5
-
-
-def test_empty_private_table_is_an_ordinary_table(numeric, rows, unit):
-    schema = numeric(3)
-    empty = PrivateTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
-    synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 50, np.random.default_rng(0)))
-    estimator = ready(schema, unit)
-    coefficients = estimator.measure(empty, synthetic, noise=SeededNoise(3)).arrays["coefficients"]
-    assert np.all(np.isfinite(coefficients))
 
 
 def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeypatch):
@@ -149,24 +111,14 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeyp
 
     def spied(problem, *, tolerance):
         coefficients = solve(problem, tolerance=tolerance)
-        shares.append(
-            np.linalg.norm(problem.gradient(coefficients)) / estimator.calibrated.bounds.norm
-        )
-        assert tolerance <= 1e-6 * estimator.calibrated.bounds.norm
+        norms = (tolerance, np.linalg.norm(problem.gradient(coefficients)))
+        shares.append(max(norms) / estimator.calibrated.bounds.norm)
         return coefficients
 
     monkeypatch.setattr("dpiw.methods.weights.paper.beta.solve", spied)
     estimator.measure(private, synthetic, noise=SeededNoise(1))
     assert len(shares) == 1
     assert shares[0] <= 1e-6
-
-
-def test_system_noise_is_publishable_and_differs(tables, unit):
-    schema, private, synthetic = tables
-    estimator = ready(schema, unit)
-    measurements = [estimator.measure(private, synthetic, noise=SecureNoise()) for _ in range(2)]
-    assert measurements[0].publishable
-    assert measurements[0].digest != measurements[1].digest
 
 
 def test_weights_repair_a_wrong_generator(numeric, rows, unit):
@@ -183,84 +135,53 @@ def test_weights_repair_a_wrong_generator(numeric, rows, unit):
         assert abs(np.average(x, weights=np.exp(log_weights)) - 1 / 3) < 0.4 * abs(x.mean() - 1 / 3)
 
 
-def test_no_synthetic_rows_is_refused(tables, rows, unit):
-    schema, private, _ = tables
-    nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
-    with pytest.raises(WeightError, match="at least one synthetic row"):
-        ready(schema, unit).measure(private, nothing, noise=SeededNoise(1))
-
-
-def test_use_before_calibration_is_refused(tables, unit):
+def test_use_before_calibration_or_for_other_facts_is_refused(
+    tables, numeric, rows, unit, replace_unit
+):
     schema, private, synthetic = tables
-    fresh = BetaDebiased()
+    fresh, estimator, wider = BetaDebiased(), ready(schema, unit), numeric(4)
+    wide = PrivateTable(schema=wider, scaled=rows(wider, 5, np.random.default_rng(0)))
     for use in (
         lambda: fresh.events(schema=schema, unit=unit),
         lambda: fresh.measure(private, synthetic, noise=SeededNoise(1)),
         lambda: fresh.predicted_log_weight_noise(schema=schema),
         lambda: fresh.resolution(schema=schema, nominal_rows=10),
         lambda: fresh.warnings(schema=schema, nominal_rows=10),
+        lambda: estimator.events(schema=schema, unit=replace_unit),
+        lambda: estimator.events(schema=wider, unit=unit),
+        lambda: estimator.measure(wide, synthetic, noise=SeededNoise(1)),
     ):
-        with pytest.raises(UncalibratedError, match="calibrate before use"):
+        with pytest.raises(UncalibratedError):
             use()
-
-
-def test_another_unit_or_schema_is_refused(tables, numeric, rows, unit, replace_unit):
-    schema, _, synthetic = tables
-    estimator = ready(schema, unit)
-    wider = numeric(4)
-    for wrong in ({"schema": schema, "unit": replace_unit}, {"schema": wider, "unit": unit}):
-        with pytest.raises(UncalibratedError, match="another schema or"):
-            estimator.events(**wrong)
-    wide = PrivateTable(schema=wider, scaled=rows(wider, 5, np.random.default_rng(0)))
-    with pytest.raises(UncalibratedError, match="another schema"):
-        estimator.measure(wide, synthetic, noise=SeededNoise(1))
+    nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
+    with pytest.raises(WeightError):
+        estimator.measure(private, nothing, noise=SeededNoise(1))
 
 
 @pytest.mark.parametrize(
-    ("settings", "text"),
+    ("name", "value"),
     [
-        ({"noise": "cauchy"}, "settings.noise: expected one of gaussian"),
-        ({"tau": 0}, "settings.tau=0: expected above 0, at most 1"),
-        ({"tau": "0.2"}, "settings.tau: expected a number"),
-        ({"penalty": -1.0}, "settings.penalty=-1: expected above 0"),
-        ({"penalty": math.nan}, "settings.penalty=nan"),
+        ("noise", "cauchy"),
+        ("tau", 0),
+        ("tau", "0.2"),
+        ("penalty", -1.0),
+        ("penalty", math.nan),
+        ("features", "fourier"),
+        ("features", ["linear"]),
+        ("omega_seed", 3),
     ],
 )
-def test_inadmissible_settings_are_refused(settings, text):
-    with pytest.raises(SpecError, match=text):
-        BetaDebiased(**settings)
-
-
-REMOVED = [
-    *({"features": name} for name in ("interactions", "fourier", "critic", "cubic", ["linear"])),
-    *({name: 3} for name in ("omega_seed", "frequencies", "frequency_scale")),
-    {"features": "fourier", "omega_seed": 1, "frequencies": 40, "frequency_scale": 2},
-]
-
-
-@pytest.mark.parametrize("method", ["beta_noised", "beta_debiased", "output_noised"])
-@pytest.mark.parametrize("settings", REMOVED, ids=str)
-def test_settings_of_features_that_are_gone_name_measured(method, settings):
-    with pytest.raises(SpecError, match=rf"settings\.({'|'.join(settings)}): .*method: measured"):
-        make_weights(method, settings)
+@pytest.mark.parametrize("method", ["beta_noised", "output_noised"])
+def test_inadmissible_settings_are_refused(method, name, value):
+    with pytest.raises(SpecError, match=rf"settings\.{name}"):
+        make_weights(method, {name: value})
     assert make_weights(method, {"features": "linear"}) == make_weights(method, {})
-
-
-def test_decimals_of_a_spec_file_are_welcome():
-    assert BetaDebiased(tau=Decimal("0.1"), penalty=Decimal(3), noise="laplace") == BetaDebiased(
-        tau=0.1, penalty=3.0, noise=NoiseKind.LAPLACE
-    )
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf])
 def test_calibrate_refuses_a_meaningless_effort(rho, numeric, unit):
     with pytest.raises(SpecError, match="effort rho > 0"):
         ready(numeric(2), unit, rho=rho)
-
-
-def test_calibrate_refuses_a_meaningless_size(numeric, unit):
-    with pytest.raises(SpecError, match="nominal_rows=0"):
-        ready(numeric(2), unit, nominal_rows=0)
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.SPHERICAL, NoiseKind.LAPLACE])
@@ -309,14 +230,6 @@ def test_warning_says_when_the_cap_binds(numeric, unit):
     assert many.warnings(schema=schema, nominal_rows=500_000) == ()
     fixed = replace(few, penalty=1.0)
     assert fixed.warnings(schema=schema, nominal_rows=500) == ()
-
-
-def test_parameters_are_json_and_name_every_choice(numeric, unit):
-    fixed = ready(numeric(2), unit, penalty=5.0)
-    parameters = json.loads(json.dumps(fixed.parameters()))
-    assert (parameters["features"], parameters["penalty"]) == ("linear", 5.0)
-    assert parameters["debias"] is True
-    assert BetaNoised().parameters()["debias"] is False
 
 
 def test_foreign_measurements_are_refused(tables, numeric, unit):

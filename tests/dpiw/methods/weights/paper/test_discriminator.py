@@ -12,7 +12,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
-from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.registry import make_weights
 
 TILT = 1.5
