@@ -14,7 +14,7 @@ from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_s
 from dpiw.methods.neural.networks import Network
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.paper.mlp import DensityNetwork
-from dpiw.methods.weights.paper.weigh import weigh
+from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise

@@ -16,7 +16,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.weights.base import Normalisation, WeightEstimator
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
-from dpiw.methods.weights.paper.weigh import RatioEstimator, weigh
+from dpiw.methods.weights.paper.ratio import RatioEstimator, weigh
 from dpiw.methods.weights.registry import WEIGHTS, make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
