@@ -103,39 +103,3 @@ CREATE TABLE public.persons (
 COMMENT ON COLUMN public.persons.age IS 'completed years';
 ALTER TABLE public.persons OWNER TO postgres;
 """
-
-SMARTNOISE = """
-"":
-  Survey:
-    Persons:
-      row_privacy: False
-      rows: 4242
-      max_ids: 4
-      person: {type: int, private_id: True}
-      age: {type: int, lower: 0, upper: 110, nullable: False}
-      income: {type: float, lower: 0.0, upper: 500000.0}
-      sex: {type: string, cardinality: 2}
-      ill: {type: boolean}
-      seen: {type: datetime}
-engine: pandas
-"""
-
-DPSYNTH = """
-age:
-  clip_to_range: true
-  description: completed years
-  dtype: int
-  interval_handling: midpoint
-  max_value: 110.0
-  min_value: 0.0
-  sentinel: null
-  type: NumericalAttribute
-sex:
-  description: null
-  out_of_domain_index: 1
-  possible_values: [f, m, 3]
-  type: CategoricalAttribute
-ill: {possible_values: [false, true], out_of_domain_index: 0}
-town: {default_value: <OOD>, public_possible_values: [], type: OpenSetCategoricalAttribute}
-story: {max_tokens: 256, type: FreeFormTextAttribute}
-"""

@@ -124,10 +124,6 @@ def test_intervals_of_a_release(publishing):
         )
         assert np.all(interval.parts["means"] > 0)
         assert set(alone.verdicts) == {"not assessed"}
-    drawn = estimates[0].interval(
-        method="noise_aware_bootstrap", replicates=50, rng=np.random.default_rng(1)
-    )
-    assert drawn.lower < drawn.upper
     posterior = analysis.logistic_posterior(release, "ill", ["age"])
     assert posterior.size <= release.sample.law.rows
 

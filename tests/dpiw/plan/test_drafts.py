@@ -1,6 +1,5 @@
 """Drafts from metadata: what each format settles, what stays open, and that drafts load."""
 
-import dataclasses
 import datetime
 import enum
 import json
@@ -27,11 +26,10 @@ from dpiw.plan.drafts.writer import (
 from tests.support import metadata
 from tests.support.drafts import settled
 
-SUFFIXES = {"ddi": "xml", "sql": "sql", "smartnoise": "yaml", "dpsynth": "yaml"}
+SUFFIXES = {"ddi": "xml", "sql": "sql"}
 TEXTS = {
     "csvw": metadata.CSVW, "table-schema": metadata.TABLE_SCHEMA, "croissant": metadata.CROISSANT,
-    "ddi": metadata.DDI, "sql": metadata.SQL, "smartnoise": metadata.SMARTNOISE,
-    "dpsynth": metadata.DPSYNTH,
+    "ddi": metadata.DDI, "sql": metadata.SQL,
 }  # fmt: skip
 
 
@@ -98,16 +96,6 @@ TELLS = {
         "grade": {"levels": ["low", "high"]}, "born": {"lower": "1900-01-01"},
         "seen": {"kind": "datetime"}, "ill": {"kind": "boolean"},
         "town": {"kind": "categorical", "levels": None},
-    },
-    "smartnoise": {
-        "person": IDENTIFIER, "age": {"lower": 0, "upper": 110, "nullable": False},
-        "income": {"upper": 500000}, "sex": {"kind": "categorical", "levels": None},
-        "ill": {"kind": "boolean"}, "seen": {"kind": "datetime"},
-    },
-    "dpsynth": {
-        "age": {"kind": "integer", "lower": 0, "upper": 110, "nullable": False},
-        "sex": {"levels": ["f", "m", "3"], "other": "m"}, "ill": {"kind": "boolean"},
-        "town": {"kind": "categorical", "levels": None}, "story": {"kind": None},
     },
 }  # fmt: skip
 """By format: what its example tells of each column; None is what it leaves open."""
@@ -219,15 +207,6 @@ def test_a_pydantic_model_is_found_by_its_place(tmp_path, monkeypatch):
     draft = draft_table("pydantic", Metadata(place="dpiw_rows:Row"))
     assert (draft.name, [column.name for column in draft.columns]) == ("Row", ["ill"])
     assert sys.path == before
-
-
-def test_smartnoise_takes_no_number_of_rows(tmp_path):
-    _, draft = drafted(tmp_path, "smartnoise")
-    assert (draft.name, draft.max_rows) == ("Persons", 4)
-    assert "4242" not in spec_text(draft, name="town")
-    for told, rows in ((4, "4"), (1000, "1000"), (1001, "TODO"), (None, "TODO")):
-        text = spec_text(dataclasses.replace(draft, max_rows=told), name="town")
-        assert f"max_rows: {rows} " in text
 
 
 def test_a_header_leaves_all_but_names_open():

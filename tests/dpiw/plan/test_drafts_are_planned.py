@@ -177,32 +177,6 @@ def sql(columns):
     return f"CREATE TABLE t ({', '.join(lines)});"
 
 
-def smartnoise(columns):
-    types = {"integer": "int", "number": "float"}
-    fields = {
-        column["name"]: stated(type=types.get(column["kind"], column["kind"]), lower=column["low"],
-                               upper=column["high"]) | {"private_id": column["person"]}
-        for column in columns
-    }  # fmt: skip
-    rows = next((column["low"] for column in columns), None)
-    return json.dumps({"": {"S": {"T": fields | stated(max_ids=rows)}}}, ensure_ascii=False)
-
-
-def dpsynth(columns):
-    attributes = {}
-    for column in columns:
-        if column["kind"] in ("integer", "number"):
-            dtype = "int" if column["kind"] == "integer" else "float"
-            attributes[column["name"]] = {"min_value": column["low"], "max_value": column["high"],
-                                          "dtype": dtype}  # fmt: skip
-        elif column["levels"]:
-            attributes[column["name"]] = {"possible_values": list(column["levels"]),
-                                          "out_of_domain_index": column["low"]}  # fmt: skip
-        else:
-            attributes[column["name"]] = {"default_value": "x"}
-    return json.dumps(attributes, ensure_ascii=False)
-
-
 def pydantic(columns):
     types = {"integer": int, "number": float, "boolean": bool, "string": str}
     fields = {}
@@ -221,11 +195,10 @@ def pydantic(columns):
 
 WRITERS = {
     "header": header, "header-file": header, "csvw": csvw, "table-schema": table_schema,
-    "croissant": croissant, "ddi": ddi, "sql": sql, "smartnoise": smartnoise, "dpsynth": dpsynth,
+    "croissant": croissant, "ddi": ddi, "sql": sql,
     "pydantic": pydantic,
 }  # fmt: skip
-SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv", "smartnoise": "yaml",
-            "dpsynth": "yaml"}  # fmt: skip
+SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv"}
 
 
 def place_of(name, columns, base):

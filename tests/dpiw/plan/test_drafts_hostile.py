@@ -15,7 +15,6 @@ from tests.support import metadata
 SECRET = "hunter2"
 SUFFIXES = {
     "csvw": "json", "table-schema": "json", "croissant": "jsonld", "ddi": "xml", "sql": "sql",
-    "smartnoise": "yaml", "dpsynth": "yml",
 }  # fmt: skip
 
 

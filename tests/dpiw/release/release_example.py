@@ -157,6 +157,6 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
 def shown(arguments: dict[str, Any]) -> dict[str, Any]:
     """What `build_report` takes, of frames and log weights instead of rows that were seen."""
     frames, log_weights = arguments.pop("frames"), arguments.pop("log_weights")
-    rows = RowsShown(arguments["schema"], log_weights, keeps_first=True)
+    rows = RowsShown(arguments["schema"], log_weights)
     assert [*rows.passing(frames)]
     return arguments | {"shown": rows}

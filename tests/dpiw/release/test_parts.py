@@ -177,11 +177,8 @@ def test_rows_that_are_not_as_declared_are_told_by_who_writes_them(tmp_path, mon
 
 def test_what_a_report_shows_is_counted_as_the_rows_pass():
     logs = np.linspace(-2, 1, 200)
-    rows = RowsShown(SCHEMA, logs, keeps_first=True)
+    rows = RowsShown(SCHEMA, logs)
     assert [len(frame) for frame in rows.passing(pieces())] == [64, 64, 64, 8]
-    assert rows.first is not None
-    assert len(rows.first) == 64
-    assert RowsShown(SCHEMA, logs).first is None
     for weighted, weights in ((False, None), (True, np.exp(logs))):
         at_once = marginals(example_frame(), schema=SCHEMA, weights=weights)
         shares = rows.shares(weighted=weighted)

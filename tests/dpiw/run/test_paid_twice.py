@@ -19,7 +19,7 @@ from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.stages import reserve as reserve_task
 from tests.support.ledger import NONE, cost, digest
-from tests.support.whole_runs import prepared
+from tests.support.whole_runs import asked, prepared
 
 CHANGED = {
     "synthetic_rows: 300": "synthetic_rows: 301",
@@ -76,7 +76,7 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -
     for old, new in CHANGED.items():
         workplace.spec.write_text(text)
         rewrite(workplace, old, new)
-        error = refused(workplace, lambda: check_ahead(workplace.spec, None))
+        error = refused(workplace, lambda: check_ahead(asked(workplace.spec)))
         run = prepared(workplace)
         assert run.key != first.key
         again = refused(workplace, lambda run=run: steps.reserve(run))
@@ -85,7 +85,7 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -
             assert (told.run, told.period, told.exit_code) == (first.key, "once", 26)
             assert "--pay-again" in str(told)
             assert f"--rows {run.spec.synthetic_rows}" in str(told)
-        refused(workplace, lambda: check_ahead(workplace.spec, None))  # now that it is prepared
+        refused(workplace, lambda: check_ahead(asked(workplace.spec)))  # now that it is prepared
     steps.reserve(run, pay_again=True)
     steps.reserve(run)  # what a person agreed to goes on, by a worker too
     assert run.open_ledger().run(run.key).state is RunState.RESERVED
@@ -128,7 +128,7 @@ def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str
     if what == "the same spec":
         assert run.key == first.key
         run.measurement("fit_generator").write_bytes(b"")
-    check_ahead(place.spec, run.period)
+    check_ahead(asked(place.spec, run.period))
     if what != "the same spec":
         steps.reserve(run)
 
@@ -220,9 +220,9 @@ def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | 
         folder = workplace.releases / f"{name}-once-{rows}{first.key[:8]}"
         folder.mkdir(parents=True)
     if name == "village":
-        check_ahead(workplace.spec, None)
+        check_ahead(asked(workplace.spec))
     else:
-        refused(workplace, lambda: check_ahead(workplace.spec, None))
+        refused(workplace, lambda: check_ahead(asked(workplace.spec)))
     if name:
         folder.rmdir()
     steps.reserve(run, pay_again=True)

@@ -57,11 +57,6 @@ def _schema(place: Any, path: str) -> None:
     load_schema(load_spec(place.spec))
 
 
-def _truth(place: Any, path: str) -> None:
-    place.spec.write_text(place.spec.read_text() + f"\npublic_truth: {json.dumps(path)}\n")
-    load_spec(place.spec)
-
-
 def _steps(place: Any, path: str) -> None:
     place.add_steps(STEP.format(path=json.dumps(path)))
     load_spec(place.spec)
@@ -86,7 +81,6 @@ KINDS: dict[str, Callable[[Any, str], None]] = {
     "schema": _schema,
     "levels_file": _of_dictionary("levels_file"),
     "hierarchy_file": _of_dictionary("hierarchy_file"),
-    "public_truth": _truth,
     "beta_calibrate.rows": _steps,
     "generator.settings.rows": _made_elsewhere,
     "--public-rows": _rehearsed("--public-rows", "PATH", "--i-declare-these-rows-public"),
@@ -178,7 +172,7 @@ def test_no_way_leads_a_public_file_to_a_confidential_one(
             assert opened == [], (way, name)
 
 
-@pytest.mark.parametrize("kind", ["levels_file", "public_truth"])
+@pytest.mark.parametrize("kind", ["levels_file", "hierarchy_file"])
 @pytest.mark.parametrize("where", ["codes.csv", "state/releases/town-2026/levels-001.csv"])
 def test_a_public_file_elsewhere_or_of_a_release_is_admitted(
     kind: str, where: str, place: Any

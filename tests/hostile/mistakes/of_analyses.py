@@ -86,8 +86,6 @@ ANALYSES: dict[str, Slip] = {
         "key: it is called"),
     "a seed for a generator": slip(
         lambda release: release.resample(10, 1), "a NumPy Generator, made of"),
-    "a seed for a bootstrap": slip(
-        _interval(method="bootstrap", rng=1), "numpy.random.default_rng"),
     "half a row": slip(
         lambda release: release.resample(1.5, np.random.default_rng(1)), "whole number >= 0"),
     "the target among the features": slip(
@@ -118,9 +116,7 @@ ANALYSES: dict[str, Slip] = {
     "a table of one column too few": slip(
         lambda release: analysis.crosstab(release, "region", "il"), "'ill'?"),
     "a level in per cent": slip(_interval(level=95), "between 0 and 1"),
-    "a method misspelt": slip(_interval(method="bootstap"), "'bootstrap'?"),
-    "a bootstrap without a generator": slip(
-        _interval(method="bootstrap"), "numpy.random.default_rng"),
+    "a method misspelt": slip(_interval(method="sandwhich"), "'sandwich'?"),
     "a feature misspelt": slip(
         lambda release: analysis.linear_regression(release, "income", ["agee"]), "'age'?"),
     "a text for a target": slip(

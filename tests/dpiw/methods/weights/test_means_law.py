@@ -373,14 +373,10 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         assert not few or estimate.interval().verdicts == ("do not use",)
 
 
-def test_totals_and_drawn_quantiles_are_refused():
+def test_a_total_needs_a_number_of_people():
     sample = sample_of(np.random.default_rng(57))
     with pytest.raises(ReleaseError):
         analysis.total(sample, "a")
-    with pytest.raises(ReleaseError):
-        ESTIMANDS["quantile"](sample).interval(
-            method="noise_aware_bootstrap", rng=np.random.default_rng(58)
-        )
     assert analysis.total(sample, "a", population=10.0).interval().parts["means"][0] > 0
 
 
