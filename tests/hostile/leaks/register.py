@@ -154,7 +154,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/weights/paper/regression.py::",
          "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",
          "dpiw/methods/weights/paper/test_beta.py::test_measurement_holds_public_facts_only", *N1),
-    leak(21, "utility against real data in the report", "H", "the report sees released values alone",
+    leak(21, "utility against real data in the report", "H", "the report sees released values",
          "dpiw/release/files.py::release_contents",
          "dpiw/release/test_parts.py::test_what_a_report_shows_is_counted_as_the_rows_pass", *N1),
     leak(22, "batch statistics, raw gradients, critics", "H", "private rows meet a clipped sum, and"
