@@ -14,6 +14,7 @@ from dpiw.analysis.columns import Column, levels, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
+from dpiw.data.cells import one_form
 from dpiw.errors import ReleaseError, nearest_first
 
 
@@ -80,7 +81,13 @@ class Estimate(Values):
 
 
 def place_of(name: str, names: Sequence[str]) -> int:
-    """Return the index of a value by its name, or by the level that ends one name alone."""
+    """Return the index of a value by its name, or by the level that ends one name alone.
+
+    A name that none ends with is looked up in Unicode form NFC.
+    """
+    name = str(name)
+    if not any(full_name.endswith(name) for full_name in names):
+        name, names = one_form(name), [one_form(full_name) for full_name in names]
     ends = [k for k, full_name in enumerate(names) if full_name == name]
     if not ends:
         ends = [k for k, full_name in enumerate(names) if full_name.endswith(f"={name}")]

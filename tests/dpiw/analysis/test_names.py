@@ -147,6 +147,8 @@ def test_a_level_is_the_same_in_another_unicode_form(own):
     table = rows("x").assign(town=[level, "x"] * 30)
     for text in (f"town == '{other}'", f"town in ['{other}']", f"not town != '{other}'"):
         np.testing.assert_array_equal(condition(table, text), table["town"] == level)
+    shares = analysis.value_counts((table, None), "town")
+    assert shares[other] == shares[f"town={other}"] == shares[level] == 0.5
     both = table.assign(town=[level, other] * 30)  # told apart where a table has both
     np.testing.assert_array_equal(condition(both, f"town == '{other}'"), both["town"] == other)
 
