@@ -177,7 +177,7 @@ def test_six_at_once_cost_what_six_singles_cost(event):
     assert whole > 1.3 * accounting.epsilon([dataclasses.replace(event, count=1)], delta=1e-6)
 
 
-@tiers("compositions", fast=2, full=400)  # half a second each
+@tiers("compositions", fast=2, full=250)  # half a second each
 def test_random_compositions_are_bounded_from_below_and_add_up(compositions, rng, prove):
     account = Account()
     while account.compositions < compositions:

@@ -27,12 +27,15 @@ from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
 from tests.conftest import make_workplace
-from tests.hostile.mistakes.mistake import nothing
 from tests.hostile.mistakes.of_analyses import ANALYSES
-from tests.hostile.mistakes.of_commands import COMMANDS
-from tests.hostile.mistakes.of_dictionaries import DICTIONARIES
-from tests.hostile.mistakes.of_runs import BEGINNINGS, READS
-from tests.hostile.mistakes.of_specs import SPECS
+from tests.hostile.mistakes.of_curators import (
+    BEGINNINGS,
+    COMMANDS,
+    DICTIONARIES,
+    READS,
+    SPECS,
+    nothing,
+)
 from tests.support.whole_runs import loaded, publish_run
 
 CELL = "canary-mistake"
