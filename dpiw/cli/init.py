@@ -24,10 +24,8 @@ _SOURCES = {
     "header-file": ("FILE", "the same in a file with one line; a file with more is refused"),
     "csvw": ("FILE", "CSVW metadata (.json)"),
     "table-schema": ("FILE", "Frictionless Table Schema or data package (.json)"),
-    "croissant": ("FILE", "Croissant (.json, .jsonld)"),
     "ddi": ("FILE", "DDI-Codebook (.xml)"),
     "sql": ("FILE", "CREATE TABLE statements (.sql); a dump with rows is refused"),
-    "pydantic": ("MODULE:CLASS", "a Pydantic model, which is imported"),
 }
 
 

@@ -40,27 +40,6 @@ TABLE_SCHEMA = """{
   "primaryKey": ["person"]
 }"""
 
-CROISSANT = """{
-  "@type": "sc:Dataset", "name": "town",
-  "recordSet": [
-    {"@type": "cr:RecordSet", "@id": "sexes", "dataType": "sc:Enumeration",
-     "key": {"@id": "sexes/code"},
-     "field": [{"@id": "sexes/code", "name": "code", "dataType": "sc:Text"}],
-     "data": [{"sexes/code": "f"}, {"sexes/code": "m"}]},
-    {"@type": "cr:RecordSet", "@id": "persons", "key": {"@id": "persons/person"},
-     "field": [
-       {"@id": "persons/person", "name": "person", "dataType": "sc:Text"},
-       {"@id": "persons/age", "name": "age", "dataType": "cr:Int64", "description": "years",
-        "examples": [4242]},
-       {"@id": "persons/sex", "name": "gender", "dataType": "sc:Text",
-        "references": {"field": {"@id": "sexes/code"}},
-        "source": {"fileObject": {"@id": "t"}, "extract": {"column": "sex"}}},
-       {"@id": "persons/ill", "name": "ill", "dataType": "sc:Boolean"}
-     ],
-     "data": [{"persons/age": 4242}]}
-  ]
-}"""
-
 DDI = """<?xml version="1.0" encoding="UTF-8"?>
 <codeBook xmlns="ddi:codebook:2_5" version="2.5">
   <stdyDscr><citation><titlStmt><titl>Town survey</titl></titlStmt></citation></stdyDscr>

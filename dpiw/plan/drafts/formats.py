@@ -8,12 +8,10 @@ from pathlib import Path
 
 from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.croissant import read_croissant
 from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import TableDraft
 from dpiw.plan.drafts.header import read_header
-from dpiw.plan.drafts.model import read_model
 from dpiw.plan.drafts.reading import read_only_line
 from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema
@@ -21,7 +19,7 @@ from dpiw.plan.drafts.table_schema import read_table_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Where a draft comes from: `place` is a path, `module:Class`, or the text of a header."""
+    """Where a draft comes from: `place` is a path, or the text of a header."""
 
     place: str
     table: str | None = None
@@ -40,12 +38,10 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
     ),
     "csvw": lambda metadata: read_csvw(Path(metadata.place), table=metadata.table),
     "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
-    "croissant": lambda metadata: read_croissant(Path(metadata.place), table=metadata.table),
     "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),
     "sql": lambda metadata: read_sql(
         Path(metadata.place), table=metadata.table, dialect=metadata.dialect
     ),
-    "pydantic": lambda metadata: read_model(metadata.place),
 }
 """Option of `dpiw init`: its reader."""
 
