@@ -363,21 +363,6 @@ class WeightError(DPIWError):
     advice = "change the weights' settings in the spec; what was drawn is kept and stays paid for"
 
 
-class UnreliableWeightsError(WeightError):
-    """The weights exist, but their diagnostics forbid their use."""
-
-    exit_code = 41
-
-    def __init__(self, message: str, *, k_hat: float, effective_sample_size: float) -> None:
-        super().__init__(message)
-        self.k_hat = k_hat
-        self.effective_sample_size = effective_sample_size
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        size = self.effective_sample_size
-        return partial(type(self), k_hat=self.k_hat, effective_sample_size=size), self.args
-
-
 class ReleaseError(DPIWError):
     """A release folder cannot be written or read."""
 

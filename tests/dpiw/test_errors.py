@@ -17,12 +17,10 @@ from dpiw.errors import (
     BudgetExceededError,
     SourceError,
     StageFailedError,
-    UnreliableWeightsError,
 )
 
 ERRORS = [
     BudgetExceededError("asks too much", requested="epsilon=2", remaining="epsilon=1"),
-    UnreliableWeightsError("do not use", k_hat=1.2, effective_sample_size=3.5),
     StageFailedError("ingest", 12),
 ]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.errors import WeightError
 
 Array = NDArray[np.float64]
 
@@ -134,15 +134,6 @@ class Diagnostics:
             reasons=(*self.reasons, *(finding.reason for finding in findings)),
             rule=self.rule + rule,
         )
-
-    def require(self) -> None:
-        """Raise UnreliableWeightsError if the verdict is `do not use`."""
-        if self.verdict is Verdict.DO_NOT_USE:
-            raise UnreliableWeightsError(
-                f"weights: do not use: {'; '.join(self.reasons)}",
-                k_hat=math.nan if self.k_hat is None else self.k_hat,
-                effective_sample_size=self.effective_sample_size,
-            )
 
 
 def _weights(log_weights: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dpiw.errors import UnreliableWeightsError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights import diagnostics
 from dpiw.methods.weights.diagnostics import (
     RULE,
@@ -114,7 +114,6 @@ def test_weights_that_hardly_differ_are_fine_if_rows_are_many(log_weights, verdi
     diagnosis = diagnose(log_weights)
     assert diagnosis.verdict is verdict
     assert bool(diagnosis.reasons) is (verdict is Verdict.CARE)
-    diagnosis.require()
 
 
 @pytest.mark.parametrize(
@@ -144,17 +143,11 @@ def test_heavy_tails_enter_the_verdict(shape, verdict, monkeypatch):
     assert any("k-hat" in reason for reason in diagnosis.reasons)
 
 
-def test_do_not_use_raises_when_required():
+def test_further_findings_are_added():
     findings = [*objection(True, False, "few"), *objection(False, True, "no signal")]
     diagnosis = diagnose(mild()).judged_with(findings, rule=" And more.")
     assert (diagnosis.reasons, diagnosis.rule) == (("few", "no signal"), RULE + " And more.")
-    with pytest.raises(UnreliableWeightsError) as caught:
-        diagnosis.require()
-    assert caught.value.effective_sample_size == diagnosis.effective_sample_size
-    assert caught.value.k_hat == diagnosis.k_hat
-    with pytest.raises(UnreliableWeightsError) as caught:
-        diagnose(np.zeros(100)).judged_with(findings, rule="").require()
-    assert math.isnan(caught.value.k_hat)
+    assert diagnosis.verdict is Verdict.DO_NOT_USE
 
 
 def test_k_hat_is_that_of_the_raw_weights():
