@@ -38,7 +38,7 @@ class Mode:
 
     stage: str = ""  # where `deed` happens
     deed: str = ""  # Python, after the stage's module is imported; `cells` holds the table
-    before: bool = False  # at the stage's beginning, not in its mechanism: nothing is charged
+    before: bool = False  # at the stage's beginning, not in its mechanism
     extra: str = ""  # appended to the table
     inner: str = "ended with code 70"  # what Prefect is told
     talks: bool = False  # our own error quotes a cell: a bug of ours that Prefect must survive
@@ -51,8 +51,8 @@ class Mode:
 
     @property
     def epsilon(self) -> int:
-        """What is charged then."""
-        return 0 if self.code and (self.before or self.extra) else 2
+        """What is held or charged then: a fault of the table gives the reservation back."""
+        return 0 if self.extra else 2
 
 
 CHATTER = (
