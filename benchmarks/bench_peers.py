@@ -24,7 +24,7 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.registry import make_generator
-from dpiw.privacy.calibration import calibrate
+from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NoiseKind
 

@@ -49,7 +49,7 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy import accounting
-from dpiw.privacy.calibration import calibrate
+from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
 
 REAL = "real"

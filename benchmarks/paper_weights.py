@@ -22,7 +22,7 @@ from dpiw.methods.weights.paper.mlp import inputs
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.methods.weights.registry import make_weights
-from dpiw.privacy.calibration import calibrate
+from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

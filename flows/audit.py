@@ -10,20 +10,18 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
-from dpiw.cli.parser import Parser
-from dpiw.cli.text import names_a_spec
+from dpiw.cli.parser import Parser, names_a_spec
 from dpiw.errors import DPIWError, SpecError, shown
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
-from dpiw.release.folders import refuse_release
-from dpiw.release.manifest import SIGNATURE
+from dpiw.release.manifest import SIGNATURE, refuse_release
 from dpiw.run.run import ledger_url
 from flows.console import quiet_prefect
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from flows.server import prefect_server
-from tasks.audit import audit as audit_task
-from tasks.audit import report_audit
 from tasks.failures import only_our_own, told_briefly
+from tasks.stages import audit as audit_task
+from tasks.stages import report_audit
 
 
 @flow(name="dpiw-audit", retries=0, persist_result=False, log_prints=False)

@@ -17,25 +17,80 @@ from pathlib import Path
 from rich.console import Console
 
 from dpiw.cli.parser import Parser
-from dpiw.errors import DPIWError, SourceError, SpecError, StageFailedError
+from dpiw.errors import DPIWError, LedgerConflictError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
 from dpiw.run.advice import advice
 from dpiw.run.ahead import question, source_fault
-from dpiw.run.commands import program, release_command, typed_commands
+from dpiw.run.commands import program, release_command, typed_commands, void_command
 from dpiw.run.continuation import counts_more, goes_on
-from dpiw.run.failure import failure_file, failure_text
+from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.more_rows import more_rows
-from dpiw.run.periods import nearest_period
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
-from dpiw.run.run import ReleaseRun, RunRequest
+from dpiw.run.reserve import reserve as reserve_run
+from dpiw.run.run import ReleaseRun, RunRequest, cells_file, nearest_period
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.parameters import typed_here
-from flows.reading import read_source
 from flows.step_log import StepLog
 from flows.summary import more_rows_summary, summary
 from tasks.failures import DrawnStepFailedError, StepFailedError, record
+
+
+def read_source(
+    request: RunRequest,
+    heard: Interrupts,
+    announce: Callable[[ReleaseRun], None],
+    *,
+    pay_again: bool = False,
+) -> str:
+    """Reserve a run's budget, read its source, stop, and return where to look.
+
+    The text is the same for every table. Raises LedgerConflictError if a draw was begun before.
+
+    Privacy:
+        The stages `reserve` and `ingest` only: nothing is drawn, and nothing leaves the
+        confidential zone. A custodian's decision on the statement may depend on rows.
+    """
+    from tasks.stages import ingest, reserve
+
+    check_ahead(request, pay_again=pay_again)
+    heard.run = run = request.prepared()
+    _check_undrawn(run)
+    announce(run)
+    before = run.snapshot.exists()
+    if pay_again:
+        reserve_run(run, pay_again=True)
+    ingest.fn(reserve.fn(run.directory))
+    return "\n".join(["", *_read_lines(run, before=before)])
+
+
+def _check_undrawn(run: ReleaseRun) -> None:
+    record = run.open_ledger().find_run(run.key)
+    if record is None or not record.drawn:
+        return
+    raise LedgerConflictError(
+        "--until ingest: a draw of this run was begun before, and its source was read for it; look"
+        f" at {_cells(run)}, or go on without the option"
+    )
+
+
+def _cells(run: ReleaseRun) -> str:
+    return os.path.relpath(cells_file(Path(run.spec.state), run.spec.population, run.key))
+
+
+def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:
+    spec, attempt = run.spec, run.open_ledger().run(run.key).attempts[-1].attempt
+    when = "before, once a run" if before else "now: copied, checked and scaled"
+    return [
+        f"read       {when}; this command draws nothing",
+        f"held       epsilon={spec.epsilon}, delta={spec.delta}",
+        f"look at    {_cells(run)} (exact counts, for the custodian alone)",
+        f"to give up {void_command(spec, run.key, attempt)}",
+        "           what is held is given back; the read counts as one without a draw",
+        "           a file that you mend is another source.snapshot in the spec: this run keeps its"
+        " copy",
+    ]
 
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:

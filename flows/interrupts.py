@@ -1,6 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP: a step under way ends first, so that no charged draw is lost.
 
-Stages and the run's own server are started `dpiw.run.shield.shielded`; the run decides. The first
+Stages and the run's own server are started `dpiw.run.launch.shielded`; the run decides. The first
 signal lets the step end, the second stops it at once.
 """
 
@@ -18,8 +18,8 @@ from typing import Any, Self
 from dpiw.errors import DPIWError
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.run.continuation import used_up
+from dpiw.run.launch import HELD
 from dpiw.run.run import ReleaseRun
-from dpiw.run.shield import HELD
 
 _DRAWS = (GENERATOR_STAGE, WEIGHTS_STAGE)
 _NAMES = {signal.SIGINT: "Ctrl-C"}

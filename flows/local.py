@@ -19,7 +19,7 @@ from flows.console import quiet_prefect
 from flows.parameters import spec_below_root, typed_here
 from flows.server import prefect_server
 from tasks.failures import only_our_own, told_briefly
-from tasks.local import collect_reports, publish_reports
+from tasks.stages import collect_reports, publish_reports
 
 
 @flow(name="dpiw-local", retries=0, persist_result=False, log_prints=False)

@@ -6,9 +6,22 @@ spec's name, a period, each step's outcome and the pages of `tasks.pages`, never
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import os
 from pathlib import Path
 
 from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterName,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 from prefect.tasks import Task
 
@@ -18,11 +31,9 @@ from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.continuation import Rerun, rerun
-from dpiw.run.run import ReleaseRun
-from flows.due import due, pause, reruns, scheduled_before
+from dpiw.run.run import Due, ReleaseRun
 from flows.parameters import spec_below_root
 from tasks.failures import StepFailedError, only_our_own, record, told_briefly
-from tasks.plan import plan
 from tasks.stages import (
     debias,
     diagnose,
@@ -30,10 +41,62 @@ from tasks.stages import (
     fit_generator,
     fit_weights,
     ingest,
+    plan,
     publish,
     reserve,
     wait,
 )
+
+RERUNS = 3
+"""How often a worker's run starts again by itself, at most."""
+
+
+def _this_run() -> FlowRun | None:
+    context = FlowRunContext.get()
+    return None if context is None else context.flow_run
+
+
+def due() -> Due:
+    """Return when the flow run under way was due; now, outside of a flow run."""
+    now, run = datetime.datetime.now(datetime.UTC), _this_run()
+    scheduled = None if run is None else run.expected_start_time
+    created = None if run is None else run.created
+    return Due(scheduled=scheduled or now, created=created or now, now=now)
+
+
+def reruns() -> int:
+    """Return how often this flow run may start again: only a worker's; a person sees it fail."""
+    run = _this_run()
+    return RERUNS if run is not None and run.deployment_id is not None else 0
+
+
+def pause() -> float:
+    """Return seconds between a failure and the next start."""
+    return float(os.environ["DPIW_RERUN_SECONDS"])
+
+
+def scheduled_before() -> str:
+    """Return when an earlier scheduled run of this name ended; empty: none, or not known."""
+    context, run = FlowRunContext.get(), _this_run()
+    if context is None or run is None or not run.auto_scheduled or run.run_count > 1:
+        return ""
+    if run.deployment_id is None or not isinstance(context.client, SyncPrefectClient):
+        return ""
+    wanted = FlowRunFilter(
+        name=FlowRunFilterName(any_=[run.name]),
+        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
+        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Completed"])),
+    )
+    with contextlib.suppress(Exception):  # a warning must not fail a run
+        earlier = context.client.read_flow_runs(flow_run_filter=wanted)
+        moments = [
+            other.expected_start_time
+            for other in earlier
+            if other.auto_scheduled and other.id != run.id and other.expected_start_time
+        ]
+        return min(moments).isoformat(timespec="minutes") if moments else ""
+    return ""
+
 
 GPU = "gpu"
 """Tag of a task that trains on a GPU; a server's concurrency limit on it makes them queue."""

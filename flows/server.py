@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpiw.errors import DPIWError
-from dpiw.run.shield import shielded
+from dpiw.run.launch import shielded
 
 PAUSE_SECONDS = 0.5
 

@@ -1,17 +1,92 @@
-"""The steps of a release after `tasks.plan`: each calls one function of dpiw."""
+"""The steps of a release after `tasks.stages`: each calls one function of dpiw."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from dpiw.audit import AuditReport, write_report
+from dpiw.audit import audit as run_audit
+from dpiw.errors import LedgerError
+from dpiw.ledger import Ledger, RunState
+from dpiw.local import collector
+from dpiw.local.collector import Reports
+from dpiw.local.spec import LocalSpec
+from dpiw.plan.spec import load_spec
 from dpiw.run import steps
+from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
-from dpiw.run.run import ReleaseRun
-from tasks.pages import show_budget, show_release
+from dpiw.run.run import Due, ReleaseRun, RunRequest, ledger_url
+from tasks.failures import told_briefly
+from tasks.pages import show_budget, show_release, show_run
 from tasks.progress import launch_fit
 from tasks.step import progress, step, tell
+
+
+def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
+    """A warning if a schedule starts twice in a period; empty if not, or if the ledger fails."""
+    try:
+        record = Ledger.open(ledger_url(run.spec)).find_run(run.key)
+    except LedgerError:  # `reserve` reports it
+        return ""
+    if not scheduled_before or record is None or record.state is not RunState.PUBLISHED:
+        return ""
+    return (
+        f"period {run.period} was published by the run that was scheduled for"
+        f" {scheduled_before}: the schedule starts twice in a period of cadence"
+        f" {run.spec.cadence} and time_zone {run.spec.time_zone}; nothing is paid, and another"
+        " period may be left out. Give schedule and spec the same time zone and interval"
+    )
+
+
+@step("plan", done="calibrated and composed; no data was read")
+def plan(
+    spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
+) -> Path:
+    """Return the folder of the run that this spec and period name."""
+    due = due or Due.now_alone()
+    with told_briefly(spec.name):
+        read = load_spec(spec)
+        label = period or due.label(read.cadence, read.time_zone)
+        request = RunRequest.of(read, spec, period=label)
+        is_new = request.found() is None
+    if is_new:
+        check_label(read, label)
+    check_turn(read, key=request.key, label=label, due=due)
+    with told_briefly(spec.name):
+        run = request.prepared()
+    show_run(run)
+    if text := _met_twice(run, scheduled_before):
+        tell(f"plan: {text}", logging.WARNING)
+    return run.directory
+
+
+@step("collect", done="every report is one that an honest client may send", reads_named_files=True)
+def collect_reports(spec: LocalSpec) -> Reports:
+    """Return the reports, one for each person."""
+    return collector.read_reports(spec)
+
+
+@step("publish", done="signed and published", reads_named_files=True)
+def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
+    """Return the published folder; repeating returns the same one."""
+    return collector.publish_reports(spec, reports)
+
+
+@step("audit", done="the ledger is replayed and the releases are checked", reads_named_files=True)
+def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
+    """Return all findings of the audit; bad ones raise nothing."""
+    return run_audit(ledger, releases, public_keys)
+
+
+@step("report", done="the report is written", reads_named_files=True)
+def report_audit(report: AuditReport, folder: Path) -> Path:
+    """Write the report; return the page for people, beside `audit.json`."""
+    return write_report(report, folder)[1]
+
 
 _COSTS = {
     Rerun.FREE: "nothing more is paid",

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
 from dpiw.analysis.sample import ONE_EACH, row_values
+from dpiw.data.cells import is_zone, second_number
 from dpiw.data.columns import Column as Declared
 from dpiw.data.columns import ColumnKind
-from dpiw.data.dates import is_zone, second_number
 from dpiw.data.levels import marker
 from dpiw.errors import ReleaseError
 

@@ -4,7 +4,7 @@ from dpiw.audit.auditing import AuditReport, audit
 from dpiw.audit.findings import KINDS, AuditFailedError, Finding, Severity
 from dpiw.audit.report import report_json, write_report
 from dpiw.audit.statements import found
-from dpiw.release.folders import release_folders
+from dpiw.release.manifest import release_folders
 
 __all__ = [
     "KINDS",

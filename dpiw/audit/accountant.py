@@ -14,9 +14,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpiw.audit import transforms as of
-from dpiw.audit.inversion import Range, chernoff_bound, epsilon_range, log_transform
-from dpiw.audit.transforms import Loss
+from dpiw.audit import inversion as of
+from dpiw.audit.inversion import Loss, Range, chernoff_bound, epsilon_range, log_transform
 from dpiw.errors import PrivacyError
 from dpiw.privacy.events import (
     DeclaredEvent,
@@ -50,7 +49,7 @@ class AuditedEpsilon:
     Attributes:
         floor: no sound bound is below it, whatever theorem it uses.
         bound: range of the exact epsilon of the theorems in use; with selections its low end is the
-            floor, because those may be accounted in blocks (`dpiw.privacy.bounded_range`).
+            floor, because those may be accounted in blocks (`dpiw.privacy.gaussian`).
     """
 
     floor: float
@@ -105,7 +104,7 @@ def _highest(function: Callable[[float], float]) -> float:
 
 
 def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN) -> Loss:
-    """The ceiling of `dpiw.audit.transforms`, with noise counted as smaller by `margin`."""
+    """The ceiling of `dpiw.audit.inversion`, with noise counted as smaller by `margin`."""
     if isinstance(event, GaussianEvent):
         return of.gaussian(event.noise_multiplier / margin, event.count)
     if isinstance(event, LaplaceEvent):

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpiw.audit.amounts import Units
 from dpiw.audit.costs import Key, Recomputed, recompute
 from dpiw.audit.entry_signatures import EntrySigners, entry_signers
 from dpiw.audit.findings import Finding, Severity, in_order
 from dpiw.audit.folders import FolderFacts, check_folders
-from dpiw.audit.records import RunTally, Tally, worth
+from dpiw.audit.records import RunTally, Tally, Units, worth
 from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.stated_noise import check_stated_noise, check_thresholds
 from dpiw.audit.tally import tally

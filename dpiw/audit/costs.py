@@ -21,10 +21,9 @@ from dpiw.audit.accountant import (
     audited_sum,
     rest_of_delta,
 )
-from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.inversion import Range
-from dpiw.audit.records import AttemptTally, RunTally, Tally
+from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
 from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PrivacyEvent

@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpiw.audit.amounts import Fields
 from dpiw.audit.findings import Finding
-from dpiw.ledger.authors import Author
+from dpiw.audit.records import Fields
+from dpiw.ledger.entries import Author
 from dpiw.release.signing import PublicKey, not_by
 
 _MOST_TOLD = 6

@@ -9,12 +9,11 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import TypeVar
 
-from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, worth
+from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, worth
 from dpiw.audit.run_findings import published_otherwise
 from dpiw.errors import ReleaseError, SignatureError
-from dpiw.ledger.populations import column_label
+from dpiw.ledger.accounts import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
 from dpiw.release.signing import not_by

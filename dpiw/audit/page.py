@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpiw import __version__
-from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
 from dpiw.audit.findings import Finding, Severity
@@ -17,15 +16,15 @@ from dpiw.audit.records import (
     PopulationTally,
     RunTally,
     Tally,
+    Units,
     fits,
     worth,
 )
 from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
 from dpiw.audit.unreleased import Unreleased, alone, in_folders, total_text, unreleased
-from dpiw.ledger.accounts import MOST_ADMITTED
-from dpiw.ledger.authors import Author
+from dpiw.ledger.accounts import MOST_ADMITTED, told_column
+from dpiw.ledger.entries import Author
 from dpiw.ledger.history import count_text
-from dpiw.ledger.populations import told_column
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.report.pages import plain, render

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dpiw import __version__
-from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import author, build_page
-from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, worth
+from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, Units, worth
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.unreleased import Unreleased, in_folders, unreleased
 from dpiw.data.documents import document_json, plain
@@ -22,7 +21,7 @@ from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-from dpiw.release.folders import refuse_release
+from dpiw.release.manifest import refuse_release
 
 FORMAT = "dpiw-audit"
 FORMAT_VERSION = 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import AttemptTally, RunTally, Tally
+from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 from dpiw.release.certificate import Certificate
 

@@ -11,16 +11,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from dpiw.audit.amounts import Fields, IllegalError, Units, cost_of, units
 from dpiw.audit.records import (
     AttemptTally,
+    Fields,
+    IllegalError,
     PopulationTally,
     RecoveredTally,
     RunTally,
     StageTally,
     Tally,
+    Units,
+    cost_of,
     fits,
     least_loss,
+    units,
 )
 
 

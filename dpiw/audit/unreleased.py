@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.folders import FolderFacts, stated_attempts
-from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot
+from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot, Units
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dpiw.cli.parser import Parser
-from dpiw.cli.text import write_lines
+from dpiw.cli.parser import Parser, write_lines
 from dpiw.errors import SpecError
 
 _DESCRIPTION = """Draft a data dictionary and a first release spec from public metadata. The table

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.parser import Parser
+from dpiw.cli.parser import Parser, add_signing, ledger_hint, named_ledger, signing_key, write_lines
 from dpiw.cli.recover import add_export, add_recover, run_export, run_recover
 from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_of, run_show
-from dpiw.cli.text import add_signing, ledger_hint, named_ledger, signing_key, write_lines
 from dpiw.errors import LedgerTamperedError, SignatureError, SpecError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from dpiw.cli.parser import write_lines
 from dpiw.cli.pipeline import run_module
-from dpiw.cli.text import write_lines
 from dpiw.errors import SourceError
 
 

@@ -17,10 +17,9 @@ from typing import Any
 from dpiw import __version__
 from dpiw.cli.init import add_init_command
 from dpiw.cli.local import add_local_commands
-from dpiw.cli.parser import Parser
+from dpiw.cli.parser import Parser, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.cli.text import write_lines
 from dpiw.errors import (
     Command,
     DPIWError,

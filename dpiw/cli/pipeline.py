@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpiw.cli.parser import Parser
-from dpiw.cli.text import ledger_hint
+from dpiw.cli.parser import Parser, ledger_hint
 
 _DPIW = Path(__file__).resolve().parents[1]
 _HOMES = (_DPIW / "_pipeline", _DPIW.parent)

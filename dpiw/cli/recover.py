@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpiw.cli.text import (
+from dpiw.cli.parser import (
     check_population,
     exact_decimal,
     named_ledger,

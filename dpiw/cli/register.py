@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.text import add_signing, exact_decimal, names_a_spec, signing_key, write_lines
+from dpiw.cli.parser import add_signing, exact_decimal, names_a_spec, signing_key, write_lines
 from dpiw.errors import Command, LedgerError, SpecError
 from dpiw.privacy.units import NeighbouringRelation
 
@@ -159,7 +159,7 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
 
 def _check_published(population: Population, spec: ReleaseSpec, path: Path) -> list[str]:
     """As `check_registrable`, which reads releases: a ledger that was lost has published."""
-    from dpiw.run.registered_before import check_registrable
+    from dpiw.run.declared import check_registrable
 
     return check_registrable(spec, population, path)
 
@@ -176,8 +176,8 @@ def _as_in_a_spec(option: str, value: Any) -> str:
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
     from dpiw.ledger.accounts import Account
-    from dpiw.ledger.charges import Charge
     from dpiw.ledger.history import count_text
+    from dpiw.ledger.values import Charge
 
     if population.renyi:
         return f"terms as {path} states them; how many such releases fit: dpiw plan {path}"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.text import write_lines
+from dpiw.cli.parser import write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse a spec; print a table and a recommendation."""
     from dpiw.data.yaml import told_in
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
-    from dpiw.plan.rehearsal.inputs import labelled_rows
-    from dpiw.plan.rehearsal.populations import KINDS
+    from dpiw.plan.rehearsal.populations import KINDS, labelled_rows
     from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
     from dpiw.plan.rehearsal.report import LEGEND, recommendation_lines, summarise, table_lines
     from dpiw.plan.spec import load_schema, load_spec
@@ -132,7 +131,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
 ) -> tuple[ResampledRows | None, tuple[str, ...]]:
-    from dpiw.plan.rehearsal.inputs import public_rows, released_rows
+    from dpiw.plan.rehearsal.populations import public_rows, released_rows
 
     if arguments.like is not None:
         spec.confidential.refuse(arguments.like, field="--like")

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpiw.cli.parser import aligned, check_population, named_ledger, names_a_spec, write_lines
 from dpiw.cli.recover import since
-from dpiw.cli.text import aligned, check_population, named_ledger, names_a_spec, write_lines
 from dpiw.errors import SpecError
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
@@ -206,7 +206,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
 
 
 def _table(facts: dict[str, Any], start: str | None) -> list[str]:
-    from dpiw.ledger.populations import told_column
+    from dpiw.ledger.accounts import told_column
 
     lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
     for population in facts["populations"]:

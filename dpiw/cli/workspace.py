@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.text import aligned, write_lines
+from dpiw.cli.parser import aligned, write_lines
 
 if TYPE_CHECKING:
     from dpiw.run.workspace import WorkspaceRun

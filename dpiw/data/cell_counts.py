@@ -12,9 +12,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_texts, word_form
+from dpiw.data.cells import cell_texts, day_number, second_number, word_form
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.dates import day_number, second_number
 from dpiw.data.encoding import exact_number, plain_numbers, read_cells
 from dpiw.data.levels import known_texts
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat
-from dpiw.data.cells import one_form, word_form
-from dpiw.data.dates import day_number, is_zone, second_number
+from dpiw.data.cells import day_number, is_zone, one_form, second_number, word_form
 from dpiw.data.declarations import (
     FREE_TEXT,
     MAX_NAME_LENGTH,

@@ -15,15 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_text, cell_texts, plain_cells, plain_signs, text_bytes, word_form
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.dates import (
+from dpiw.data.cells import (
+    cell_text,
+    cell_texts,
     clock_seconds,
     day_number,
+    plain_cells,
+    plain_signs,
     second_number,
     seconds_from_local,
+    text_bytes,
+    word_form,
     zone_offsets,
 )
+from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import level_reader
 
 _INT64 = np.iinfo(np.int64)

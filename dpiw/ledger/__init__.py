@@ -1,10 +1,10 @@
 """The ledger: append-only, hash-chained, in whole units. Needs SQLAlchemy (extra `pipeline`)."""
 
+from dpiw.ledger.accounts import MAX_UNPAID_READS, CompositionRule, Population
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
-from dpiw.ledger.populations import MAX_UNPAID_READS, CompositionRule, Population
+from dpiw.ledger.reading import Fault, FaultKind, VerifyReport
 from dpiw.ledger.recovery import RecoveredRelease, Recovery
-from dpiw.ledger.replay import Fault, FaultKind, VerifyReport
 from dpiw.ledger.values import (
     AttemptRecord,
     Grant,

@@ -31,8 +31,7 @@ from dpiw.errors import (
     UnknownPopulationError,
     nearest,
 )
-from dpiw.ledger.accounts import Account, check_kind
-from dpiw.ledger.charges import Charge
+from dpiw.ledger.accounts import Account, Population, check_kind
 from dpiw.ledger.entries import (
     Entry,
     EntryKind,
@@ -42,11 +41,11 @@ from dpiw.ledger.entries import (
     check_genesis,
     check_name,
 )
-from dpiw.ledger.populations import Population
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.reservations import run_with_attempt
 from dpiw.ledger.values import (
     AttemptRecord,
+    Charge,
     Checkpoint,
     RunRecord,
     RunState,

@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpiw.errors import AlreadyPaidError, Command, LedgerConflictError, LedgerTamperedError, Next
-from dpiw.ledger.accounts import check_kind
-from dpiw.ledger.authors import Actor, operator
+from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import (
     FORMAT,
+    Actor,
     EntryKind,
     LedgerHead,
     authored,
     check_count,
     check_digest,
     check_name,
+    operator,
 )
-from dpiw.ledger.populations import Population
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
     RecoveredRelease,
@@ -34,7 +33,7 @@ from dpiw.ledger.recovery import (
 )
 from dpiw.ledger.reservations import check_same_reservation, reservation_payload
 from dpiw.ledger.stores import open_store
-from dpiw.ledger.values import Grant, RunRecord, StageState, token_digest
+from dpiw.ledger.values import Charge, Grant, RunRecord, StageState, token_digest
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost

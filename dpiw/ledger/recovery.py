@@ -25,11 +25,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpiw.errors import LedgerConflictError, SpecError
-from dpiw.ledger.accounts import Account, check_kind
-from dpiw.ledger.charges import Charge
+from dpiw.ledger.accounts import Account, Population, check_kind
 from dpiw.ledger.entries import Entry, LedgerHead, check_digest, check_label
-from dpiw.ledger.populations import Population
-from dpiw.ledger.values import RunRecord
+from dpiw.ledger.values import Charge, RunRecord
 from dpiw.privacy.renyi import loss_vector
 from dpiw.privacy.units import PrivacyCost
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import Entry, canonical, check_count, check_digest, check_label, check_name
-from dpiw.ledger.values import AttemptRecord, RunRecord, StageRecord, StageState
+from dpiw.ledger.values import AttemptRecord, Charge, RunRecord, StageRecord, StageState
 from dpiw.privacy.resumption import Resumption
 
 

@@ -13,8 +13,7 @@ from dpiw.data.declarations import provenance_summary
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone
-from dpiw.plan.forecast import RESOLUTION_FLOOR, running_text
-from dpiw.plan.plan import Plan
+from dpiw.plan.plan import RESOLUTION_FLOOR, Plan, running_text
 from dpiw.plan.stages import StagePlan, rehearsable
 from dpiw.privacy import accounting
 

@@ -1,7 +1,7 @@
 """Privacy events: what a mechanism did, and what each kind costs under every accountant.
 
 A kind is one class and its line in `EVENT_TYPES`. No other code asks for the kind, except for the
-closed form of Gaussian noise and the blocks of `dpiw.privacy.bounded_range`.
+closed form of Gaussian noise and the blocks of `dpiw.privacy.gaussian`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpiw.errors import PrivacyError, UncalibratedError
-from dpiw.privacy.bounded_range import FloatArray, block_curve, selection_curve
+from dpiw.privacy.gaussian import FloatArray, block_curve, selection_curve
 from dpiw.privacy.units import NoiseKind
 
 
@@ -201,7 +201,7 @@ class ExponentialMechanismEvent(EventKind):
         return bounded_pld(grid, self.epsilon, partial(selection_curve, self.epsilon))
 
     def block_privacy_loss(self, grid: float) -> Any:
-        """Return the PLD of all `count` together, as one block of `dpiw.privacy.bounded_range`."""
+        """Return the PLD of all `count` together, as one block of `dpiw.privacy.gaussian`."""
         # A block's lattice covers a range of epsilon times at most 1 + 1/16.
         largest = self.epsilon * (1.07 * self.count)
         return bounded_pld(grid, largest, partial(block_curve, self.epsilon, self.count))

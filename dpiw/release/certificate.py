@@ -76,7 +76,7 @@ class Certificate:
             returned before a draw are left out: they would reveal how reads of the table ended.
         spent_epsilon, spent_delta: of the population's whole life, this release included.
         account: the ledger's account in its own whole units: `composition`, `held`, `drawn`
-            (`dpiw.ledger.charges.Charge.to_payload`), `max_unpaid_reads`. Recovers a lost ledger.
+            (`dpiw.ledger.values.Charge.to_payload`), `max_unpaid_reads`. Recovers a lost ledger.
         accountants: epsilon of one complete attempt: `pld` is the guarantee, `rdp` a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
         generator: method and settings; `made_elsewhere`: the declared cost of another tool's rows;

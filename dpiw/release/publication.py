@@ -19,7 +19,6 @@ from pathlib import Path
 
 from dpiw.data.files import copy_file, move_exclusively, sync_directory
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.release.folders import publish_anew
 from dpiw.release.manifest import (
     MANIFEST,
     SIGNATURE,
@@ -28,6 +27,7 @@ from dpiw.release.manifest import (
     Manifest,
     SignedManifest,
     check_file_name,
+    publish_anew,
 )
 from dpiw.release.signing import PrivateKey, PublicKey
 from dpiw.release.verification import (

@@ -29,7 +29,6 @@ from dpiw.errors import (
     shown,
 )
 from dpiw.release.certificate import Certificate
-from dpiw.release.folders import no_release
 from dpiw.release.manifest import (
     CERTIFICATE,
     MANIFEST,
@@ -40,6 +39,7 @@ from dpiw.release.manifest import (
     Manifest,
     SignedManifest,
     listed_row_files,
+    no_release,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
 

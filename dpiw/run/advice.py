@@ -9,8 +9,8 @@ from pathlib import Path
 from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError
 from dpiw.ledger import Ledger, RunRecord, RunState, StageState
 from dpiw.ledger.accounts import Account
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text
+from dpiw.ledger.values import Charge
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.ahead import check_not_overtaken, check_not_paid, missing_files, missing_gpus

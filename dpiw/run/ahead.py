@@ -18,8 +18,7 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import unreadable_key
 from dpiw.run.commands import given_back, new_key_command
-from dpiw.run.periods import Due, current_and_last, current_period, nearest_period, today_in
-from dpiw.run.run import ledger_url
+from dpiw.run.run import Due, current_and_last, current_period, ledger_url, nearest_period, today_in
 
 _STANDS = {
     RunState.RESERVED: "is reserved",

@@ -14,7 +14,7 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
-from dpiw.ledger.charges import Charge
+from dpiw.ledger.values import Charge
 from dpiw.run.checkpoints import last_checkpoint
 from dpiw.run.locks import drawing
 from dpiw.run.reserve import is_used_up

@@ -26,12 +26,12 @@ from dpiw.methods.neural.backend import check_device, make_backend
 from dpiw.methods.recipe import ready_to_measure
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.plan import promised_epsilon
-from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
+from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource, check_noise_library
 from dpiw.privacy.resumption import Progress, TrainingWatch, Watched, silent
 from dpiw.run.ahead import check_not_overtaken
-from dpiw.run.as_drawn import check_drawn, conflict, is_declared, planned_stage
 from dpiw.run.checkpoints import (
     StageCheckpoints,
     check_checkpoints,
@@ -45,6 +45,47 @@ from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, check_undrawn
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import check_output, estimator, sampled_rows
+
+
+def planned_stage(run: ReleaseRun, name: str) -> StagePlan:
+    """Return a stage of the plan; raise LedgerConflictError if it has none of that name."""
+    for stage in run.plan.stages:
+        if stage.name == name:
+            return stage
+    raise conflict(name)
+
+
+def is_declared(planned: StagePlan, stage: StageRecord) -> bool:
+    """Return whether the ledger holds the plan's events and terms of resuming for a stage."""
+    events = [accounting.event_to_json(event) for event in planned.events]
+    return stage.declares(events) and stage.resumption == planned.resumption
+
+
+def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
+    """Compare every drawn stage with the plan.
+
+    Raises LedgerConflictError if events, terms of resuming or settings differ, LedgerTamperedError
+    if a committed output is missing or differs from the ledger's digest.
+    """
+    for name, stage in ledger.run(run.key).stages.items():
+        planned = planned_stage(run, name)
+        if stage.state is not StageState.COMMITTED:
+            continue
+        path = run.measurement(name)
+        check_output(path, stage)
+        settings = Measurement.from_bytes(path.read_bytes()).settings
+        if not is_declared(planned, stage) or settings != planned.settings:
+            raise conflict(name)
+
+
+def conflict(name: str) -> LedgerConflictError:
+    """Return the error for a stage that this version would draw differently."""
+    return LedgerConflictError(
+        f"stage {name}: what was drawn differs from what this version of dpiw would draw, in its"
+        " events or settings, or does not say its settings. Publish with the version that drew it;"
+        " nothing more is drawn, and nothing is signed"
+    )
+
 
 _ROOM, _ROOM_TO_TRAIN = 2**20, 2**25
 """Bytes that must be free before a draw, and before one that keeps checkpoints."""

@@ -5,16 +5,70 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+from dpiw.data.files import write_durably
 from dpiw.errors import StageFailedError
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run.cluster import SETTING, TLS
-from dpiw.run.failure import failure_file
-from dpiw.run.shield import shielded
+
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a run to stop."""
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Block `HELD` in processes started inside; raise what arrived at the end.
+
+    A signal during a draw would lose a charged stage, so only the starting process decides.
+    Handlers are replaced too: the kernel may give the signal to another thread.
+    """
+    heard: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in HELD}
+    main = threading.current_thread() is threading.main_thread()
+    deferred = {n: h for n, h in handlers.items() if main and h not in (None, signal.SIG_IGN)}
+    for number in deferred:
+        signal.signal(number, lambda number, _: heard.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    try:
+        yield
+    finally:
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
+_PLACE = "\nfor the custodian alone: "
+"""Precedes the row or line of a `SourceError`; no screen shows what follows."""
+
+
+def failure_file(directory: Path, stage: str) -> Path:
+    """Path of a stage's error text."""
+    return directory / "log" / f"{stage}.error"
+
+
+def leave_failure(directory: Path, stage: str, text: str, *, place: str) -> None:
+    """Write a stage's error text: names and ranges only, for a person's screen.
+
+    `place`: the row or line, for the custodian only; may be empty.
+    """
+    whole = f"{text}{place and _PLACE + place}\n"
+    write_durably(failure_file(directory, stage), whole.encode())
+
+
+def failure_text(directory: Path, stage: str) -> str | None:
+    """Return the text for a person's screen; None if the stage left none."""
+    file = failure_file(directory, stage)
+    return file.read_text(encoding="utf-8").partition(_PLACE)[0].strip() if file.exists() else None
+
 
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",

@@ -18,10 +18,9 @@ from dpiw.release.manifest import CERTIFICATE
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import manifest_digest, read_signed_manifest, verify
 from dpiw.run.ahead import check_label
-from dpiw.run.certify import certify_more_rows
 from dpiw.run.locks import working
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
-from dpiw.run.publish import build, clean, make_visible
+from dpiw.run.publish import build, certify_more_rows, clean, make_visible
 from dpiw.run.restored import check_heads
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url, run_folder
 from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic

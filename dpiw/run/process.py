@@ -28,7 +28,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run import steps
 from dpiw.run.cluster import cluster_of
-from dpiw.run.failure import leave_failure
+from dpiw.run.launch import leave_failure
 from dpiw.run.run import ReleaseRun
 
 STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {

@@ -16,7 +16,7 @@ from dpiw.errors import (
     SourceError,
 )
 from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
-from dpiw.ledger.charges import Charge
+from dpiw.ledger.values import Charge
 from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import promised_epsilon
 from dpiw.privacy import accounting
@@ -24,9 +24,9 @@ from dpiw.privacy.randomness import check_noise_library
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
-from dpiw.run.as_drawn import check_drawn
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
+from dpiw.run.draw import check_drawn
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url

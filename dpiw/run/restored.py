@@ -15,8 +15,7 @@ from dpiw.errors import LedgerTamperedError, ReleaseError
 from dpiw.ledger import AttemptRecord, Ledger, PublishedHead, RunRecord
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.privacy.measurement import Measurement
-from dpiw.release.folders import release_folders
-from dpiw.release.manifest import Manifest
+from dpiw.release.manifest import Manifest, release_folders
 from dpiw.release.verification import read_signed_manifest
 from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder

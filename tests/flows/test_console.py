@@ -16,7 +16,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
 from dpiw.run import steps
 from dpiw.run.commands import program
-from dpiw.run.failure import failure_file
+from dpiw.run.launch import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog

@@ -11,9 +11,9 @@ from prefect.client.orchestration import SyncPrefectClient
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
-from flows import due as module
+from flows import release as module
 from flows.release import title
-from tasks import plan as plan_module
+from tasks import stages as plan_module
 from tests.support.ledger import digest
 from tests.support.whole_runs import prepared
 

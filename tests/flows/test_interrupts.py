@@ -21,7 +21,7 @@ from rich.console import Console
 
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
-from dpiw.run.shield import HELD
+from dpiw.run.launch import HELD
 from flows import console, server
 from flows.console import StepLog
 from flows.interrupts import Interrupts

@@ -16,7 +16,7 @@ from prefect.settings import PREFECT_API_URL, Settings, temporary_settings
 from rich.console import Console
 
 import flows
-from dpiw.run.shield import HELD as HELD_BACK
+from dpiw.run.launch import HELD as HELD_BACK
 from flows import audit, console
 from flows import server as waiting
 from flows.server import ServerUnreachableError, wait_for_server

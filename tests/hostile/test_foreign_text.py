@@ -26,7 +26,7 @@ from dpiw.errors import DPIWError, ReleaseError, is_plain, shown
 from dpiw.ledger import Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import entry_hash, entry_json
-from dpiw.ledger.replay import replay
+from dpiw.ledger.reading import replay
 from dpiw.release.manifest import FileEntry
 from dpiw.release.parquet import write_table
 from dpiw.release.report.pages import _environment

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data import person_bound
+from dpiw.data import ingest as person_bound
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, read_csv

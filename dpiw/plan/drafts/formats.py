@@ -2,19 +2,76 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpiw.data.columns import ColumnRole
+from dpiw.data.declarations import name_fault
 from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
-from dpiw.plan.drafts.draft import TableDraft
-from dpiw.plan.drafts.header import read_header
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.drafts.reading import read_only_line
 from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema
+
+_IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
+_PADDED = "the header has white space at its ends: names are exact, so take it out of the table too"
+
+
+def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
+    """Draft the columns that a CSV header names.
+
+    Raises SchemaError, without quoting, also for a number as a name: it may be a row of the table.
+    """
+    try:
+        rows = list(csv.reader([line], delimiter=delimiter, strict=True))
+    except csv.Error:
+        rows = []
+    cells = rows[0] if len(rows) == 1 else []
+    names = [cell.strip() for cell in cells]
+    separator = next(
+        (sign for sign in ";\t|" if delimiter == "," and len(names) == 1 and sign in line), ""
+    )
+    if separator:
+        quoted = "$'\\t'" if separator == "\t" else f"'{separator}'"
+        raise SchemaError(
+            f"header: its names stand between {quoted}, not ','; add --delimiter {quoted}"
+        )
+    if not names or any("\n" in name for name in names):
+        raise SchemaError("header: expected one line of column names")
+    if len(names) == 1 and delimiter == "," and "\\t" in line:
+        raise SchemaError(
+            "header: a backslash and a t stand there, no tab; in bash a tab is $'\\t', as in"
+            " --header $'a\\tb' --delimiter $'\\t'"
+        )
+    for place, name in enumerate(names, start=1):
+        where = f"header: name {place} of {len(names)}"
+        if _is_number(name):
+            raise SchemaError(f"{where}: a name is a number; is this a row of the table?")
+        if fault := name_fault(name):
+            raise SchemaError(f"{where}: {fault}")
+    return TableDraft(columns=tuple(map(_column, cells)))
+
+
+def _column(cell: str) -> ColumnDraft:
+    name = cell.strip()
+    notes = () if cell == name else (_PADDED,)
+    if name.casefold() in _IDENTIFYING:
+        note = "taken for what names the person, by its own name alone: is it so?"
+        return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(*notes, note))
+    return ColumnDraft(name=name, notes=notes)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

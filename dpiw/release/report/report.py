@@ -20,7 +20,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, CertifiedStage, flat
 from dpiw.release.report import figures
-from dpiw.release.report.marginals import RowsShown
+from dpiw.release.report.figures import RowsShown
 from dpiw.release.report.pages import (
     number,
     percent_above,

@@ -21,7 +21,7 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.release.report.marginals import axis
+from dpiw.release.report.figures import axis
 
 HOSTILE = (
     "missing", "(missing)", "((missing))", "outside", "nan", "None", "True", "false", "0", "-1",

@@ -16,7 +16,7 @@ import pytest
 from scipy.stats import binom
 
 from dpiw.audit import costs as of_costs
-from dpiw.audit import transforms as of
+from dpiw.audit import inversion as of
 from dpiw.audit.accountant import audited_epsilon, audited_rdp, audited_renyi, audited_sum
 from dpiw.audit.costs import recompute
 from dpiw.audit.inversion import epsilon_range

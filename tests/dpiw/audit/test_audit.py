@@ -16,9 +16,9 @@ import pytest
 
 from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
-from dpiw.audit.amounts import Units
 from dpiw.audit.findings import Finding
 from dpiw.audit.page import _forecast, author, build_page
+from dpiw.audit.records import Units
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.tally import tally
 from dpiw.data.documents import document_json
@@ -28,8 +28,7 @@ from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
 from dpiw.ledger.history import more_such
 from dpiw.ledger.stores.store import Store
-from dpiw.release.folders import release_folders
-from dpiw.release.manifest import MANIFEST, SIGNATURE
+from dpiw.release.manifest import MANIFEST, SIGNATURE, release_folders
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
 

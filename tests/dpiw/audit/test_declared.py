@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dpiw.audit import audit
-from dpiw.audit.amounts import Units
 from dpiw.audit.auditing import _rows_paid_before
-from dpiw.audit.records import AttemptTally, RunTally, StageTally, Tally
+from dpiw.audit.records import AttemptTally, RunTally, StageTally, Tally, Units
 from dpiw.ledger import Ledger
 from dpiw.privacy import accounting
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent

@@ -13,9 +13,9 @@ import pytest
 
 from dpiw.audit.tally import tally
 from dpiw.ledger import CompositionRule, Ledger, RecoveredRelease
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.ledger.from_releases import recover as take_up
+from dpiw.ledger.values import Charge
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
 from tests.support.ledger import ask, chain, cost, digest, terms
 

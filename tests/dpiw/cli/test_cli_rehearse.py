@@ -9,7 +9,7 @@ from dpiw.cli.main import main
 from dpiw.cli.rehearse import _usual_rows
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
-from dpiw.plan.rehearsal.inputs import labelled_rows
+from dpiw.plan.rehearsal.populations import labelled_rows
 from dpiw.plan.spec import load_schema, load_spec
 from tests.support.whole_runs import publish_run
 

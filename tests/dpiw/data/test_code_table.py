@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpiw.data.code_table import CodeTable
-from dpiw.data.discretisation import Domain
+from dpiw.data.discretisation import CodeTable, Domain
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 
 KINDS = {

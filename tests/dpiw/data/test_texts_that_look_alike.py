@@ -14,7 +14,7 @@ from dpiw.data.cell_reading import canonical_cells
 from dpiw.data.cells import MINUS_SIGNS, one_form
 from dpiw.data.columns import Column
 from dpiw.data.encoding import scale_cells
-from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.ingest import rows_within_unit
 from dpiw.errors import SchemaError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

@@ -12,10 +12,9 @@ import pytest
 from dpiw.audit.tally import tally
 from dpiw.errors import SpecError
 from dpiw.ledger import FaultKind, Ledger
-from dpiw.ledger.authors import Author, operator
 from dpiw.ledger.book import Book
-from dpiw.ledger.entries import Entry, entry_json, from_stored
-from dpiw.ledger.replay import replay
+from dpiw.ledger.entries import Author, Entry, entry_json, from_stored, operator
+from dpiw.ledger.reading import replay
 from dpiw.ledger.stores import open_store
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 from tests.support.ledger import MANIFEST, RUN, adult, ask, chain, finish, spend, stored

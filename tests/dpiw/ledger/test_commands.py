@@ -14,7 +14,7 @@ import pytest
 from dpiw.cli.ledger import add_ledger_commands
 from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.ledger.populations import column_label, told_column
+from dpiw.ledger.accounts import column_label, told_column
 from dpiw.privacy.units import PrivacyUnit
 from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish, told
 

@@ -26,9 +26,9 @@ from dpiw.ledger import (
     StageState,
 )
 from dpiw.ledger.book import Book
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import FORMAT, Entry, chained
 from dpiw.ledger.recovery import asked_for, payload_of, stated_loss
+from dpiw.ledger.values import Charge
 from dpiw.privacy.renyi import ORDERS, RenyiVector
 from dpiw.privacy.units import PrivacyCost
 from tests.support.ledger import ADD, NONE, terms

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dpiw.errors import BudgetExceededError
 from dpiw.ledger import CompositionRule, Ledger, RunState
 from dpiw.ledger.accounts import MOST_ADMITTED, Account
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.history import count_text, more_such, spending
+from dpiw.ledger.values import Charge
 from dpiw.privacy.accounting import renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector

@@ -12,7 +12,7 @@ from dpiw.errors import BudgetExceededError, LedgerConflictError, LedgerError
 from dpiw.ledger import CompositionRule, FaultKind, Ledger, StageState
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import EntryKind
-from dpiw.ledger.replay import replay
+from dpiw.ledger.reading import replay
 from dpiw.privacy.accounting import renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import RenyiVector

@@ -27,9 +27,9 @@ from dpiw.ledger import (
     RunState,
 )
 from dpiw.ledger.book import Book
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.entries import chained
-from dpiw.ledger.replay import replay
+from dpiw.ledger.reading import replay
+from dpiw.ledger.values import Charge
 from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from tests.support.ledger import NONE, chain, cost, digest, key, stored, terms

@@ -23,9 +23,9 @@ from dpiw.errors import (
 )
 from dpiw.ledger import CompositionRule, EntryKind, Ledger, RecoveredRelease, RunState
 from dpiw.ledger import from_releases as recovery
-from dpiw.ledger.charges import Charge
 from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
 from dpiw.ledger.recovery import MOST_READS
+from dpiw.ledger.values import Charge
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify

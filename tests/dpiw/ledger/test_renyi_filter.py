@@ -22,8 +22,8 @@ from dpiw.errors import (
 from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, Population
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
-from dpiw.ledger.charges import Charge
-from dpiw.ledger.replay import replay
+from dpiw.ledger.reading import replay
+from dpiw.ledger.values import Charge
 from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, renyi_vector
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector

@@ -17,8 +17,7 @@ from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED
 from dpiw.methods.weights.measured.method import _MOST_FITTED
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.plan.forecast import LONGEST, TOLD, check_running, running_text
-from dpiw.plan.plan import compile_plan
+from dpiw.plan.plan import LONGEST, TOLD, check_running, compile_plan, running_text
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.run.ahead import missing_gpus

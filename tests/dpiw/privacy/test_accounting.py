@@ -16,6 +16,7 @@ from dpiw.errors import PrivacyError
 from dpiw.privacy import accounting
 from dpiw.privacy.accounting import (
     LATTICE_MARGIN,
+    calibrate,
     compose_privacy_losses,
     delta,
     epsilon,
@@ -24,10 +25,8 @@ from dpiw.privacy.accounting import (
     event_privacy_loss,
     gaussian_noise_multiplier,
 )
-from dpiw.privacy.bounded_range import selection_curve
-from dpiw.privacy.calibration import calibrate
 from dpiw.privacy.events import PrivacyEvent, merge_events
-from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from dpiw.privacy.gaussian import gaussian_delta, gaussian_epsilon, selection_curve
 from tests.support.events import gaussian, laplace, selection, sgd
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "accounting.json").read_text())

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from dpiw.privacy.accounting import compose_privacy_losses, event_privacy_loss
-from dpiw.privacy.bounded_range import (
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
+from dpiw.privacy.gaussian import (
     block_curve,
     block_is_cheap,
+    gaussian_delta,
     gaussian_multiplier,
     selection_curve,
 )
-from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
-from dpiw.privacy.gaussian import gaussian_delta
 
 Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 

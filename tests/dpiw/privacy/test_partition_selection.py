@@ -16,7 +16,7 @@ from scipy.stats import norm
 from dpiw.data.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, UncalibratedError
 from dpiw.methods.generators.unseen_levels import LevelNoise, UnseenLevels
-from dpiw.privacy import accounting, calibration
+from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, ThresholdEvent, check_event, level_threshold
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.ledger import ADD, REPLACE
@@ -43,7 +43,7 @@ def calibrated(rows: int, columns: int, relation: NeighbouringRelation) -> Level
     def ready(rho: float) -> UnseenLevels:
         return method.calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=500)
 
-    rho = calibration.calibrate(
+    rho = accounting.calibrate(
         lambda rho: ready(rho).events(schema=schema, unit=unit), epsilon=EPSILON, delta=DELTA
     )
     noise = ready(rho).calibrated

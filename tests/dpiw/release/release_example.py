@@ -16,7 +16,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.marginals import RowsShown
+from dpiw.release.report.figures import RowsShown
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"

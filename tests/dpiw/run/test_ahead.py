@@ -24,7 +24,7 @@ from dpiw.run.ahead import missing_files
 from dpiw.run.commands import typed_commands
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
-from tasks.plan import plan as plan_task
+from tasks.stages import plan as plan_task
 from tests.support.whole_runs import asked
 
 

@@ -39,9 +39,8 @@ from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import cluster, steps
 from dpiw.run.cluster import TLS, cluster_of, local_cluster, no_cluster
-from dpiw.run.launch import launch_stage
+from dpiw.run.launch import HELD, launch_stage, shielded
 from dpiw.run.run import ReleaseRun
-from dpiw.run.shield import HELD, shielded
 from tests.support.clusters import (
     DiesElsewhere,
     KillsOnce,

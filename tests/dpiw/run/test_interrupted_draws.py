@@ -24,7 +24,7 @@ from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.release.folders import release_folders
+from dpiw.release.manifest import release_folders
 from dpiw.release.verification import verify
 from dpiw.run import more_rows as more_rows_module
 from dpiw.run import steps

@@ -24,7 +24,7 @@ from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.from_releases import missing_releases
 from dpiw.plan import spec as specs
 from dpiw.release import manifest
-from dpiw.release.folders import release_folders
+from dpiw.release.manifest import release_folders
 from dpiw.release.verification import verify
 from dpiw.run import more_rows as module
 from dpiw.run import publish, steps, weigh

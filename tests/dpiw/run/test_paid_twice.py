@@ -11,7 +11,7 @@ import pytest
 
 from dpiw.errors import AlreadyPaidError
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
-from dpiw.ledger.charges import Charge
+from dpiw.ledger.values import Charge
 from dpiw.plan import spec as specs
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import draw, steps

@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from dpiw.errors import SpecError
-from dpiw.run.periods import current_period, nearest_period
+from dpiw.run.run import current_period, nearest_period
 from tests.support.whole_runs import prepared
 
 

@@ -18,8 +18,14 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.run import steps
 from dpiw.run.ahead import check_turn, current_label, out_of_turn, question
-from dpiw.run.periods import Due, current_and_last, current_period, nearest_period, period_at
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import (
+    Due,
+    ReleaseRun,
+    current_and_last,
+    current_period,
+    nearest_period,
+    period_at,
+)
 from flows.release import release
 from tests.support.specs import changed
 from tests.support.whole_runs import asked

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpiw.run import launch
-from dpiw.run.shield import HELD, shielded
+from dpiw.run.launch import HELD, shielded
 from tests.support.interrupts import foreground
 
 SAYS = (

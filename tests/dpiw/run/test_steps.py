@@ -24,7 +24,7 @@ from dpiw.plan import plan
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import process, steps
-from dpiw.run.failure import failure_file, failure_text
+from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent

@@ -25,7 +25,7 @@ from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS
 from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import STATEMENT, CellTally, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.ingest import rows_within_unit
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import read_snapshot, write_snapshot
 from dpiw.data.sources import IngestLimits, read_csv, read_parquet

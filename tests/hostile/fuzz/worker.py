@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpiw.data.person_bound import rows_within_unit
+from dpiw.data.ingest import rows_within_unit
 from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import read_csv, read_parquet

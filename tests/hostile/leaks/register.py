@@ -219,7 +219,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/privacy/test_units.py::test_relations_never_mix"),
     leak(33, "lots drawn otherwise than accounted", "H", "Poisson lots from the noise source, at"
          " the accounted rate; as many as accounted",
-         "dpiw/methods/neural/dp_sgd.py::PrivateTraining dpiw/privacy/keystream.py::",
+         "dpiw/methods/neural/dp_sgd.py::PrivateTraining dpiw/privacy/randomness.py::",
          "dpiw/methods/neural/test_keystream.py::test_every_row_is_drawn_with_the_rate_and_independently",
          "dpiw/methods/neural/test_dp_sgd.py::test_the_event_is_what_was_drawn",
          "dpiw/methods/neural/test_dp_sgd.py::test_training_stops_where_the_accountant_did",
@@ -230,7 +230,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/ledger/test_ledger.py::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted",
          "dpiw/ledger/test_histories.py::test_grants_are_those_of_exact_fractions"),
     leak(35, "many rows per person", "H", "at most `max_rows` per declared identifier",
-         "dpiw/data/person_bound.py::rows_within_unit",
+         "dpiw/data/ingest.py::rows_within_unit",
          "dpiw/data/test_person_bound.py::test_at_most_k_rows_of_each_person",
          open="Without a declared identifier one row is taken for one person; nothing checks it."),
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",

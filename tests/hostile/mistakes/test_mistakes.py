@@ -21,7 +21,7 @@ from rich.console import Console
 from dpiw.cli.main import main
 from dpiw.errors import DPIWError, ReleaseError, StageFailedError, WeightError
 from dpiw.ledger import Ledger
-from dpiw.plan.forecast import percent_below
+from dpiw.plan.plan import percent_below
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows import console, server

@@ -25,7 +25,7 @@ from dpiw.methods.generators.pgm.inference import (
 from dpiw.methods.generators.pgm.inference import rows_of as noisy_rows
 from dpiw.methods.generators.pgm.pairs import UNIT, admissible_pairs, distance
 from dpiw.privacy import mechanisms
-from dpiw.privacy.bounded_range import gaussian_multiplier
+from dpiw.privacy.gaussian import gaussian_multiplier
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.code_table import CodeTable
-from dpiw.data.discretisation import Domain
+from dpiw.data.discretisation import CodeTable, Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
