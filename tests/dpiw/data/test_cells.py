@@ -225,7 +225,7 @@ def test_a_release_with_own_words_can_be_analysed(make_workplace):
             analysis.linear_regression(release, "income", features),
             analysis.logistic_regression(release, "ill", ["age"]),
         ):  # fmt: skip
-            interval = analysis.confidence_interval(estimate, rng=np.random.default_rng(1))
+            interval = analysis.confidence_interval(estimate)
             assert np.isfinite(interval.lower).all()
         assert analysis.crosstab(release, "ill", "region").to_numpy().sum() == pytest.approx(1)
 

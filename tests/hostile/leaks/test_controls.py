@@ -30,7 +30,7 @@ from flows.release import run_name
 from tests import conftest
 from tests.hostile.leaks.canaries import everything, hits, tokens
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import publish_run
+from tests.support.whole_runs import asked, publish_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -224,7 +224,7 @@ def names_the_place_of_those_counts_and_nothing_of_them(workplace, run, folder):
     """What a terminal shows."""
     from flows.summary import summary
 
-    shown = summary(folder, workplace.spec, 1.0)
+    shown = summary(folder, asked(workplace.spec), 1.0)
     (line,) = [line for line in shown.splitlines() if "how cells were read" in line]
     assert line.endswith(os.path.relpath(run.private / "cells.txt"))
     for change in (lambda path: path.write_text("other counts"), lambda path: path.unlink()):
