@@ -81,6 +81,10 @@ class SourceSpec(SourceFormat):
     path: PlainText
 
 
+MOST_ROWS_EACH = 1000
+"""The most rows of one person that a release protects."""
+
+
 class UnitSpec(Section):
     """Whose contribution is protected: at most `max_rows` rows that share an `id_column` value.
 
@@ -90,7 +94,7 @@ class UnitSpec(Section):
     """
 
     id_column: str | None = None
-    max_rows: Annotated[Count, Field(ge=1, le=1000)] = 1
+    max_rows: Annotated[Count, Field(ge=1, le=MOST_ROWS_EACH)] = 1
 
 
 class GeneratorSpec(Section):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
 import unicodedata
@@ -21,6 +22,7 @@ from dpiw.data.yaml import MAX_BYTES, load_text
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.plan import compile_plan
+from dpiw.plan.sections import MOST_ROWS_EACH
 from dpiw.plan.spec import check_fit, located_spec, parse_spec
 
 DICTIONARY, SPEC = "schema.yaml", "release.yaml"
@@ -185,7 +187,8 @@ def spec_text(
     )
     if person == OPEN:
         raise SchemaError(f"column {OPEN}: name: means an open field in a spec; rename it")
-    unit = _UNIT.format(column=_scalar(person), rows=draft.max_rows or OPEN) if person else _ROW
+    rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
+    unit = _UNIT.format(column=_scalar(person), rows=rows) if person else _ROW
     return _SPEC.format(
         name=_scalar(name),
         unit=unit,
