@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -123,28 +121,14 @@ def test_multinomial_posterior_by_hand():
     assert uneven.concentration.sum() - 1 == pytest.approx(25 / 11)  # Kish, not four
 
 
-def test_plain_posterior_is_narrower_and_ignores_weights():
-    table, w = frame(), np.random.default_rng(5).gamma(0.7, 1.0, 60)
-    weighted = analysis.linear_posterior((table, w), "y", ["x"])
-    plain = analysis.linear_posterior((table, w), "y", ["x"], weighted=False)
-    ones = analysis.linear_posterior((table, None), "y", ["x"])
-    np.testing.assert_allclose(plain.mean, ones.mean)
-    assert plain.size == 60 > weighted.size
-
-
-def test_levels_come_from_the_releases_schema(released):
-    found = analysis.multinomial_posterior(released, "region")
-    assert found.levels == ("north", "south", "other")
-    flags = analysis.multinomial_posterior(released, "ill")
-    assert flags.levels == ("false", "true")
-
-
 def test_what_is_refused():
-    with pytest.raises(ReleaseError, match="prior: expected"):
-        analysis.logistic_posterior((frame(), None), "flag", ["x"], prior_scale=0.0)
-    with pytest.raises(WeightError, match="truth values"):
-        analysis.logistic_posterior((frame(), None), "y", ["x"])
-    with pytest.raises(WeightError, match="more evidence"):
-        analysis.linear_posterior((frame()[:1], None), "y", [])
+    whole, first = (frame(), None), (frame()[:1], None)
+    for error, model, source, settings in (
+        (ReleaseError, analysis.logistic_posterior, whole, ("flag", ["x"], {"prior_scale": 0.0})),
+        (WeightError, analysis.logistic_posterior, whole, ("y", ["x"], {})),
+        (WeightError, analysis.linear_posterior, first, ("y", [], {})),
+    ):
+        with pytest.raises(error):
+            model(source, *settings[:2], **settings[2])
     with pytest.raises(ReleaseError, match="column 'h'"):
-        analysis.multinomial_posterior((frame(), None), "h")
+        analysis.multinomial_posterior(whole, "h")

@@ -4,8 +4,6 @@ The family: schemas of every kind of column, nullable or not, with levels of hos
 some have no synthetic row.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,9 +19,7 @@ from dpiw.analysis.errors.verdicts import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
-from dpiw.data.levels import marker
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.release.report.marginals import axis
 
@@ -233,16 +229,6 @@ def test_fewer_rows_people_or_epsilon_leave_more_open():
     assert part > analysis.mean(sample, nobody).interval().upper[0]
 
 
-def test_all_rows_at_a_level_leave_the_others_open():
-    sample, _ = released(Column(name="g", levels=("a", "b")), [0])
-    for estimate in (
-        analysis.mean(sample, lambda t: t["g"] == "a"),
-        analysis.mean(sample, lambda t: t["g"] != "b"),
-    ):
-        interval = estimate.interval()
-        assert 0 < interval.lower[0] < interval.upper[0] == 1
-
-
 @pytest.mark.parametrize(
     ("bounds", "least"), [((0, 20), 0), ((-5, 20), -np.inf), ((3, 20), 0), ((-9, -3), -np.inf)]
 )
@@ -266,42 +252,6 @@ def test_rows_that_no_schema_declares_are_not_lost():
     assert analysis.value_counts(changed, "g").values.sum() == pytest.approx(1)
 
 
-def test_no_interval_goes_beyond_what_an_estimate_can_be():
-    sample, _ = released(Column(name="g", levels=("few", "many", "none")), [0, 1, 1, 1, 1])
-    table = sample.table
-    few = np.flatnonzero(table["g"] == "few")
-    table.loc[few[3:], "g"] = "many"
-    table["ill"] = np.arange(ROWS) % 2 == 0
-    sample = replace(sample, table=table)
-    for estimator, column, most in (
-        (analysis.median, "ill", 1), (analysis.mean, "ill", 1), (analysis.std, "x", np.inf),
-        (analysis.variance, "ill", np.inf), (analysis.mean, "x", 1),
-    ):  # fmt: skip
-        interval = estimator(sample, column, by="g").interval()
-        assert np.isnan(interval.values).sum() == 1
-        assert (interval.lower >= 0).all()
-        assert (interval.upper <= most).all()
-
-
-def test_types_declare_levels_too():
-    sizes = pd.CategoricalDtype(["small", "large", "huge"], ordered=True)
-    table = pd.DataFrame({"size": pd.Series(["large", "small"], dtype=sizes), "ill": [True, True]})
-    assert analysis.value_counts((table, None), "size").names == (
-        "size=small", "size=large", "size=huge",
-    )  # fmt: skip
-    assert analysis.value_counts((table, None), "ill").values.tolist() == [0, 1]
-    edges = analysis.value_counts((pd.DataFrame({"x": [1.0, 9.0]}), None), "x", bins=[0, 2, 4, 10])
-    assert edges.names == ("x=[0, 2]", "x=(2, 4]", "x=(4, 10]")
-
-
-def test_wide_whole_numbers_without_cuts_still_ask_for_bins():
-    column = Column(name="g", kind=ColumnKind.INTEGER, lower=0, upper=1000)
-    sample, _ = released(column, list(range(4)))
-    many = replace(sample, table=sample.table.assign(g=np.arange(ROWS)))
-    with pytest.raises(ReleaseError, match="too many for levels"):
-        analysis.value_counts(many, "g")
-
-
 @QUIET
 @given(column=columns())
 def test_histograms_and_reports_show_the_declared_domain(column):
@@ -316,9 +266,3 @@ def test_histograms_and_reports_show_the_declared_domain(column):
     elif column.cuts:
         assert len(axes.patches) == len(expected_labels(column)) - column.nullable
     pyplot.close("all")
-
-
-def test_our_own_word_is_no_level():
-    assert marker("missing", ["a", "b"]) == "missing"
-    assert marker("missing", ["a", "missing"]) == "(missing)"
-    assert marker("missing", ["(missing)", "missing"]) == "((missing))"

@@ -1,7 +1,5 @@
 """Intervals and p-values of every estimator in a world whose truth is known, over its noise."""
 
-from __future__ import annotations
-
 import functools
 from statistics import NormalDist
 
@@ -17,9 +15,9 @@ from dpiw.methods.weights.measured.tilting import tilt
 from tests.support.known_means import KnownMeans
 
 BETA, SCALE, CREDIT = np.array([0.9, -0.7, 0.0]), 0.02, 1e-3
-RELEASES, ROWS = 400, 2000
+RELEASES, ROWS = 300, 2000
 TOLERANCE = 3 * np.sqrt(0.95 * 0.05 / RELEASES)
-"""Of a coverage of 95%: 3.3 points. For one estimator a false alarm in 370, were the law exact."""
+"""Of a coverage of 95%: 3.8 points. For one estimator a false alarm in 370, were the law exact."""
 
 
 def features(a, b):
@@ -104,7 +102,9 @@ def errors(name):
     return tuple(map(np.array, scaled))
 
 
-@pytest.mark.nightly_cases("[median]", "[variance]", "[std]", "[gamma]", "[t]", "[chi square]")
+@pytest.mark.nightly_cases(
+    "[median]", "[variance]", "[std]", "[shares]", "[poisson]", "[gamma]", "[t]", "[chi square]"
+)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_noise_aware_intervals_hold_the_truth(name):
     # Coverage is the mean over an estimator's values. Standard errors wrong by 3/2 either way give

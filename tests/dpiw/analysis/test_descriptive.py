@@ -1,14 +1,8 @@
-from __future__ import annotations
-
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.columns import numbers
-from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -62,11 +56,6 @@ def test_mean_by_hand_missing_left_out():
     assert estimate["mean(a)"] == estimate.value
 
 
-def test_a_source_without_weights_counts_every_row_once():
-    frame = table()
-    assert analysis.mean((frame, None), "x").value == pytest.approx(frame["x"].mean())
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_refit_at_the_own_weights_gives_the_values(name):
     estimate = ESTIMATORS[name](SOURCE)
@@ -101,13 +90,6 @@ def test_quantile_against_a_slow_twin(probability):
     values, mass = frame["y"].to_numpy()[present], w[present]
     candidates = [v for v in np.sort(values) if mass[values <= v].sum() >= probability * mass.sum()]
     assert value == candidates[0]
-
-
-def test_quantile_of_equal_weights_is_numpys_inverted_cdf():
-    x = np.random.default_rng(8).normal(size=501)
-    for p in (0.05, 0.5, 0.75):
-        value = analysis.quantile((pd.DataFrame({"x": x}), None), "x", p).value
-        assert value == np.quantile(x, p, method="inverted_cdf")
 
 
 def test_quantile_standard_error_by_simulation():
@@ -187,16 +169,6 @@ def test_a_higher_level_is_never_narrower():
     assert (np.diff(ends[:, 1]) >= 0).all()
 
 
-def test_ends_beyond_all_rows_are_told_by_the_density_and_joined_as_they_are():
-    sample = analysis.weighted_sample((pd.DataFrame({"x": np.arange(1.0, 41.0)}), None))
-    high = analysis.quantile(sample, "x", 0.9)
-    alone = high.interval(0.999)
-    assert alone.upper[0] > 40  # no row lies there
-    joint = analysis.joint(analysis.median(sample, "x"), high).interval(0.999)
-    assert joint.upper[1] == alone.upper[0]
-    assert joint.lower[0] in sample.table["x"].to_numpy()
-
-
 def test_correlation_against_numpy():
     frame, w = SOURCE
     keep = frame["y"].notna().to_numpy()
@@ -217,51 +189,39 @@ def test_crosstab_by_hand():
     within = analysis.crosstab((frame, w), "a", "b", normalise="rows")
     assert within.loc["u", False] == pytest.approx(2 / 3)
     assert within.sum(axis=1).tolist() == pytest.approx([1, 1, 1])
-    with pytest.raises(ReleaseError, match="True, False or 'rows'"):
-        analysis.crosstab((frame, w), "a", "b", normalise="columns")
-    with pytest.raises(ReleaseError, match="column 'c'"):
-        analysis.crosstab((frame, w), "a", "c")
+    for ask in (("a", "b", {"normalise": "columns"}), ("a", "c", {})):
+        with pytest.raises(ReleaseError):
+            analysis.crosstab((frame, w), *ask[:2], **ask[2])
 
 
 def test_total_needs_a_scale():
     estimate = analysis.total(SOURCE, "x", population=1000.0)
     assert estimate.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
     for wrong in (-5, 0, float("inf"), float("nan"), "569", None.__class__):
-        with pytest.raises(ReleaseError, match="population: expected a finite number > 0"):
+        with pytest.raises(ReleaseError, match="population"):
             analysis.total(SOURCE, "x", population=wrong)
-    with pytest.raises(ReleaseError, match="hold no scale"):
+    with pytest.raises(ReleaseError):
         analysis.total(SOURCE, "x")
 
 
 def test_what_is_refused():
     frame, w = SOURCE
-    for bad in (w[:-1], -w, np.zeros(300), np.where(w > 1, np.nan, w)):
-        with pytest.raises(WeightError, match="one finite number >= 0 per row"):
-            analysis.mean((frame, bad), "x")
-    with pytest.raises(WeightError, match=r"found 3 for 300 rows$"):
-        analysis.mean((frame, [1, 2, 3]), "x")
-    with pytest.raises(WeightError, match=r"found 300 others$"):
-        analysis.mean((frame, -w), "x")
-    with pytest.raises(WeightError, match=r"found str$"):
-        analysis.mean((frame, "weight"), "x")
-    with pytest.raises(WeightError, match=r"\(pandas table, weights\); found \(ndarray, ...\)"):
-        analysis.mean((w, w), "x")
-    with pytest.raises(WeightError, match="expected a release"):
-        analysis.mean(frame, "x")
-    with pytest.raises(ReleaseError, match="column 'z'"):
-        analysis.mean(SOURCE, "z")
-    with pytest.raises(ReleaseError, match="one number or truth value"):
-        analysis.mean(SOURCE, "g")
-    with pytest.raises(ReleaseError, match="every value is missing"):
-        analysis.mean((frame.assign(x=np.nan), w), "x")
-    with pytest.raises(ReleaseError, match="no row with weight meets `where`"):
-        analysis.mean(SOURCE, "x", where=lambda t: t["g"] == "nobody")
-    with pytest.raises(ReleaseError, match="0 < probability < 1"):
-        analysis.quantile(SOURCE, "x", 1.0)
-    with pytest.raises(ReleaseError, match="for several of them"):
-        analysis.quantile(SOURCE, "x", [0.25, 0.75])
-    with pytest.raises(ReleaseError, match="column 'value' is the same in every row"):
-        analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t)))
+    bad = (w[:-1], -w, np.zeros(300), np.where(w > 1, np.nan, w), [1, 2, 3], "weight")
+    for source in (*((frame, weights) for weights in bad), (w, w), frame):
+        with pytest.raises(WeightError):
+            analysis.mean(source, "x")
+    for column in ("z", "g"):
+        with pytest.raises(ReleaseError, match=f"column '{column}'"):
+            analysis.mean(SOURCE, column)
+    for ask in (
+        lambda: analysis.mean((frame.assign(x=np.nan), w), "x"),
+        lambda: analysis.quantile(SOURCE, "x", 1.0),
+        lambda: analysis.quantile(SOURCE, "x", [0.25, 0.75]),
+        lambda: analysis.correlation(SOURCE, "x", lambda t: np.ones(len(t))),
+        lambda: analysis.linear_regression(SOURCE, ["x", "n"], "y"),
+    ):
+        with pytest.raises(ReleaseError):
+            ask()
 
 
 def test_an_estimate_of_one_value_has_its_interval_at_hand():
@@ -271,83 +231,39 @@ def test_an_estimate_of_one_value_has_its_interval_at_hand():
     assert estimate.lower < estimate.value < estimate.upper
     assert estimate.verdict == interval.verdicts[0] == "not assessed"
     assert {type(number) for number in (estimate.lower, estimate.upper, estimate.value)} == {float}
+    several = analysis.linear_regression(SOURCE, "y", ["x", "n", "positive"])
+    for name in ("value", "lower", "upper", "verdict"):
+        with pytest.raises(ReleaseError):
+            getattr(several, name)
 
 
 def test_a_value_is_found_by_its_name_or_by_its_level_alone():
     by_group = analysis.mean(SOURCE, "x", by="g")
     assert by_group["q"] == by_group["mean(x) | g=q"] == by_group.values[1]
-    with pytest.raises(ReleaseError, match=r"no value 'qq'; its values, nearest first: 'q', "):
-        by_group["qq"]
     joint = analysis.joint(by_group, analysis.mean(SOURCE, "positive", by="g"))
-    with pytest.raises(ReleaseError, match=r"several values 'q'; .*'mean\(x\) \| g=q'"):  # of two
-        joint["q"]
-
-
-def test_a_level_of_confidence_needs_no_name():
-    estimate = analysis.mean(SOURCE, "x")
-    assert np.array_equal(estimate.interval(0.5).lower, estimate.interval(level=0.5).lower)
-
-
-def test_a_target_that_is_no_name_is_refused():
-    with pytest.raises(ReleaseError, match="expected the target's name, then its features"):
-        analysis.linear_regression(SOURCE, ["x", "n"], "y")
-
-
-def test_an_estimate_of_several_values_says_where_they_are():
-    fit = analysis.linear_regression(SOURCE, "y", ["x", "n", "positive"])
-    places = {"value": "values"} | {
-        name: f"interval().{place}"
-        for name, place in {"lower": "lower", "upper": "upper", "verdict": "verdicts"}.items()
-    }
-    for name, place in places.items():
-        hint = f"several values (intercept, x, n, ...); use `{place}`, in the order of `names`, or"
-        with pytest.raises(ReleaseError, match=re.escape(hint)):
-            getattr(fit, name)
-    assert "verdict" in fit.interval().frame().columns
-
-
-def test_numbers_of_nullable_columns():
-    values = numbers(weighted_sample(SOURCE), "n")
-    assert values.dtype == np.float64
-    assert np.isnan(values).sum() == SOURCE[0]["n"].isna().sum() > 0
+    for source, name in ((by_group, "qq"), (joint, "q")):  # of two
+        with pytest.raises(ReleaseError, match=f"'{name}'"):
+            source[name]
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("column", "error"),
     [
-        (lambda t: t["yy"], "column 'yy': not in this table"),
-        (lambda t: t.missing_one, "column 'missing_one': not in this table"),
-        (lambda t: t, r"found a table of \d columns: name one, as in lambda table: table\['age'\]"),
-        (lambda t: t[["x"]], "found a table of 1 columns"),
+        (lambda t: t["yy"], ReleaseError), (lambda t: t.missing_one, ReleaseError),
+        (lambda t: t, ReleaseError), (lambda t: t[["x"]], ReleaseError),
+        (lambda t: t["x"].foo, AttributeError), (lambda t: {}["x"], KeyError),
     ],
-)
-def test_what_a_function_of_the_table_misses_is_told(column, words):
-    with pytest.raises(ReleaseError, match=words):
-        analysis.mean(SOURCE, column)
-    with pytest.raises(ReleaseError, match=words):
-        analysis.mean(SOURCE, "x", where=column)
-
-
-def test_other_faults_of_a_function_stay_its_own():
-    with pytest.raises(AttributeError, match="no attribute 'foo'"):
-        analysis.mean(SOURCE, lambda t: t["x"].foo)
-    with pytest.raises(KeyError, match="x"):
-        analysis.mean(SOURCE, lambda t: {}["x"])
-
-
-def test_a_misspelt_function_is_told_with_the_nearest():
-    with pytest.raises(AttributeError, match="no 'medan'; did you mean 'median'"):
-        analysis.medan  # noqa: B018
-    assert not hasattr(analysis, "__no_such_thing__")
+)  # fmt: skip
+def test_a_column_that_a_function_misses_is_ours_and_its_other_faults_are_its_own(column, error):
+    for ask in ({"column": column}, {"column": "x", "where": column}):
+        with pytest.raises(error):
+            analysis.mean(SOURCE, **ask)
 
 
 def test_a_name_says_that_a_mask_chose_the_rows():
-    """It read as if of all rows."""
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "g": list("xxy")})
-    mask = frame["a"] > 1
-    for where, name in ((None, "mean(a)"), ("a > 1", "mean(a) where a > 1"),
-                        (mask, "mean(a) where <mask>"), (list(mask), "mean(a) where <mask>"),
-                        (lambda table: table["a"] > 1, "mean(a) where <function>")):  # fmt: skip
-        assert analysis.mean((frame, None), "a", where=where).names == (name,)
-    groups = analysis.std((frame, None), "a", where=mask, by="g").names
+    for where, told in ((None, ""), ("a > 1", " where a > 1"), (frame["a"] > 1, " where <mask>"),
+                        (lambda table: table["a"] > 1, " where <function>")):  # fmt: skip
+        assert analysis.mean((frame, None), "a", where=where).names == (f"mean(a){told}",)
+    groups = analysis.std((frame, None), "a", where=frame["a"] > 1, by="g").names
     assert groups == ("std(a) where <mask> | g=x", "std(a) where <mask> | g=y")

@@ -1,12 +1,9 @@
 """Every kind of value through every format: what comes back is the same, or refused by name."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import datetime as dt
 import re
-import types
 import warnings
 import zoneinfo
 
@@ -20,8 +17,8 @@ from dpiw.analysis import read_back
 from dpiw.analysis.export_files import export
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import guarded, is_formula, unguarded
-from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
+from tests.dpiw.analysis.conftest import release_of
 
 PROFILE = {"derandomize": True, "database": None, "deadline": None}
 ZONES = ["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kathmandu", "Australia/Lord_Howe"]
@@ -50,17 +47,10 @@ def column_of(kind, name, draw):
     some = st.lists(st.none() | st.sampled_from(range(12)), min_size=3, max_size=3)
     chosen = draw(some)
     pick = lambda pool: [None if i is None else pool[i % len(pool)] for i in chosen]  # noqa: E731
-    named = {
-        "name": name,
-        "nullable": True,
-        "description": draw(st.sampled_from(["", "what é " * 20])),
-    }
+    description = draw(st.sampled_from(["", "what é " * 20]))
+    named = {"name": name, "nullable": True, "description": description}
     if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL):
-        pool = (
-            draw(st.permutations(LEVELS))
-            if draw(st.booleans())
-            else draw(st.permutations(FORMULAS))
-        )
+        pool = draw(st.permutations(draw(st.sampled_from([LEVELS, FORMULAS]))))
         column = Column(kind=kind, levels=tuple(pool), **named)
         return column, pd.Series(pick(pool), dtype="str")
     if kind is ColumnKind.BOOLEAN:
@@ -91,12 +81,8 @@ def column_of(kind, name, draw):
 def releases(draw):
     kinds = draw(st.lists(st.sampled_from(list(ColumnKind)), min_size=1, max_size=4))
     pairs = [column_of(kind, f"c{i}", draw) for i, kind in enumerate(kinds)]
-    schema = PublicSchema(name="any", columns=tuple(column for column, _ in pairs))
-    return types.SimpleNamespace(
-        table=pd.DataFrame({column.name: cells for column, cells in pairs}),
-        weights=np.array([0.1, 1.0, 1.9]), schema=schema.to_mapping(), replicate_weights=None,
-        columns=[column for column, _ in pairs],
-    )  # fmt: skip
+    table = pd.DataFrame({column.name: cells for column, cells in pairs})
+    return release_of(table, *(column for column, _ in pairs), weights=np.array([0.1, 1.0, 1.9]))
 
 
 def local(moment, column):
@@ -202,11 +188,7 @@ def test_what_comes_back_of_many_releases(tmp_path_factory, ending, release):
 
 def one(kind, cells, dtype, **fields):
     column = Column(name="code", kind=kind, nullable=True, **fields)
-    schema = PublicSchema(name="one", columns=(column,))
-    return types.SimpleNamespace(
-        table=pd.DataFrame({"code": pd.Series(cells, dtype=dtype)}), weights=np.ones(len(cells)),
-        schema=schema.to_mapping(), replicate_weights=None,
-    )  # fmt: skip
+    return release_of(pd.DataFrame({"code": pd.Series(cells, dtype=dtype)}), column)
 
 
 def to_type(caught):
@@ -248,10 +230,7 @@ def test_plain_text_is_exported_without_a_word(tmp_path):
 
 def test_a_formula_of_a_name_gets_another(tmp_path):
     column = Column(name="=1+1", kind=ColumnKind.BOOLEAN)
-    release = types.SimpleNamespace(
-        table=pd.DataFrame({"=1+1": [True]}), weights=np.ones(1), replicate_weights=None,
-        schema=PublicSchema(name="one", columns=(column,)).to_mapping(),
-    )  # fmt: skip
+    release = release_of(pd.DataFrame({"=1+1": [True]}), column)
     with pytest.raises(ReleaseError, match=r"names=") as refusal:
         export(release, tmp_path / "x.csv")
     names = ast.literal_eval(str(refusal.value).rpartition("names=")[2])
@@ -274,35 +253,25 @@ def test_a_writer_that_changes_a_cell_is_found(tmp_path, ending, monkeypatch):
         "t": pd.Series(pd.date_range("2001-01-01", periods=3, tz="UTC", unit="s")),
         "b": [True, False, True],
     })[["n", "x", "t", "g", "b"]]  # fmt: skip
-    release = types.SimpleNamespace(
-        table=table, weights=np.ones(3), replicate_weights=None,
-        schema=PublicSchema(name="five", columns=tuple(columns)).to_mapping(),
-    )  # fmt: skip
-    path = export(release, tmp_path / f"x{ending}")
-    check = {
-        ".csv": read_back.changed_csv,
-        ".dta": read_back.changed_stata,
-        ".sav": read_back.changed_spss,
-    }
-    more = () if ending == ".csv" else ({},)
-    rows = table.assign(weight=1.0)
-    assert check[ending](path, rows, columns, *more) == []
-    for name, other in {
-        "n": 4,
-        "x": 2.25,
-        "g": "high",
-        "b": False,
-        "t": table["t"][0],
-        "weight": 2.0,
-    }.items():
+    path, rows = (
+        export(release_of(table, *columns), tmp_path / f"x{ending}"),
+        table.assign(weight=1.0),
+    )
+    check, more = {
+        ".csv": (read_back.changed_csv, ()), ".dta": (read_back.changed_stata, ({},)),
+        ".sav": (read_back.changed_spss, ({},)),
+    }[ending]  # fmt: skip
+    assert check(path, rows, columns, *more) == []
+    others = {"n": 4, "x": 2.25, "g": "high", "b": False, "t": table["t"][0], "weight": 2.0}
+    for name, other in others.items():
         changed = rows.copy()
         changed.loc[2, name] = other
-        assert check[ending](path, changed, columns, *more) == [name]
-    assert check[ending](path, rows.iloc[:2], columns, *more)
-    assert check[ending](path, pd.concat([rows, rows]), columns, *more)
+        assert check(path, changed, columns, *more) == [name]
+    for fewer_or_more in (rows.iloc[:2], pd.concat([rows, rows])):
+        assert check(path, fewer_or_more, columns, *more)
 
 
-@settings(max_examples=50, **PROFILE)
+@settings(max_examples=20, **PROFILE)
 @given(text=st.text(min_size=1) | st.text("'=+-@1x\t", min_size=1, max_size=5))
 def test_a_published_list_holds_no_formula_and_loses_no_text(text):
     assert not is_formula(guarded(text))

@@ -1,7 +1,5 @@
 """A Series goes by its index, everything else by position; a sample's rows stay as they were."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,17 +84,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("door", REFUSED.values(), ids=REFUSED)
-def test_another_index_is_refused_and_how_is_said(door):
+def test_another_index_is_refused(door):
     rows = table()
-    later = rows["age"].set_axis(range(40, ROWS + 40))
-    with pytest.raises((ReleaseError, WeightError), match="found a Series whose index") as caught:
-        door(rows, later)
-    told = str(caught.value)
-    assert "it lacks 40 of the 300 rows" in told
-    assert ".reindex(table.index)" in told
-    assert ".to_numpy()" in told
-    with pytest.raises((ReleaseError, WeightError), match=r"\.reindex\(table\.index\)"):
-        door(rows, rows["age"][:100])
+    for wrong in (rows["age"].set_axis(range(40, ROWS + 40)), rows["age"][:100]):
+        with pytest.raises((ReleaseError, WeightError), match=r"\.reindex\(table\.index\)"):
+            door(rows, wrong)
 
 
 @pytest.mark.parametrize("door", REFUSED.values(), ids=REFUSED)
@@ -106,32 +98,13 @@ def test_an_index_with_a_label_twice_finds_no_row(door):
     rows = table(twice)
     straight = door(table(), table()["age"]).values
     assert np.array_equal(door(rows, rows["age"]).values, straight)
-    with pytest.raises((ReleaseError, WeightError), match="and the table's has labels twice"):
-        door(rows, rows["age"].sort_values())
-    with pytest.raises((ReleaseError, WeightError), match="and it has labels twice"):
-        door(table(), rows["age"])
-
-
-def test_the_advice_holds():
-    """A mask of some rows, `.reindex`ed, leaves the others out; weights of some rows have none."""
-    rows = table()
-    mask = (rows["age"][rows["town"] == "north"] > 60).reindex(rows.index)
-    asked = analysis.mean((rows, None), "hours", where="age > 60 and town == 'north'")
-    assert analysis.mean((rows, None), "hours", where=mask).value == asked.value
-
-
-def test_weights_in_a_table_are_no_weights():
-    rows = table()
-    with pytest.raises(WeightError, match="found a table of 2 columns: name one of them"):
-        analysis.mean((rows, rows[["age", "hours"]]), "age")
+    for asked, given in ((rows, rows["age"].sort_values()), (table(), rows["age"])):
+        with pytest.raises((ReleaseError, WeightError)):
+            door(asked, given)
 
 
 def _column(rows):
     rows["age"] = 0
-
-
-def _cells(rows):
-    rows.loc[:100, "age"] = 0
 
 
 def _array(rows):
@@ -142,10 +115,6 @@ def _array(rows):
 
 def _order(rows):
     rows.sort_values("age", inplace=True)  # noqa: PD002
-
-
-def _drop(rows):
-    rows.drop(index=range(100), inplace=True)  # noqa: PD002
 
 
 def _function(change):
@@ -159,25 +128,20 @@ def _function(change):
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
-@pytest.mark.parametrize("change", [_column, _cells, _array, _order, _drop])
+@pytest.mark.parametrize("change", [_column, _array, _order])
 def test_what_is_done_to_a_sample_s_table_changes_no_estimate(change, released):
-    for source in (analysis.weighted_sample((table(), table()["hours"].abs())), released.sample):
+    """Nor what is done to the table that it was made of, but in its cells."""
+    given = table()
+    made = analysis.weighted_sample((given, given["hours"].abs()))
+    for source in (made, released.sample):
         before = analysis.mean(source, "age").value
         adults = analysis.mean(source, "age", where="age > 30").value
         change(source.table)
+        if source is made and change is not _array:
+            change(given)
         analysis.mean(source, "age", where=_function(change))
         assert analysis.mean(source, "age").value == before
         assert analysis.mean(source, "age", where="age > 30").value == adults
         with pytest.raises(ValueError, match="read-only"):
             source.weights[:] = 1
     assert released.mean("age").value == before
-
-
-@pytest.mark.filterwarnings("ignore:The inplace keyword")
-def test_a_sample_keeps_the_columns_and_the_order_that_it_was_made_of():
-    for change in (_column, _order, _drop):
-        rows = table()
-        sample = analysis.weighted_sample((rows, None))
-        before = analysis.mean(sample, "age", where="hours > 30").value
-        change(rows)
-        assert analysis.mean(sample, "age", where="hours > 30").value == before

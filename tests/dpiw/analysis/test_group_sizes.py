@@ -1,7 +1,5 @@
 """What the number of people behind a value lets its verdict be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -58,9 +56,7 @@ def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
     )
     assert plain.verdicts == ("use",)
     assert few.verdicts != ("use",)
-    assert "cut" not in repr(plain)
     edge = analysis.value_counts(sample, "g").interval()  # 2 of 1,000 people
-    assert "95% intervals, noise-aware, cut to what is possible" in repr(edge)
     assert edge.lower[0] == 0
     assert edge.upper[1] == 1
     assert 0 < edge.upper[0] < edge.lower[1] < 1
@@ -70,13 +66,14 @@ def test_verdicts_hold_the_size_and_intervals_what_is_possible(sample):
 def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
     means = analysis.mean(sample, "y", by="g")
     assert means.names[0].endswith("few")
-    assert size_objections(means) == [[EMPTY], []]
     together = analysis.joint(analysis.mean(sample, "y"), means)
-    assert size_objections(together) == [[], [EMPTY], []]
     difference = analysis.t_test(sample, "y", by="g", method="sandwich").estimate
-    assert size_objections(difference) == [[EMPTY]]
     picked = analysis.wald_test(means, means.names[1:], method="sandwich").estimate
-    assert size_objections(picked) == [[]]
+    for estimate, objections in (
+        (means, [[EMPTY], []]), (together, [[], [EMPTY], []]), (difference, [[EMPTY]]),
+        (picked, [[]]),
+    ):  # fmt: skip
+        assert size_objections(estimate) == objections
 
 
 @pytest.mark.parametrize("names", [("heavy", "light"), ("light", "heavy")])
@@ -93,28 +90,21 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
     means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
     large, thin = sorted(size_objections(means), key=len)
     assert large == []
-    assert "3.0 effective synthetic rows are behind it" in thin[-1].reason
+    assert "3.0 effective" in thin[-1].reason
     difference = analysis.t_test(two, "y", by="g", method="sandwich").estimate
     assert size_objections(difference) == [thin]
-    assert "uses 63 of" in repr(difference)
 
 
 def test_one_row_has_no_interval_of_no_width(sample):
     """Its spread is not zero but unknown: the estimate's limits, and the reason."""
-    table = sample.table.assign(flag=True)
-    flagged = replace(sample, table=table)
+    flagged, one = replace(sample, table=sample.table.assign(flag=True)), "x < 0.00004"
     for method in ("noise_aware", "sandwich"):
-        alone = analysis.mean(flagged, "x", where="x < 0.00004").interval(method=method)
-        assert (alone.lower[0], alone.upper[0]) == (-np.inf, np.inf)
-        share = analysis.mean(flagged, "flag", where="x < 0.00004").interval(method=method)
-        assert (share.lower[0], share.upper[0]) == (0, 1)
-    interval = analysis.mean(flagged, "x", where="x < 0.00004").interval()
-    assert interval.verdicts == ("do not use",)
-    assert "one synthetic row is behind it (expected >= 10)" in repr(interval)
-    rng = np.random.default_rng(3)
-    drawn = analysis.mean(flagged, "x", where="x < 0.00004").interval(
-        method="bootstrap", replicates=20, rng=rng
-    )
+        for column, limits in (("x", (-np.inf, np.inf)), ("flag", (0, 1))):
+            found = analysis.mean(flagged, column, where=one).interval(method=method)
+            assert (found.lower[0], found.upper[0]) == limits
+    alone = analysis.mean(flagged, "x", where=one)
+    assert alone.interval().verdicts == ("do not use",)
+    drawn = alone.interval(method="bootstrap", replicates=20, rng=np.random.default_rng(3))
     assert drawn.upper[0] == np.inf
 
 
@@ -122,18 +112,16 @@ def test_a_handful_of_rows_is_no_use_and_many_equal_ones_have_no_error(sample):
     def why(rows, column):
         return analysis.mean(sample, column, where=f"x < {rows / ROWS}").interval()
 
-    assert "9.0 effective synthetic rows are behind it (expected >= 10)" in why(9, "x").told()[0]
+    assert "9.0 effective" in why(9, "x").told()[0]
     assert why(9, "x").upper[0] < 0.01  # a spread that is seen is kept
     assert why(9, "ten").upper[0] == np.inf
-    assert "synthetic row" not in why(10, "x").told()[0]
+    assert "effective" not in why(10, "x").told()[0]
     assert why(10, "ten").lower[0] == why(10, "ten").upper[0] == 10  # of no known bounds
     assert why(10, "all").lower[0] < why(10, "all").upper[0] == 1  # a share
     uneven = np.where(np.arange(ROWS) == 0, 1000.0, 1.0)
     heavy = replace(sample, weights=uneven / uneven.mean())
-    interval = analysis.mean(
-        heavy, "x", where="x < 0.005"
-    ).interval()  # 100 rows, one of which counts
-    assert "1.2 effective synthetic rows" in interval.told()[0]
+    interval = analysis.mean(heavy, "x", where="x < 0.005").interval()  # 100, of which one counts
+    assert "1.2 effective" in interval.told()[0]
 
 
 @pytest.fixture(scope="module")
@@ -173,32 +161,19 @@ def test_a_coefficient_rests_on_the_rows_that_it_compares(uneven, features, thin
         spelt = {n: n.replace("[T.True]", "").replace("[T.", "=").replace("]", "") for n in by_name}
         faulty = {spelt[name] for name, objections in by_name.items() if objections}
         assert faulty == thin & set(spelt.values())
-        assert f"uses {ROWS:,} of {ROWS:,}" in estimate._rows_used()  # all of them fit
-
-
-def test_a_log_odds_ratio_rests_on_the_same_rows(uneven):
-    estimate = analysis.logistic_regression(uneven, "ill", ["x", "rare", "flag"])
-    assert [bool(objections) for objections in size_objections(estimate)] == [
-        False,
-        False,
-        True,
-        False,
-    ]
 
 
 def test_a_coefficient_of_one_row_has_no_p_value(uneven):
     table = uneven.table.assign(g=np.where(uneven.table["few"] == "one", "z", "p"))
     lone = replace(uneven, table=table)
     estimate = analysis.linear_regression(lone, "y", ["x", "g"])
+    own = size_objections(estimate)
     assert estimate.interval().verdicts[-1] == "do not use"
-    assert "one synthetic row is behind it (expected >= 10)" in estimate.interval().reasons[-1]
-    assert (
-        size_objections(analysis.wald_test(estimate, ["g=z"]).estimate)
-        == size_objections(estimate)[-1:]
-    )
+    assert own[-1]
+    assert size_objections(analysis.wald_test(estimate, ["g=z"]).estimate) == own[-1:]
     assert size_objections(analysis.wald_test(estimate, ["x"]).estimate) == [[]]
     together = analysis.joint(analysis.mean(lone, "x"), estimate)
-    assert size_objections(together) == [[], *size_objections(estimate)]
+    assert size_objections(together) == [[], *own]
     few_people = replace(lone, law=replace(lone.law, rows=1000))
     assert size_objections(analysis.linear_regression(few_people, "y", ["x"])) == [[], []]
 
@@ -208,15 +183,14 @@ def test_a_level_of_few_rows_is_used_with_care(uneven):
     objections = dict(zip(found.names, size_objections(found), strict=True))
     assert {name for name, own in objections.items() if own} == {"few=one", "few=three"}
     assert objections["few=one"] == [LEVEL]
-    told = found.interval()
-    assert told.lower[found.names.index("few=one")] == 0
-    assert LEVEL.reason in told.reasons[found.names.index("few=one")]
+    told, place = found.interval(), found.names.index("few=one")
+    assert told.lower[place] == 0
+    assert LEVEL.reason in told.reasons[place]
     assert size_objections(analysis.mean(uneven, "rare")) == [[LEVEL]]
     assert size_objections(analysis.mean(uneven, "flag")) == [[]]
     assert size_objections(analysis.mean(uneven, "x")) == [[]]
-    assert size_objections(analysis.joint(analysis.mean(uneven, "x"), found))[1:] == [
-        *objections.values()
-    ]
+    joint = analysis.joint(analysis.mean(uneven, "x"), found)
+    assert size_objections(joint)[1:] == [*objections.values()]
     assert size_objections(analysis.wald_test(found, ["few=one"]).estimate) == [[LEVEL]]
     crossed = analysis.chi_square_test(uneven, "few", "flag").estimate
     assert {name.split(", ")[0]: objections for name, objections in
@@ -229,15 +203,12 @@ def test_a_level_of_few_rows_is_used_with_care(uneven):
 
 
 def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):
-    lower, upper = (
-        next(c[end] for c in released.schema["columns"] if c["name"] == "income")
-        for end in ("lower", "upper")
-    )
+    column = next(c for c in released.schema["columns"] if c["name"] == "income")
     place = int(released.table["income"].notna().to_numpy().argmax())
     only = np.arange(len(released.table)) == place
     for estimator in (analysis.mean, analysis.median):
         found = estimator(released, "income", where=only).interval()
-        assert (found.lower[0], found.upper[0]) == (lower, upper)
+        assert (found.lower[0], found.upper[0]) == (column["lower"], column["upper"])
     moved = replace(released.sample, table=released.table.assign(income=-1.0))
     assert analysis.mean(moved, "income").limits is None  # not as it was released
     assert analysis.mean(released, lambda t: t["income"]).limits is None

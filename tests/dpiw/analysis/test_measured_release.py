@@ -1,12 +1,8 @@
 """Measured weights in a published folder: their law, their replicates, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
-import io
 import json
 import shutil
-import subprocess
 import types
 from pathlib import Path
 
@@ -80,6 +76,7 @@ def test_the_law_follows_from_the_folder(publishing):
     run, release = publishing(weights=PLAIN)
     law = law_of_release(release)
     inside, table, measurement = law_inside(run)
+    assert release.replicate_weights is None
     assert release.certificate.weights["stage"] == WEIGHTS_STAGE
     assert law.rows == inside.rows == law.nominal_rows
     assert law.credit == inside.credit
@@ -134,19 +131,27 @@ def test_intervals_of_a_release(publishing):
     assert posterior.size <= release.sample.law.rows
 
 
+def certified(release, **changes):
+    """A release with another certificate."""
+    certificate = dataclasses.replace(release.certificate, **changes)
+    return dataclasses.replace(release, certificate=certificate)
+
+
+def measured(release, change, *, without=()):
+    """A release whose certificate has other facts of the method."""
+    facts = dict(release.certificate.diagnostics)
+    kept = {key: value for key, value in facts["measured"].items() if key not in without}
+    return certified(release, diagnostics=facts | {"measured": kept | change})
+
+
 def test_a_release_says_that_its_test_saw_nothing(publishing):
-    """The test's probability lies among the method's own facts, one level down."""
-    certificate = publishing(weights=PLAIN)[1].certificate
-    assert "evidence_p_value" not in certificate.diagnostics
-
-    def told(p):
-        method_facts = certificate.diagnostics["measured"] | {"evidence_p_value": p}
-        facts = certificate.diagnostics | {"measured": method_facts}
-        return dataclasses.replace(certificate, diagnostics=facts).unseen
-
-    p_value = certificate.diagnostics["measured"]["evidence_p_value"]
-    assert certificate.unseen == told(p_value) == (UNSEEN if p_value > 0.05 else "")
-    assert [told(p) for p in (0.14, 0.05)] == [UNSEEN, ""]
+    _, release = publishing(weights=PLAIN)
+    facts = release.certificate.diagnostics
+    assert "evidence_p_value" not in facts  # it lies one level down
+    p_value = facts["measured"]["evidence_p_value"]
+    assert release.certificate.unseen == (UNSEEN if p_value > 0.05 else "")
+    for p, told in ((0.14, UNSEEN), (0.05, ""), (p_value, release.certificate.unseen)):
+        assert measured(release, {"evidence_p_value": p}).certificate.unseen == told
 
 
 def test_replace_one_has_no_count(publishing):
@@ -155,8 +160,7 @@ def test_replace_one_has_no_count(publishing):
         dataclasses.replace(s, parameters={**s.parameters, "constant": 0.0})
         for s in release.certificate.stages
     )
-    certificate = dataclasses.replace(release.certificate, stages=stages)
-    law = law_of_release(dataclasses.replace(release, certificate=certificate))
+    law = law_of_release(certified(release, stages=stages))
     scale = release.certificate.stages[1].parameters["scale"] / law.rows
     width = stack_width(release)
     np.testing.assert_array_equal(law.covariance[:width, :width], scale**2 * np.eye(width))
@@ -174,39 +178,26 @@ def test_marginals_are_as_well_known_as_the_generator_measured_them(publishing):
         assert variance == pytest.approx(stage.parameters["multiplier"] ** 2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"credit": "x"}, {"credit": 0}, {"rows": -1.0}, {"rows": []}, {"effective_base_rows": None},
-        {"rows": 0}, {"rows": 1e300}, {"least_credit": 0}, {"least_credit": -1.0},
-        {"pairs_credit": 0}, {"pairs_credit": -1.0}, {"pairs_credit": 1e300},
-        {"pairs_credit": float("nan")},
-        {"least_credit": float("nan")}, {"least_credit": 1e300}, {"calibration": 0},
-        {"calibration": "x"}, {"calibration": float("nan")}, {"calibration": -5},
-        {"residual": [1.0]}, {"residual": "x"},
-        {"one_way": [1]}, {"one_way": {"bins": 4, "total_variance": 1, "variances": {"age": 0}}},
-    ],
-)  # fmt: skip
-def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, change):
+ODD = {
+    "credit": ["x", 0], "rows": [-1.0, [], 0, 1e300], "effective_base_rows": [None],
+    "least_credit": [0, -1.0, np.nan, 1e300], "pairs_credit": [0, -1.0, np.nan, 1e300],
+    "calibration": [0, "x", np.nan, -5], "residual": [[1.0], "x"],
+    "one_way": [[1], {"bins": 4, "total_variance": 1, "variances": {"age": 0}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ODD)
+def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, field):
     _, release = publishing(weights=PLAIN)
-    diagnostics = dict(release.certificate.diagnostics)
-    diagnostics["measured"] = diagnostics["measured"] | change
-    certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
-    with pytest.raises(ReleaseError, match="certificate: "):
-        law_of_release(dataclasses.replace(release, certificate=certificate))
+    for value in ODD[field]:
+        with pytest.raises(ReleaseError, match="certificate: "):
+            law_of_release(measured(release, {field: value}))
 
 
 def test_a_release_without_known_marginals_has_its_law(publishing):
     """Rows of a generator that measured none, or of a release made before they were used."""
     _, release = publishing(weights=PLAIN)
-    diagnostics = dict(release.certificate.diagnostics)
-    diagnostics["measured"] = {
-        key: value
-        for key, value in diagnostics["measured"].items()
-        if key not in ("one_way", "residual")
-    }
-    certificate = dataclasses.replace(release.certificate, diagnostics=diagnostics)
-    law = law_of_release(dataclasses.replace(release, certificate=certificate))
+    law = law_of_release(measured(release, {}, without=("one_way", "residual")))
     assert law.means.size == stack_width(release)
 
 
@@ -218,11 +209,9 @@ def stack_width(release):
 
 def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
     _, release = publishing(weights=PLAIN)
-    changed = dataclasses.replace(release.certificate, post_processing=("clip at 3",))
-    assert law_of_release(dataclasses.replace(release, certificate=changed)) is None
-    changed = dataclasses.replace(release.certificate, diagnostics={})
+    assert law_of_release(certified(release, post_processing=("clip at 3",))) is None
     with pytest.raises(ReleaseError, match="measured"):
-        law_of_release(dataclasses.replace(release, certificate=changed))
+        law_of_release(certified(release, diagnostics={}))
 
 
 def test_replicates_are_published_in_the_order_of_the_rows(publishing):
@@ -251,16 +240,7 @@ def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     assert replicates_promised(release.certificate) == 40
 
 
-def has_survey():
-    """Whether R and its survey package are on this machine."""
-    if shutil.which("Rscript") is None:
-        return False
-    command = ["Rscript", "-e", "quit(status = !requireNamespace('survey', quietly = TRUE))"]
-    return subprocess.run(command, capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not has_survey(), reason="needs R with its package survey")
-def test_r_finds_the_same_standard_errors(tmp_path):
+def test_r_finds_the_same_standard_errors(survey, tmp_path):
     rng, rows = np.random.default_rng(61), 800
     ages = rng.normal(50, 15, rows).round().astype(np.int64)
     table = pd.DataFrame({"age": ages, "smoker": rng.random(rows) < 0.3,
@@ -279,11 +259,7 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         table=table, weights=weights, replicate_weights=drawn, schema=town | {"columns": columns}
     )
     file = export(release, tmp_path / "rows.csv", replicates=True)
-    script = ROOT / "examples" / "population" / "survey.R"
-    output = subprocess.run(
-        ["Rscript", script, file, repr(drawn.scale)], capture_output=True, text=True, check=True
-    ).stdout
-    survey = pd.read_csv(io.StringIO(output), index_col="name")
+    found = survey(ROOT / "examples" / "population" / "survey.R", file, repr(drawn.scale))
     sample = WeightedSample(table=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
@@ -291,54 +267,38 @@ def test_r_finds_the_same_standard_errors(tmp_path):
         "ill~": analysis.logistic_regression(sample, "ill", ["age", "smoker"]),
     }.items():
         ours = np.sqrt(drawn.variance(estimate.refit, weights))
-        chosen = survey[survey.index.str.startswith(name)]
+        chosen = found[found.index.str.startswith(name)]
         np.testing.assert_allclose(chosen["estimate"], estimate.values, rtol=1e-5)
         np.testing.assert_allclose(chosen["error"], ours, rtol=1e-4)
 
 
-def test_without_the_setting_there_are_none(publishing):
-    for weights in (PLAIN, "beta_debiased", "none"):
-        _, release = publishing(weights=weights)
-        assert release.replicate_weights is None
-        assert REPLICATES not in release.verified.manifest.files
-
-
 def test_a_changed_file_is_not_read(publishing, tmp_path):
     _, release = publishing(weights=WITH_REPLICATES)
-    folder = tmp_path / "copy"
-    shutil.copytree(release.verified.folder, folder)
+    folder = shutil.copytree(release.verified.folder, tmp_path / "copy")
     data = bytearray((folder / REPLICATES).read_bytes())
     data[len(data) // 2] ^= 1
     (folder / REPLICATES).write_bytes(bytes(data))
-    with pytest.raises(ChecksumError, match="SHA-256"):
-        verify(folder)
     moved = dataclasses.replace(
         release, verified=dataclasses.replace(release.verified, folder=folder)
     )
-    with pytest.raises(ChecksumError, match=REPLICATES):
-        _ = moved.replicate_weights
+    for read in (lambda: verify(folder), lambda: moved.replicate_weights):
+        with pytest.raises(ChecksumError, match=REPLICATES):
+            read()
 
 
 def test_promise_and_files_agree(publishing, tmp_path):
     """A signer who mixes releases up is found out, in either direction."""
-    create_key_pair(tmp_path, "test")
-    key = load_private_key(tmp_path / "test.key")
-    releases = [publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN)]
-    for name, release in zip(("without", "with"), releases, strict=True):
-        manifest = release.verified.manifest
-        files = {file: (release.verified.folder / file).read_bytes() for file in manifest.files}
-        if name == "without":
-            del files[REPLICATES]
-        else:
-            files[REPLICATES] = (releases[0].verified.folder / REPLICATES).read_bytes()
-        folder = tmp_path / name
-        build_folder(folder, files=files, facts=manifest.facts, key=key)
-        with pytest.raises(ManifestError, match="disagree on whether it exists"):
-            verify(folder)
-
-
-def footer(path):
-    return read_replicate_footer(FileBytes.of(path))
+    key = load_private_key(create_key_pair(tmp_path, "test")[0])
+    promised, plain = (publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN))
+    replicates = (promised.verified.folder / REPLICATES).read_bytes()
+    for name, release in (("without", promised), ("with", plain)):
+        facts, listed = release.verified.manifest.facts, release.verified.manifest.files
+        files = {file: (release.verified.folder / file).read_bytes() for file in listed}
+        if files.pop(REPLICATES, None) is None:
+            files[REPLICATES] = replicates
+        build_folder(tmp_path / name, files=files, facts=facts, key=key)
+        with pytest.raises(ManifestError, match=REPLICATES):
+            verify(tmp_path / name)
 
 
 def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
@@ -353,20 +313,22 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         write_replicates(path, replicates, order=order[: len(weights)], facts=facts)
         return path
 
-    assert check_replicates(footer(written("good")), certificate, rows=300) == full.scale
+    def scale_in(path, rows=300):
+        footer = read_replicate_footer(FileBytes.of(path))
+        return check_replicates(footer, certificate, rows=rows)
+
+    assert scale_in(written("good")) == full.scale
     assert written("same").read_bytes() == (tmp_path / "good").read_bytes()
     metadata = pq.ParquetFile(tmp_path / "good").metadata.metadata
     assert metadata[b"dpiw.type"] == b"bootstrap"
-    for path in (
-        written("fewer rows", full.weights[:299]),
-        written("fewer replicates", full.weights[:, :39]),
-        written("another release", release_id="other"),
-        written("another kind", type="jackknife"),
-        written("no scale", scale="0.0"),
-        written("no number", scale="many"),
-    ):
+    for place, (weights, changes) in enumerate((
+        (full.weights[:299], {}), (full.weights[:, :39], {}),
+        (full.weights, {"release_id": "other"}), (full.weights, {"type": "jackknife"}),
+        (full.weights, {"scale": "0.0"}), (full.weights, {"scale": "many"}),
+    )):  # fmt: skip
+        path = written(str(place), weights, **changes)
         with pytest.raises(ManifestError):
-            check_replicates(footer(path), certificate, rows=300)
+            scale_in(path)
     np.testing.assert_array_equal(
         read_replicates(FileBytes.of(tmp_path / "good"), certificate, rows=300).weights,
         full.weights.astype(np.float32),
@@ -378,37 +340,33 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         with pq.ParquetWriter(tmp_path / "odd", good.schema) as writer:
             writer.write_table(good.set_column(3, good.schema.field(3), column))
             writer.add_key_value_metadata(key_values)
-        with pytest.raises(ManifestError, match="finite replicate weights > 0"):
+        with pytest.raises(ManifestError):
             read_replicates(FileBytes.of(tmp_path / "odd"), certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
-    with pytest.raises(ManifestError, match="not readable as replicate weights"):
-        check_replicates(footer(tmp_path / "plain"), certificate, rows=1)
+    with pytest.raises(ManifestError):
+        scale_in(tmp_path / "plain", rows=1)
     for wrong in (-full.weights, full.weights * np.nan):
-        with pytest.raises(ReleaseError, match="finite weight"):
+        with pytest.raises(ReleaseError):
             written("wrong", wrong)
 
 
-@pytest.mark.parametrize("count", ["19", "1001", "-1", "true", "20.5"])
-def test_a_count_out_of_range_is_refused(make_workplace, count):
-    place = make_workplace(weights=f"measured, settings: {{{SETTINGS}, replicates: {count}}}")
-    spec = load_spec(place.spec)
-    with pytest.raises(SpecError, match="replicates"):
-        compile_plan(spec, load_schema(spec))
+def test_a_count_out_of_range_is_refused(make_workplace):
+    spec = load_spec(make_workplace(weights=WITH_REPLICATES).spec)
+    schema, weights = load_schema(spec), spec.weights
+    for count in (19, 1001, -1, True, 20.5):
+        settings = {**weights.settings, "replicates": count}
+        changed = weights.model_copy(update={"settings": settings})
+        with pytest.raises(SpecError, match="replicates"):
+            compile_plan(spec.model_copy(update={"weights": changed}), schema)
 
 
-def test_too_many_numbers_are_refused_before_anything_is_paid(make_workplace):
-    place = make_workplace(weights=WITH_REPLICATES)
-    text = place.spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 7000000")
-    place.spec.write_text(text)
-    spec = load_spec(place.spec)
+def test_more_numbers_or_features_than_replicates_hold_are_refused(make_workplace, monkeypatch):
+    spec = load_spec(make_workplace(weights=WITH_REPLICATES).spec)
+    schema = load_schema(spec)
+    many = spec.model_copy(update={"synthetic_rows": 7_000_000})
     with pytest.raises(SpecError, match="synthetic_rows times replicates"):
-        compile_plan(spec, load_schema(spec))
-
-
-def test_features_that_replicates_could_not_hold_are_refused(make_workplace, monkeypatch):
-    place = make_workplace(weights=WITH_REPLICATES)
-    spec = load_spec(place.spec)
-    width = compile_plan(spec, load_schema(spec)).weights.calibrated.dimension + MOST_INDICATORS
+        compile_plan(many, schema)
+    width = compile_plan(spec, schema).weights.calibrated.dimension + MOST_INDICATORS
     monkeypatch.setattr(measured_weights, "MOST_FEATURES_HELD", 300 * width - 1)
     with pytest.raises(SpecError, match=f"at most 299 with replicates, which take {width} feat"):
-        compile_plan(spec, load_schema(spec))
+        compile_plan(spec, schema)

