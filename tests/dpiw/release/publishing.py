@@ -1,20 +1,14 @@
 """Publishing a small folder, for the tests of publication."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from dpiw.release import publication
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.signing import PrivateKey
 from tests.dpiw.release.release_example import example_facts
 
 
-def build(folder: Path, key: PrivateKey, **changes: Any) -> Path:
-    arguments: dict[str, Any] = {
+def build(folder, key, **changes):
+    arguments = {
         "files": {"a.txt": b"text", "b.txt": lambda path: path.write_bytes(b"called")},
         "facts": example_facts(),
     }
@@ -22,19 +16,12 @@ def build(folder: Path, key: PrivateKey, **changes: Any) -> Path:
     return folder
 
 
-def publish(
-    destination: Path,
-    key: PrivateKey,
-    *,
-    built: Path | None = None,
-    commit: Callable[[str], None] = lambda digest: None,
-    **changes: Any,
-) -> publication.Publication:
+def publish(destination, key, *, built=None, commit=lambda digest: None, **changes):
     """Publish what is built, or what is built now."""
     with tempfile.TemporaryDirectory() as workspace:
         built = built or build(Path(workspace) / "built", key, **changes)
         return publish_built(built, destination=destination, key=key.public, commit=commit)
 
 
-def names(root: Path) -> list[str]:
+def names(root):
     return sorted(path.name for path in root.iterdir())

@@ -34,28 +34,16 @@ SCHEMA = PublicSchema.from_mapping(
             {"name": "smoker", "kind": "boolean"},
             {"name": "insured", "kind": "boolean", "nullable": True},
             {"name": "born", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31"},
-            {
-                "name": "seen",
-                "kind": "datetime",
-                "lower": "2024-01-01T00:00:00",
-                "upper": "2024-12-31T23:59:59",
-                "nullable": True,
-            },
+            {"name": "seen", "kind": "datetime", "nullable": True,
+             "lower": "2024-01-01T00:00:00", "upper": "2024-12-31T23:59:59"},
         ],
     }
-)
+)  # fmt: skip
 
 DTYPES = {
-    "age": "int64",
-    "income": "float64",
-    "visits": "Int64",
-    "sex <b>&": "str",
-    "grade": "str",
-    "smoker": "bool",
-    "insured": "boolean",
-    "born": "datetime64[s]",
-    "seen": "datetime64[s, UTC]",
-}
+    "age": "int64", "income": "float64", "visits": "Int64", "sex <b>&": "str", "grade": "str",
+    "smoker": "bool", "insured": "boolean", "born": "datetime64[s]", "seen": "datetime64[s, UTC]",
+}  # fmt: skip
 
 
 def example_frame(rows: int = 200, seed: int = 1) -> pd.DataFrame:
@@ -86,51 +74,36 @@ def example_log_weights(rows: int = 200, seed: int = 2) -> np.ndarray[Any, np.dt
 
 
 def example_certificate(**changes: Any) -> Certificate:
-    unit = PrivacyUnit(
-        relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person"
-    )
     generator = CertifiedStage(
-        stage="generator",
-        method="privbayes",
+        stage="generator", method="privbayes",
         events=({"event": "gaussian", "noise_multiplier": 12.5, "count": 1},),
         parameters={"degree": 2},
         noise=({"kind": "gaussian", "scale": 12.5, "dimension": 64},),
         standalone_epsilon=0.7,
-    )
+    )  # fmt: skip
     weights = replace(generator, stage="weights", method="beta_debiased", standalone_epsilon=0.5)
     certificate = Certificate(
-        release_id="example-2027-q1",
-        population="example",
-        period="2027-q1",
-        unit=unit,
-        epsilon="1",
-        delta="1E-6",
+        release_id="example-2027-q1", population="example", period="2027-q1",
+        unit=PrivacyUnit(
+            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person"
+        ),
+        epsilon="1", delta="1E-6",
         attempts=({"epsilon": "1", "delta": "1E-6", "stages": {"fit_generator": "committed"}},),
-        spent_epsilon="3",
-        spent_delta="3E-6",
+        spent_epsilon="3", spent_delta="3E-6",
         account={
-            "composition": "basic",
+            "composition": "basic", "max_unpaid_reads": 20,
             "held": {"epsilon_units": 3 * 10**12, "delta_units": 3 * 10**12},
             "drawn": {"epsilon_units": 10**12, "delta_units": 10**12},
-            "max_unpaid_reads": 20,
         },
-        budget_epsilon="8",
-        budget_delta="1E-5",
-        accountants={"pld": 0.9999, "rdp": 1.12},
-        plan_digest="a" * 64,
-        nominal_rows=10000,
-        stages=(generator, weights),
-        generator={"method": "privbayes"},
-        weights={"method": "beta_debiased"},
+        budget_epsilon="8", budget_delta="1E-5", accountants={"pld": 0.9999, "rdp": 1.12},
+        plan_digest="a" * 64, nominal_rows=10000, stages=(generator, weights),
+        generator={"method": "privbayes"}, weights={"method": "beta_debiased"},
         post_processing=("debiased", "self-normalised"),
         diagnostics={"effective_sample_size": 150.0, "k_hat": None, "tau": 0.2},
-        verdict="use",
-        verdict_rule="k-hat < 0.7",
-        assumptions=("Each person has at most two rows.",),
-        caveats=("Rare levels are smoothed.",),
-        versions={"dpiw": "0.1.0"},
-        ledger_head="b" * 64,
-    )
+        verdict="use", verdict_rule="k-hat < 0.7",
+        assumptions=("Each person has at most two rows.",), caveats=("Rare levels are smoothed.",),
+        versions={"dpiw": "0.1.0"}, ledger_head="b" * 64,
+    )  # fmt: skip
     return replace(certificate, **changes)
 
 

@@ -1,13 +1,9 @@
 """A large table is published in parts: the same rows, signed and refused as one file is."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -36,29 +32,33 @@ from tests.dpiw.release.release_example import (
 PARTS = row_files(4)
 
 
-def pieces() -> Iterator[pd.DataFrame]:
-    frame = example_frame()
-    return (frame[start : start + 64] for start in range(0, len(frame), 64))
+def pieces(frame=None):
+    whole = example_frame() if frame is None else frame
+    return (whole[start : start + 64] for start in range(0, len(whole), 64))
+
+
+def write(folder, frames, logs, schema=SCHEMA):
+    """The order in which rows are written."""
+    return parquet.write_synthetic(
+        folder, frames=frames, log_weights=logs, schema=schema,
+        facts=parquet.footer_facts(example_certificate()), rng=np.random.default_rng(1),
+    )  # fmt: skip
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "PART_ROWS", 64)
     return publish_example(tmp_path, frames=pieces())
 
 
-def test_small_tables_are_one_file_of_the_name_they_had() -> None:
-    assert row_files(1) == ("synthetic.parquet",)
-    assert PARTS[0] == "synthetic-00001-of-00004.parquet"
-
-
-def test_parts_hold_the_rows_of_one_file(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_hold_the_rows_of_one_file(folder, tmp_path, monkeypatch):
     assert listed_row_files(verify(folder).manifest.files) == PARTS
+    assert PARTS[0] == "synthetic-00001-of-00004.parquet"
     monkeypatch.undo()
     (tmp_path / "one").mkdir()
-    one, parts = load_release(publish_example(tmp_path / "one")), load_release(folder)
+    whole = publish_example(tmp_path / "one")
+    assert listed_row_files(verify(whole).manifest.files) == ("synthetic.parquet",)
+    one, parts = load_release(whole), load_release(folder)
     assert parts.table.dtypes.equals(one.table.dtypes)
     both = [
         release.table.assign(w=release.weights, log=release.log_weights)
@@ -70,26 +70,19 @@ def test_parts_hold_the_rows_of_one_file(
     assert parts.mean("age").value == pytest.approx(one.mean("age").value)
     scanned = ds.dataset(sorted(folder.glob("synthetic*.parquet"))).to_table()
     assert scanned.column("log_weight").to_numpy() == pytest.approx(parts.log_weights, abs=0)
+    # The report and the facts are those of one file.
+    assert (folder / "report.html").read_bytes() == (whole / "report.html").read_bytes()
+    assert verify(folder).manifest.facts == verify(whole).manifest.facts
 
 
-def test_the_report_and_the_facts_are_those_of_one_file(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    (tmp_path / "one").mkdir()
-    one = publish_example(tmp_path / "one")
-    assert (folder / "report.html").read_bytes() == (one / "report.html").read_bytes()
-    assert verify(folder).manifest.facts == verify(one).manifest.facts
-
-
-def test_the_catalogue_lists_every_part(folder: Path) -> None:
+def test_the_catalogue_lists_every_part(folder):
     page = json.loads((folder / "croissant.json").read_bytes())
     assert [file["name"] for file in page["distribution"]] == [*PARTS, "parts"]
     (records,) = page["recordSet"]
     assert {field["source"]["fileSet"]["@id"] for field in records["field"]} == {"parts"}
 
 
-def test_a_changed_missing_or_further_part_is_refused(folder: Path) -> None:
+def test_a_changed_missing_or_further_part_is_refused(folder):
     part = folder / PARTS[1]
     data = part.read_bytes()
     part.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
@@ -100,23 +93,19 @@ def test_a_changed_missing_or_further_part_is_refused(folder: Path) -> None:
         verify(folder)
     part.write_bytes(data)
     shutil.copy(part, folder / "synthetic-00005-of-00005.parquet")
-    with pytest.raises(ManifestError, match="not listed"):
+    with pytest.raises(ManifestError):
         verify(folder)
 
 
 @pytest.mark.parametrize(
     "files", [PARTS[:3], ("synthetic.parquet", *PARTS), (*PARTS[:3], "synthetic-4.parquet")]
 )
-def test_a_signed_list_that_is_not_all_parts_of_one_table_is_refused(
-    folder: Path, files: tuple[str, ...]
-) -> None:
-    with pytest.raises(ManifestError, match="not the parts of one table"):
+def test_a_signed_list_that_is_not_all_parts_of_one_table_is_refused(files):
+    with pytest.raises(ManifestError):
         listed_row_files(["report.html", *files])
 
 
-def test_a_part_of_another_certificate_or_too_few_rows_are_refused(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_part_of_another_certificate_or_too_few_rows_are_refused(folder, tmp_path):
     works = [tmp_path / name for name in ("w1", "w2")]
     for work in works:
         work.mkdir()
@@ -133,43 +122,26 @@ def test_a_part_of_another_certificate_or_too_few_rows_are_refused(
 
 
 @pytest.mark.parametrize("rows", [64, 128, 150, 192])
-def test_fewer_or_more_rows_than_weights_are_refused(
-    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fewer_or_more_rows_than_weights_are_refused(rows, tmp_path, monkeypatch):
     """At the end of a part and within it."""
     monkeypatch.setattr(parquet, "PART_ROWS", 64)
     for weights, given in ((200, rows), (rows, 200)):
         folder = tmp_path / str(given)
         folder.mkdir()
-        frame = example_frame()[:given]
         with pytest.raises(ReleaseError, match="one per synthetic row"):
-            parquet.write_synthetic(
-                folder,
-                frames=(frame[start : start + 64] for start in range(0, given, 64)),
-                log_weights=np.zeros(weights),
-                schema=SCHEMA,
-                facts=parquet.footer_facts(example_certificate()),
-                rng=np.random.default_rng(1),
-            )
+            write(folder, pieces(example_frame()[:given]), np.zeros(weights))
 
 
-def test_replicates_follow_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicates_follow_their_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "PART_ROWS", 64)
-    order = parquet.write_synthetic(
-        tmp_path,
-        frames=pieces(),
-        log_weights=np.linspace(-1, 1, 200),
-        schema=SCHEMA,
-        facts=parquet.footer_facts(example_certificate()),
-        rng=np.random.default_rng(1),
-    )
+    order = write(tmp_path, pieces(), np.linspace(-1, 1, 200))
     assert sorted(order) == [*range(200)]
     tables = [pq.read_table(tmp_path / name) for name in PARTS]
     _, _, logs = parquet.as_frame(tables)
     assert logs == pytest.approx(np.linspace(-1, 1, 200)[order], abs=0)
 
 
-def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path: Path) -> None:
+def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path):
     """Which they do by the public schema, whatever the rows are."""
     bounds = {
         "few": {"kind": "integer", "lower": 0, "upper": 16_000},
@@ -186,30 +158,24 @@ def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path: Path) -> 
     one = ScaledTable(
         {name: np.zeros(9, np.int32 if name == "level" else float) for name in bounds}, 9
     )
-    parquet.write_synthetic(
-        tmp_path, frames=[schema.unscale(one)], log_weights=np.linspace(0, 1, 9), schema=schema,
-        facts=parquet.footer_facts(example_certificate()), rng=np.random.default_rng(1),
-    )  # fmt: skip
+    write(tmp_path, [schema.unscale(one)], np.linspace(0, 1, 9), schema)
     group = pq.ParquetFile(tmp_path / "synthetic.parquet").metadata.row_group(0)
     columns = [group.column(index) for index in range(group.num_columns)]
     repeating = {c.path_in_schema for c in columns if "RLE_DICTIONARY" in c.encodings}
     assert repeating == {"few", "tenths", "day", "level"}
 
 
-def test_rows_that_are_not_as_declared_are_told_by_who_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_not_as_declared_are_told_by_who_writes_them(tmp_path, monkeypatch):
     """Also at the end of a part; no cell is named."""
     monkeypatch.setattr(parquet, "PART_ROWS", 64)
     frame = example_frame()
     for wrong in (frame.drop(columns="age"), frame.assign(age="secret"), frame[:130]):
-        frames = [wrong[start : start + 64] for start in range(0, len(wrong), 64)]
-        with pytest.raises(ReleaseError, match=r"columns|kind|row") as told:
-            example_contents(tmp_path, frames=frames)
+        with pytest.raises(ReleaseError) as told:
+            example_contents(tmp_path, frames=pieces(wrong))
         assert "secret" not in str(told.value)
 
 
-def test_what_a_report_shows_is_counted_as_the_rows_pass() -> None:
+def test_what_a_report_shows_is_counted_as_the_rows_pass():
     logs = np.linspace(-2, 1, 200)
     rows = RowsShown(SCHEMA, logs, keeps_first=True)
     assert [len(frame) for frame in rows.passing(pieces())] == [64, 64, 64, 8]
@@ -225,13 +191,11 @@ def test_what_a_report_shows_is_counted_as_the_rows_pass() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK])
-def test_a_file_has_another_name_or_is_copied(
-    fault: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_has_another_name_or_is_copied(fault, tmp_path, monkeypatch):
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(b"rows")
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise OSError(fault, "no links here")
 
     if fault is not None:

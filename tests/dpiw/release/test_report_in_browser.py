@@ -1,11 +1,8 @@
 """The report as people see it, in a real browser."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +31,7 @@ BAD = """<!doctype html><html><head><title>x</title></head><body>
 <text x="2" y="20">one</text><text x="4" y="21">two</text></svg></body></html>"""
 
 
-def test_every_fault_is_told(look_at) -> None:
+def test_every_fault_is_told(look_at):
     faults = " ".join(look_at(BAD % ("long " * 99), CORNERS[:1]))
     for fault in (
         "console: said", "request: https://example.invalid", "axe color-contrast", "axe image-alt",
@@ -45,9 +42,7 @@ def test_every_fault_is_told(look_at) -> None:
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_without_a_browser_a_test_is_skipped_and_never_on_ci(
-    required, monkeypatch, request
-) -> None:
+def test_without_a_browser_a_test_is_skipped_and_never_on_ci(required, monkeypatch, request):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("DPIW_BROWSER", "required" if required else "")
     outcome = pytest.fail.Exception if required else pytest.skip.Exception
@@ -58,7 +53,7 @@ def test_without_a_browser_a_test_is_skipped_and_never_on_ci(
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("browser_path")
-def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path) -> None:
+def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path):
     (tmp_path / "report.html").write_text(_example())
     out = tmp_path / "images" / "report.png"
     subprocess.run([sys.executable, ROOT / "examples/picture.py", tmp_path, out], check=True)
@@ -67,8 +62,8 @@ def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path) -> None:
         assert picture.stat().st_size < 150_000
 
 
-def _example(**changes: Any) -> str:
-    arguments: dict[str, Any] = {
+def _example(**changes):
+    arguments = {
         "frames": [example_frame()],
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
@@ -78,23 +73,23 @@ def _example(**changes: Any) -> str:
     return build_report(certificate, **shown(arguments))
 
 
-def _with_truth() -> str:
+def _with_truth():
     statistics = ({"kind": "mean", "column": "age", "value": 30.0},)
     known = marginals(example_frame(seed=9), schema=SCHEMA)
     return _example(truth=PublicTruth(marginals=known, statistics=statistics))
 
 
-def _unweighted() -> str:
+def _unweighted():
     certificate = example_certificate(weights={"method": "none"}, verdict="none")
     return _example(certificate=certificate, log_weights=np.zeros(200), log_weight_noise_sd=None)
 
 
-def _long_and_strange() -> str:
+def _long_and_strange():
     """Long names without a blank, other scripts, many levels, mathematics, tags, large numbers."""
     unbroken, tags = "long_" * 25, "<b>\"$x_1$\" & 'y'</b>"
     levels = [unbroken, tags, "日本語の長い名前がここに続きます", "a few words that go on for long",
               *(f"level {n}" for n in range(30))]  # fmt: skip
-    columns: list[dict[str, Any]] = [
+    columns = [
         {"name": unbroken, "kind": "continuous", "lower": -1.5e12, "upper": 2.5e12},
         {"name": tags, "kind": "categorical", "levels": levels, "description": unbroken * 3},
     ]
@@ -127,9 +122,9 @@ def _long_and_strange() -> str:
 @pytest.mark.parametrize(
     "page", [_with_truth, _unweighted, _long_and_strange], ids=lambda page: page.__name__
 )
-def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at) -> None:
+def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at):
     assert look_at(page()) == []
 
 
-def test_nothing_strange_is_cut_off_on_a_telephone_or_a_wide_screen(look_at) -> None:
+def test_nothing_strange_is_cut_off_on_a_telephone_or_a_wide_screen(look_at):
     assert look_at(_long_and_strange(), CORNERS) == []

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import hashlib
 import pickle
 import shutil
 import stat
 import subprocess
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -27,14 +24,14 @@ from dpiw.release.signing import (
 )
 
 
-def _write_key(path: Path, key: object, encryption: object) -> Path:
+def _write_key(path, key, encryption):
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)  # type: ignore[attr-defined]
     path.write_bytes(pem)
     path.chmod(0o600)
     return path
 
 
-def test_a_signature_verifies_under_its_own_key_only(tmp_path: Path) -> None:
+def test_a_signature_verifies_under_its_own_key_and_context_only(tmp_path):
     one = load_private_key(create_key_pair(tmp_path, "one")[0])
     public = load_public_key(tmp_path / "one.pub")
     other = load_public_key(create_key_pair(tmp_path, "other")[1])
@@ -43,83 +40,65 @@ def test_a_signature_verifies_under_its_own_key_only(tmp_path: Path) -> None:
     assert signature == one.sign(b"text")
     assert public == one.public
     public.check(b"text", signature)
-    for key, message, mark in (
-        (other, b"text", signature),
-        (public, b"text ", signature),
-        (public, b"text", signature[:-1]),
-        (public, b"text", b""),
-    ):
+    public.check(b"text", signature, context=MANIFEST_CONTEXT)
+    for key, message, mark, context in (
+        (other, b"text", signature, MANIFEST_CONTEXT),
+        (public, b"text ", signature, MANIFEST_CONTEXT),
+        (public, b"text", signature[:-1], MANIFEST_CONTEXT),
+        (public, b"text", b"", MANIFEST_CONTEXT),
+        (public, b"text", signature, b"another-v1\n"), (public, b"text", signature, b""),
+    ):  # fmt: skip
         with pytest.raises(SignatureError, match=key.key_id):
-            key.check(message, mark)
+            key.check(message, mark, context=context)
 
 
-def test_a_signature_in_one_context_means_nothing_in_another(tmp_path: Path) -> None:
-    key = load_private_key(create_key_pair(tmp_path, "k")[0])
-    signature = key.sign(b"text")
-    key.public.check(b"text", signature, context=MANIFEST_CONTEXT)
-    with pytest.raises(SignatureError):
-        key.public.check(b"text", signature, context=b"another-v1\n")
-    with pytest.raises(SignatureError):
-        key.public.check(b"text", signature, context=b"")
-
-
-def test_key_files_have_strict_modes_and_are_never_overwritten(tmp_path: Path) -> None:
+def test_key_files_have_strict_modes_and_are_never_overwritten(tmp_path):
     private, public = create_key_pair(tmp_path, "k")
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    before = private.read_bytes(), public.read_bytes()
-    with pytest.raises(ReleaseError, match="never overwritten"):
-        create_key_pair(tmp_path, "k")
-    public.unlink()
-    with pytest.raises(ReleaseError, match="never overwritten"):
-        create_key_pair(tmp_path, "k")
-    assert private.read_bytes() == before[0]
-    with pytest.raises(ReleaseError, match=r"k\.key"):
-        create_key_pair(tmp_path / "absent", "k")
+    before = private.read_bytes()
+    for folder in (tmp_path, tmp_path, tmp_path / "absent"):
+        with pytest.raises(ReleaseError):
+            create_key_pair(folder, "k")
+        public.unlink(missing_ok=True)
+    assert private.read_bytes() == before
+    assert not public.exists()
 
 
-def test_key_id_is_the_digest_of_the_raw_key(tmp_path: Path) -> None:
+def test_key_id_is_the_digest_of_the_raw_key(tmp_path):
     public = load_public_key(create_key_pair(tmp_path, "k")[1])
     assert public.key_id == hashlib.sha256(public.raw).hexdigest()[:16]
     assert PublicKey.from_hex(public.raw.hex()) == public
     for text in (public.raw.hex().upper(), public.raw.hex()[:-2], "zz" * 32, 3):
-        with pytest.raises(ManifestError, match="64 lower-case"):
+        with pytest.raises(ManifestError):
             PublicKey.from_hex(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
-def test_a_private_key_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_private_key_others_can_reach_is_refused(tmp_path, mode):
     private, _ = create_key_pair(tmp_path, "k")
     private.chmod(mode)
     with pytest.raises(ReleaseError, match=f"{mode:04o}"):
         load_private_key(private)
 
 
-def test_other_key_files_are_refused(tmp_path: Path) -> None:
+def test_other_key_files_are_refused(tmp_path):
     foreign = ec.generate_private_key(ec.SECP256R1())
     mine = ed25519.Ed25519PrivateKey.generate()
-    with pytest.raises(ReleaseError, match="Ed25519"):
-        load_private_key(_write_key(tmp_path / "ec.key", foreign, NoEncryption()))
-    with pytest.raises(ReleaseError, match="unencrypted"):
-        load_private_key(_write_key(tmp_path / "e.key", mine, BestAvailableEncryption(b"x")))
-    with pytest.raises(ReleaseError, match=r"absent\.key"):
-        load_private_key(tmp_path / "absent.key")
-    with pytest.raises(ReleaseError, match=r"absent\.pub"):
-        load_public_key(tmp_path / "absent.pub")
+    _write_key(tmp_path / "ec.key", foreign, NoEncryption())
+    _write_key(tmp_path / "secret.key", mine, BestAvailableEncryption(b"x"))
     _, public = create_key_pair(tmp_path, "mixed")  # of mode 0644, which is right for it
-    with pytest.raises(ReleaseError, match=r"it is the public one: name the \.key"):
-        load_private_key(public)
+    for private in ("ec.key", "secret.key", "absent.key", public.name):
+        with pytest.raises(ReleaseError):
+            load_private_key(tmp_path / private)
     (tmp_path / "text.pub").write_text("text")
-    with pytest.raises(ReleaseError, match="PEM"):
-        load_public_key(tmp_path / "text.pub")
     pem = foreign.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     (tmp_path / "ec.pub").write_bytes(pem)
-    with pytest.raises(ReleaseError, match="Ed25519"):
-        load_public_key(tmp_path / "ec.pub")
+    for name in ("absent.pub", "text.pub", "ec.pub", "nowhere/curator.pub"):
+        with pytest.raises(ReleaseError):
+            load_public_key(tmp_path / name)
 
 
-def test_a_key_that_is_lost_is_told_without_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_lost_is_told_without_its_folder(tmp_path, monkeypatch):
     """A worker raises it, and Prefect keeps the text; `filled_in` names the place on a terminal."""
     folder, elsewhere = tmp_path / "hidden" / "vault", tmp_path / "here"
     folder.mkdir(parents=True)
@@ -136,26 +115,16 @@ def test_a_key_that_is_lost_is_told_without_its_folder(
         public.unlink(missing_ok=True)
 
 
-def test_a_public_key_of_nearly_the_name_is_told_and_no_other_file(tmp_path: Path) -> None:
-    create_key_pair(tmp_path, "curator")
-    with pytest.raises(ReleaseError, match=r"or directory; did you mean 'curator\.pub'\?$"):
-        load_public_key(tmp_path / "curatr.pub")
-    with pytest.raises(ReleaseError, match=r"or directory$"):
-        load_public_key(tmp_path / "key-of-someone-else.pub")
-    with pytest.raises(ReleaseError, match=r"or directory$"):
-        load_public_key(tmp_path / "nowhere" / "curator.pub")
-
-
-def test_a_private_key_does_not_show_or_pickle_itself(tmp_path: Path) -> None:
+def test_a_private_key_does_not_show_or_pickle_itself(tmp_path):
     path, _ = create_key_pair(tmp_path, "k")
     key = load_private_key(path)
     assert repr(key) == f"PrivateKey(key_id='{key.public.key_id}')"
-    with pytest.raises(ReleaseError, match="pickled"):
+    with pytest.raises(ReleaseError):
         pickle.dumps(key)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-def test_openssl_verifies_a_signature_without_dpiw(tmp_path: Path) -> None:
+def test_openssl_verifies_a_signature_without_dpiw(tmp_path):
     private, public = create_key_pair(tmp_path, "k")
     (tmp_path / "m").write_bytes(MANIFEST_CONTEXT + b"text")
     (tmp_path / "s").write_bytes(load_private_key(private).sign(b"text"))
