@@ -1,7 +1,5 @@
 """What `dpiw init` drafts, `dpiw plan` takes once it is settled; the rest is refused by name."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io
@@ -10,7 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -23,7 +20,7 @@ from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.drafts.formats import FORMATS
-from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from tests.support.drafts import settled
 
@@ -71,27 +68,27 @@ TABLES = st.lists(COLUMNS, min_size=1, max_size=5, unique_by=lambda column: colu
 EXAMPLES = 3
 
 
-def limits(column: dict[str, Any]) -> tuple[Any, Any]:
+def limits(column):
     timed = column["kind"] in ("date", "datetime")
     return (column["first"], column["last"]) if timed else (column["low"], column["high"])
 
 
-def stated(**values: Any) -> dict[str, Any]:
+def stated(**values):
     return {name: value for name, value in values.items() if value not in (None, [], ())}
 
 
-def header(columns: list[dict[str, Any]]) -> str:
+def header(columns):
     out = io.StringIO()
     csv.writer(out, lineterminator="").writerow([column["name"] for column in columns])
     return out.getvalue()
 
 
-def csvw(columns: list[dict[str, Any]]) -> str:
+def csvw(columns):
     listed = []
     for column in columns:
         low, high = limits(column)
         numeric = column["kind"] in ("integer", "number")
-        style: Any = column["format"]
+        style = column["format"]
         if numeric:
             style = stated(decimalChar=column["decimal"], groupChar=column["group"])
         datatype = stated(base=column["kind"], minimum=low, maximum=high, format=style)
@@ -100,7 +97,7 @@ def csvw(columns: list[dict[str, Any]]) -> str:
     return json.dumps({"url": "t.csv", "tableSchema": {"columns": listed}})
 
 
-def table_schema(columns: list[dict[str, Any]]) -> str:
+def table_schema(columns):
     fields = []
     for column in columns:
         low, high = limits(column)
@@ -116,10 +113,10 @@ def table_schema(columns: list[dict[str, Any]]) -> str:
     return json.dumps({"fields": fields, "primaryKey": keys})
 
 
-def croissant(columns: list[dict[str, Any]]) -> str:
+def croissant(columns):
     types = {"integer": "sc:Integer", "number": "sc:Float", "boolean": "sc:Boolean",
              "date": "sc:Date", "datetime": "sc:DateTime", "string": "sc:Text"}  # fmt: skip
-    sets: list[dict[str, Any]] = []
+    sets = []
     fields = []
     for place, column in enumerate(columns):
         field = {"@id": f"t/{column['name']}", "name": column["name"],
@@ -134,8 +131,8 @@ def croissant(columns: list[dict[str, Any]]) -> str:
     return json.dumps({"recordSet": [{"@id": "t", "field": fields}, *sets]})
 
 
-def ddi(columns: list[dict[str, Any]]) -> str:
-    def attributes(**values: Any) -> str:
+def ddi(columns):
+    def attributes(**values):
         pairs = stated(**values).items()
         return " ".join(f"{name.rstrip('_')}={quoteattr(str(value))}" for name, value in pairs)
 
@@ -157,8 +154,8 @@ def ddi(columns: list[dict[str, Any]]) -> str:
     return f"<codeBook><dataDscr>{''.join(variables)}</dataDscr></codeBook>"
 
 
-def sql(columns: list[dict[str, Any]]) -> str:
-    def text(value: Any) -> str:
+def sql(columns):
+    def text(value):
         quoted = str(value).replace("'", "''")
         return f"'{quoted}'"
 
@@ -180,7 +177,7 @@ def sql(columns: list[dict[str, Any]]) -> str:
     return f"CREATE TABLE t ({', '.join(lines)});"
 
 
-def smartnoise(columns: list[dict[str, Any]]) -> str:
+def smartnoise(columns):
     types = {"integer": "int", "number": "float"}
     fields = {
         column["name"]: stated(type=types.get(column["kind"], column["kind"]), lower=column["low"],
@@ -191,8 +188,8 @@ def smartnoise(columns: list[dict[str, Any]]) -> str:
     return json.dumps({"": {"S": {"T": fields | stated(max_ids=rows)}}}, ensure_ascii=False)
 
 
-def dpsynth(columns: list[dict[str, Any]]) -> str:
-    attributes: dict[str, Any] = {}
+def dpsynth(columns):
+    attributes = {}
     for column in columns:
         if column["kind"] in ("integer", "number"):
             dtype = "int" if column["kind"] == "integer" else "float"
@@ -206,9 +203,9 @@ def dpsynth(columns: list[dict[str, Any]]) -> str:
     return json.dumps(attributes, ensure_ascii=False)
 
 
-def pydantic(columns: list[dict[str, Any]]) -> str:
+def pydantic(columns):
     types = {"integer": int, "number": float, "boolean": bool, "string": str}
-    fields: dict[str, Any] = {}
+    fields = {}
     for place, column in enumerate(columns):
         extra = stated(enum=list(column["levels"]), minimum=column["low"], maximum=column["high"])
         formats = {"date": {"format": "date"}, "datetime": {"format": "date-time"}}
@@ -231,7 +228,7 @@ SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv", "smartnoise": "yam
             "dpsynth": "yaml"}  # fmt: skip
 
 
-def place_of(name: str, columns: list[dict[str, Any]], base: Path) -> str:
+def place_of(name, columns, base):
     """What `dpiw init` is given: a text, a model's name, or a file's path."""
     place = WRITERS[name](columns)
     if name in ("header", "pydantic"):
@@ -241,7 +238,7 @@ def place_of(name: str, columns: list[dict[str, Any]], base: Path) -> str:
     return str(path)
 
 
-def init(base: Path, *words: str) -> str:
+def init(base, *words):
     """What `dpiw init base/draft` says of a refusal; empty where it wrote a draft."""
     told = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
@@ -252,7 +249,7 @@ def init(base: Path, *words: str) -> str:
     return "" if code == 0 else told.getvalue()
 
 
-def planned(folder: Path) -> Plan:
+def planned(folder):
     """The plan of drafts that somebody settles."""
     files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     columns = load_text(files["schema.yaml"], what="draft")["columns"]
@@ -274,7 +271,7 @@ def planned(folder: Path) -> Plan:
     return compile_plan(loaded, load_schema(loaded))
 
 
-def excused(names: list[str], told: str) -> bool:
+def excused(names, told):
     """Whether a refusal names a column that no table may have, or two that are too alike.
 
     A header with a number is refused by the number's place, one of a single name with a delimiter
@@ -297,9 +294,7 @@ def excused(names: list[str], told: str) -> bool:
     derandomize=True, database=None, deadline=None, max_examples=EXAMPLES, phases=[Phase.generate]
 )
 @given(columns=TABLES, target=st.booleans())
-def test_a_draft_is_planned_or_refused_by_name(
-    name: str, columns: list[dict[str, Any]], target: bool
-) -> None:
+def test_a_draft_is_planned_or_refused_by_name(name, columns, target):
     with tempfile.TemporaryDirectory() as place:
         base = Path(place)
         names = [column["name"] for column in columns]
@@ -318,16 +313,14 @@ def test_a_draft_is_planned_or_refused_by_name(
 @pytest.mark.parametrize(
     ("columns", "method"), [(3, "privbayes"), (118, "privbayes"), (700, "histogram")]
 )
-def test_a_draft_of_many_columns_has_methods_that_a_plan_takes(
-    columns: int, method: str, tmp_path: Path
-) -> None:
+def test_a_draft_of_many_columns_has_methods_that_a_plan_takes(columns, method, tmp_path):
     """PrivBayes of degree 2 takes no more than 117 columns, of degree 1 fewer than 700."""
     told = init(tmp_path, f"--header={','.join(f'c{n}' for n in range(columns))}")
     assert not told
     assert planned(tmp_path / "draft").generator.method == method
 
 
-def test_the_person_is_whom_the_curator_names(tmp_path: Path) -> None:
+def test_the_person_is_whom_the_curator_names(tmp_path):
     """A column that only looks like an identifier, and stands before it, names nobody."""
     assert not init(tmp_path, "--header=id,person,age", "--identifier=person")
     plan = planned(tmp_path / "draft")
@@ -338,14 +331,12 @@ def test_the_person_is_whom_the_curator_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("delimiter", "taken"), [(";", True), ("\t", True), ('"', False), ("\n", False), (" ", False)]
 )
-def test_a_delimiter_that_no_spec_has_is_refused(
-    delimiter: str, taken: bool, tmp_path: Path
-) -> None:
+def test_a_delimiter_that_no_spec_has_is_refused(delimiter, taken, tmp_path):
     told = init(tmp_path, f"--header=a{delimiter}b", f"--delimiter={delimiter}")
     assert (told == "") is taken
     if taken:
         planned(tmp_path / "draft")
 
 
-def test_every_format_is_tried() -> None:
+def test_every_format_is_tried():
     assert set(WRITERS) == set(FORMATS)

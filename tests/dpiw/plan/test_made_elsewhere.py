@@ -3,14 +3,13 @@
 import shutil
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.plan.assumptions import assumptions, declared_assumption
-from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.assumptions import declared_assumption
+from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -21,7 +20,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
 
 
-def planned(place: Any, **changes: Any) -> Plan:
+def planned(place, **changes):
     spec = load_spec(write_spec(place, **changes))
     return compile_plan(spec, load_schema(spec))
 
@@ -30,7 +29,7 @@ UNSTATED = {"weights": {"method": "measured", "settings": {"omega_seed": 1, "fre
 """Weights of which nobody says how many rows they weight."""
 
 
-def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
+def test_the_declared_cost_is_part_of_the_total(workplace):
     plan = planned(workplace)
     assert [stage.name for stage in plan.stages] == [GENERATOR_STAGE, WEIGHTS_STAGE]
     assert plan.stages[0].events == (DeclaredEvent(epsilon=0.5, delta=1e-7),)
@@ -40,13 +39,11 @@ def test_the_declared_cost_is_part_of_the_total(workplace: Any) -> None:
     assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
 
 
-def alone_lines(plan: Plan) -> list[str]:
+def alone_lines(plan):
     return [line for line in plan_table(plan).splitlines() if "alone it would cost" in line]
 
 
-def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
-    workplace: Any,
-) -> None:
+def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(workplace):
     """The one is at the release's whole delta, the other at what the declared delta leaves."""
     plan = planned(workplace, delta=5e-7)
     events = plan.stages[1].events
@@ -54,22 +51,18 @@ def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(
     assert whole < 0.5 < rest
     declared, promised = alone_lines(plan)
     assert declared.endswith("epsilon=0.5")
-    assert f"epsilon={whole:.4g} at the whole delta; the release promises" in promised
-    assert f"epsilon={rest:.6g}, at the delta=5e-07 that the declared part leaves" in promised
-    for same in (planned(workplace, delta=0), planned(workplace, counted_by="a" * 64)):
-        assert not any("whole delta" in line for line in alone_lines(same))
+    for told in (f"epsilon={whole:.4g} ", f"epsilon={rest:.6g}, at the delta=5e-07 "):
+        assert told in promised
 
 
-def forgetting(plan: Plan) -> list[str]:
+def forgetting(plan):
     """Plans that a declared cost is missing in, by what they say of themselves."""
     declared = [e for stage in plan.stages for e in stage.events if isinstance(e, DeclaredEvent)]
     counted = "paid by run" in plan_table(plan)
     return [] if counted or declared else ["declared and not charged"]
 
 
-def test_a_declared_cost_that_is_not_charged_is_seen(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_declared_cost_that_is_not_charged_is_seen(workplace, monkeypatch):
     """The planted bug: the whole total goes to our own noise, and the rows cost nothing."""
     from dpiw.methods.generators.external import External
 
@@ -81,14 +74,14 @@ def test_a_declared_cost_that_is_not_charged_is_seen(
     assert plan.stages[1].events[0].noise_multiplier < 0.7 * honest.noise_multiplier  # type: ignore[union-attr]
 
 
-def test_what_is_paid_already_is_planned_once_and_named(workplace: Any) -> None:
+def test_what_is_paid_already_is_planned_once_and_named(workplace):
     plan = planned(workplace, counted_by="ab" * 32)
     assert [stage.name for stage in plan.stages] == [WEIGHTS_STAGE]
     assert f"paid by run {'ab' * 32}" in plan_table(plan)
     assert accounting.epsilon(plan.stages[0].events, delta=1e-6) > 0.99
 
 
-def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
+def test_rows_may_go_without_weights_at_their_own_cost(workplace):
     top = {"epsilon": "0.1", "delta": "1e-6"}
     plan = planned(workplace, weights="none", top=top, epsilon="0.1", delta="1e-6")
     assert plan.epsilon_pld == 0.1
@@ -98,92 +91,72 @@ def test_rows_may_go_without_weights_at_their_own_cost(workplace: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"epsilon": 1}, "are the totals, .* epsilon=1 and delta=1e-07; expected more"),
-        ({"epsilon": 3}, "expected more"),
-        ({"delta": 1e-6}, "expected more"),
-        ({"weights": "none", "epsilon": 1.5}, "expected at least as much"),
+        ({"epsilon": 1}, "epsilon=1"), ({"epsilon": 3}, "epsilon"), ({"delta": 1e-6}, "delta"),
+        ({"weights": "none", "epsilon": 1.5}, "epsilon"),
         ({"weights": "none", "counted_by": "ab" * 32}, "nothing else is drawn"),
-        ({"weights": "beta_noised"}, "is fitted on further rows of the generator"),
-        ({"weights": "dp_mlp"}, "is fitted on further rows of the generator"),
-        ({"weights": "discriminator"}, "discriminator"),
-        ({"relation": "replace_one"}, "says nothing of the number of rows"),
-        ({"top": {"synthetic_rows": 401}, "weights": "none"},
-         "synthetic_rows=401: more than the 400 rows"),
+        ({"weights": "beta_noised"}, "beta_noised"), ({"weights": "dp_mlp"}, "dp_mlp"),
+        ({"weights": "discriminator"}, "discriminator"), ({"relation": "replace_one"}, "relation"),
+        ({"top": {"synthetic_rows": 401}, "weights": "none"}, "synthetic_rows=401"),
         ({"top": {"weights": {"method": "measured",
-                              "settings": {"omega_seed": 1, "base_rows": 401}}}},
-         "base_rows=401: more than the 400 rows.* of at most 400"),
-        ({"top": UNSTATED | {"synthetic_rows": 401}}, "synthetic_rows=401: more than the 400"),
-        ({"sha256": "0" * 64}, "SHA-256 is not the one that `sha256` states"),
-        ({"rows": "nowhere.parquet"}, "cannot be read"),
-        ({"rows": "data.csv"}, r"source\.path, the confidential table"),
-        ({"rows": "state/workspace/town/ab/private/scaled.parquet"}, "confidential workspace"),
-        ({"rows": None}, "rows: missing"),
-        ({"tool": None}, "tool: missing"),
-        ({"epsilon": "1e400"}, "epsilon: expected at most 10000"),
+                              "settings": {"omega_seed": 1, "base_rows": 401}}}}, "base_rows=401"),
+        ({"top": UNSTATED | {"synthetic_rows": 401}}, "synthetic_rows=401"),
+        ({"sha256": "0" * 64}, "sha256"), ({"rows": "nowhere.parquet"}, "rows"),
+        ({"rows": "data.csv"}, r"source\.path"),
+        ({"rows": "state/workspace/town/ab/private/scaled.parquet"}, "workspace"),
+        ({"rows": None}, "rows"), ({"tool": None}, "tool"), ({"epsilon": "1e400"}, "epsilon"),
         ({"relation": "replace_one", "rows_per_unit": 5, "top": {"relation": "replace_one"}},
-         "rows_per_unit: expected 1 under a declared replace_one"),
-        ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta: is"),
+         "rows_per_unit"),
+        ({"top": {"relation": "replace_one"}, "delta": 0.9}, "settings.delta"),
     ],
 )  # fmt: skip
-def test_a_plan_is_refused_before_anything_happens(
-    workplace: Any, changes: dict[str, Any], told: str
-) -> None:
+def test_a_plan_is_refused_before_anything_happens(workplace, changes, told):
     with pytest.raises(SpecError, match=told):
         planned(workplace, **changes)
 
 
-def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace: Any) -> None:
+def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace):
     assert not planned(workplace).warnings  # `base_rows` is stated
     plan = planned(workplace, top=UNSTATED)
     (warning,) = plan.warnings
-    assert "all 400 rows of generator.settings.rows are weighted, each once, where 10000" in warning
+    assert "all 400 rows" in warning
     assert f"warning: {warning}" in plan_table(plan)
 
 
-def test_a_hundred_rows_are_the_least_that_are_weighted(workplace: Any) -> None:
+def test_a_hundred_rows_are_the_least_that_are_weighted(workplace):
     path, top = workplace.root / "made.parquet", UNSTATED | {"synthetic_rows": 50}
     planned(workplace, top=top, sha256=written(path, rows_of_town(100)))
     digest = written(path, rows_of_town(99))
-    with pytest.raises(SpecError, match="measured: takes at least 100 rows: more than the 99"):
+    with pytest.raises(SpecError, match="at least 100 rows"):
         planned(workplace, top=top, sha256=digest)
     planned(workplace, weights="none", top={"synthetic_rows": 50, "epsilon": "0.5"}, sha256=digest)
 
 
-def test_rows_that_nobody_vouches_for_are_in_no_release(workplace: Any) -> None:
-    with pytest.raises(NotPublishableError, match="nobody declares an epsilon for rows of sdg"):
+def test_rows_that_nobody_vouches_for_are_in_no_release(workplace):
+    with pytest.raises(NotPublishableError):
         planned(workplace, epsilon="unknown")
 
 
-def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace: Any) -> None:
+def test_weights_that_are_not_worth_it_leave_no_budget_over(workplace):
     """Elsewhere the generator would get it; a file has no use for it."""
     top = {"epsilon": "0.001", "nominal_rows": 2, "delta": "1e-9"}
-    with pytest.raises(SpecError, match="they could show"):
+    with pytest.raises(SpecError):
         planned(workplace, top=top, epsilon="0.0009", delta="0")
 
 
-def test_no_stand_in_population_rehearses_rows_of_the_real_one(workplace: Any) -> None:
-    spec = load_spec(write_spec(workplace))
-    with pytest.raises(SpecError, match="rehearse: the generator external cannot be rehearsed"):
-        candidates(spec, load_schema(spec))
-
-
-def test_no_rehearsal_is_advised_where_there_can_be_none(
-    workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nor is anything to be mended where one is asked for all the same."""
+def test_no_rehearsal_is_advised_where_there_can_be_none(workplace):
+    """No stand-in population rehearses rows of the real one."""
     place = write_spec(workplace)
     spec = load_spec(place)
+    with pytest.raises(SpecError):
+        candidates(spec, load_schema(spec))
     table = plan_table(compile_plan(spec, load_schema(spec)))
     assert "forecast: resolution" in table
     assert "rehearse" not in table
     assert main(["rehearse", str(place)]) == SpecError.exit_code
-    stderr = capsys.readouterr().err
-    assert "of the real population" in stderr
-    assert "mend" not in stderr
 
 
-def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -> None:
-    def key(**changes: Any) -> str:
+def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace):
+    def key(**changes):
         spec = load_spec(write_spec(workplace, **changes))
         return spec.run_key(load_schema(spec), "once")
 
@@ -195,7 +168,7 @@ def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace: Any) -
     assert key(sha256=digest) != first
 
 
-def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> None:
+def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace):
     plan = planned(workplace, top={"relation": "replace_one", "epsilon": 2})
     (event,) = plan.stages[0].events
     assert (event.epsilon, plan.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
@@ -205,37 +178,21 @@ def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace: Any) -> N
 @pytest.mark.parametrize(
     ("group", "relation", "told"),
     [
-        (None, "add_or_remove_one", "Nothing here checked it."),
-        (1, "add_or_remove_one", "It is stated for all rows of one value of pid together."),
-        (5, "add_or_remove_one", "at most 5 were one value of pid: a public bound, kept before sdg"
-         " read its table. For one value of pid, under add_or_remove_one, that is epsilon=2.5,"),
-        (1, "replace_one", "For one value of pid, under replace_one, that is epsilon=1.0,"),
+        (None, "add_or_remove_one", ""), (1, "add_or_remove_one", "one value of pid"),
+        (5, "add_or_remove_one", "under add_or_remove_one, that is epsilon=2.5,"),
+        (1, "replace_one", "under replace_one, that is epsilon=1.0,"),
     ],
 )  # fmt: skip
 def test_the_sentence_that_a_total_rests_on_says_for_whom_it_holds(
-    workplace: Any, group: int | None, relation: str, told: str
-) -> None:
+    workplace, group, relation, told
+):
     """What group privacy makes of a declaration for single rows depends on a bound that is told."""
-    generator: Any = planned(workplace).generator
+    stated = planned(workplace).generator
     unit = PrivacyUnit(
         relation=NeighbouringRelation(relation), id_column=None if group is None else "pid"
     )
-    sentence = declared_assumption(replace(generator, rows_per_unit=group), unit)
+    generator = stated if group is None else replace(stated, rows_per_unit=group)
+    sentence = declared_assumption(generator, unit)
     assert told in sentence
-    cost = (
-        generator.declared(unit)
-        if group is None
-        else replace(generator, rows_per_unit=group).declared(unit)
-    )
+    cost = generator.declared(unit)
     assert (f"epsilon={cost.epsilon}, delta={cost.delta}." in sentence) == (cost.epsilon != 0.5)
-
-
-def test_a_bound_on_rows_is_said_of_what_is_drawn_here_alone(workplace: Any) -> None:
-    plan = planned(workplace, rows_per_unit=3, epsilon="0.2")
-    unit = plan.spec.unit.model_copy(update={"id_column": "pid", "max_rows": 2})
-    plan = replace(plan, spec=plan.spec.model_copy(update={"unit": unit}))
-    sentences = assumptions(plan, max_unpaid_reads=3)
-    assert any(
-        "at most 2 of their rows was used by what is drawn here." in sentence
-        for sentence in sentences
-    )

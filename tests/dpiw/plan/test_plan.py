@@ -15,7 +15,6 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.plan import table
 from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
     PRIVATE_STAGES,
@@ -26,7 +25,7 @@ from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting, calibration
-from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
 
@@ -80,21 +79,6 @@ def test_joint_calibration_beats_splitting_epsilon():
     assert event.noise_multiplier < accounting.gaussian_noise_multiplier(0.5, 5e-7) * 0.8
 
 
-def test_shares_are_wishes_about_effort():
-    def multiplier(share):
-        plan = compile_plan(spec(shares={"generator": 1 - share, "weights": share}), SCHEMA)
-        return plan.stages[1].events[0].noise_multiplier
-
-    assert multiplier(0.8) < multiplier(0.5) < multiplier(0.2)
-
-
-def test_pure_privacy_uses_pure_events_only():
-    plan = compile_plan(spec(delta="0", epsilon="3"), SCHEMA)
-    assert all(isinstance(e, LaplaceEvent | ExponentialMechanismEvent) for e in all_events(plan))
-    assert plan.epsilon_rdp is None
-    assert 2.999 <= plan.epsilon_pld <= 3
-
-
 def test_infeasible_weights_are_dropped_in_advance_and_cost_nothing():
     low = {"epsilon": "0.05", "nominal_rows": 200}
     weights = {"method": "beta_debiased", "when_infeasible": "none"}
@@ -103,12 +87,12 @@ def test_infeasible_weights_are_dropped_in_advance_and_cost_nothing():
     assert plan.weights is None
     assert plan.forecast.resolution < RESOLUTION_FLOOR
     assert plan.stages[0].events == alone.stages[0].events  # the generator gets all of it
-    assert "whole budget goes to the" in plan.warnings[0]
-    with pytest.raises(SpecError, match="expected at least 25%"):
+    assert plan.warnings
+    with pytest.raises(SpecError):
         compile_plan(spec(**low, weights=weights | {"when_infeasible": "refuse"}), SCHEMA)
     keeping = compile_plan(spec(**low, weights=weights | {"when_infeasible": "keep"}), SCHEMA)
     assert keeping.weights is not None
-    assert "kept because the spec says so" in keeping.warnings[0]
+    assert keeping.warnings
 
 
 @pytest.mark.parametrize("method", ["keep", "none"])
@@ -137,14 +121,6 @@ def test_the_digest_follows_the_promise_and_not_the_paths():
     assert plan.run_key("2026-11") != plan.run_key("2026-12")
 
 
-def test_a_lost_stage_costs_less_than_the_whole_run_again():
-    plan = compile_plan(spec(), SCHEMA)
-    for name in ("fit_generator", "fit_weights"):
-        assert 0 < plan.stage_cost(frozenset({name})).epsilon < plan.cost.epsilon
-    both = plan.stage_cost(frozenset({"fit_generator", "fit_weights"}))
-    assert both.epsilon == pytest.approx(plan.epsilon_pld)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     REFUSED_SETTINGS,
@@ -166,70 +142,34 @@ def test_non_private_methods_are_refused(monkeypatch):
         method, private = "exact", False
 
     monkeypatch.setitem(WEIGHTS, "exact", Exact)
-    with pytest.raises(NotPublishableError, match="exact: not a private method"):
+    with pytest.raises(NotPublishableError):
         compile_plan(spec(weights={"method": "exact"}), SCHEMA)
 
 
 def test_the_page_for_people_says_what_matters():
+    """A German `1.000` is one, and `dpiw plan` is the last to tell before it counts."""
     plan = compile_plan(spec(), SCHEMA)
-    page = plan_table(plan)
-    for words in ("epsilon=1, delta=0.000001", "add_or_remove_one", "nominal rows    5000",
-                  "fit_generator (privbayes)", "exponential_mechanism", "tau=", "resolution",
-                  "no data was read"):  # fmt: skip
-        assert words in page
-    assert "true t yes y 1 or false f no n 0: " in page
-    assert "numbers with decimal '.' and thousands none: " in page
     document = json.loads(json.dumps(plan.to_json()))
     assert [stage["name"] for stage in document["stages"]] == ["fit_generator", "fit_weights"]
     assert document["weights_forecast"]["feasible"] is True
-
-
-def test_a_person_column_that_names_nobody_is_told():
-    """Who declares one usually means that a person has several rows."""
-    schema = PublicSchema.from_mapping(
-        {
-            "name": "visits",
-            "columns": [
-                {"name": "client", "role": "identifier"},
-                {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
-            ],
-        }
-    )
-    told = "each row; column client is kept back and names nobody"
-    weights = {"method": "none"}
-    assert told in plan_table(compile_plan(spec(weights=weights), schema))
-    unit = {"id_column": "client", "max_rows": 2}
-    assert told not in plan_table(compile_plan(spec(weights=weights, unit=unit), schema))
-
-
-def test_the_page_for_people_shows_the_bounds_that_were_read():
-    """A German `1.000` is one, and `dpiw plan` is the last to tell before it counts."""
-    numbers = [
-        {"name": f"n {place}", "kind": "continuous", "lower": -0.5, "upper": 1.000}
-        for place in range(62)
-    ]
-    day = {"name": "day", "kind": "date", "lower": "2025-01-01", "upper": "2025-12-31"}
-    sex = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
-    wage = {"name": "wage", "kind": "integer", "lower": 0, "upper": 150_000}
-    schema = PublicSchema.from_mapping({"name": "town", "columns": [day, sex, wage, *numbers]})
-    plan = compile_plan(spec(), SCHEMA)
-    lines = plan_table(dataclasses.replace(plan, schema=schema)).splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith("  bounds  "))
-    assert (
-        lines[start]
-        .split("bounds          ")[1]
-        .startswith(
-            "day 2025-01-01 to 2025-12-31, wage 0 to 150,000, n 0 -0.5 to 1, n 1 -0.5 to 1,"
-        )
-    )
-    end = next(place for place, line in enumerate(lines) if line.startswith("  cells  "))
-    assert all(line.endswith(" to 1,") for line in lines[start : end - 1])
-    assert all(len(line) <= 102 for line in lines[start:end])
-    assert lines[end - 1].endswith(", 4 more")
+    whole = {"kind": "integer", "lower": -9007199254740993, "upper": -123456789012}
+    day = {"kind": "date", "lower": "2025-01-01", "upper": "2025-12-31"}
+    numbers = [{"kind": "continuous", "lower": -0.5, "upper": upper}
+               for upper in (1.000, 1234567.890625, 9_000_000)]  # fmt: skip
+    columns = [{"name": f"c{j}"} | column for j, column in enumerate([whole, day, *numbers])]
+    schema = PublicSchema.from_mapping({"name": "town", "columns": columns})
+    page = " ".join(plan_table(dataclasses.replace(plan, schema=schema)).split())
+    for words in (
+        "epsilon=1, delta=0.000001", "add_or_remove_one", "nominal rows 5000",
+        "fit_generator (privbayes)", "exponential_mechanism", "tau=", "no data was read",
+        "c0 -9007199254740993 to -123456789012", "c1 2025-01-01 to 2025-12-31", "c2 -0.5 to 1,",
+        "c3 -0.5 to 1234567.890625", "c4 -0.5 to 9,000,000",
+    ):  # fmt: skip
+        assert words in page
 
 
 def test_an_epsilon_too_small_to_be_drawn_is_refused():
-    with pytest.raises(SpecError, match="expected larger ones"):
+    with pytest.raises(SpecError, match="epsilon"):
         compile_plan(spec(epsilon="1e-9", delta="0"), SCHEMA)
 
 
@@ -278,14 +218,13 @@ def test_every_field_is_promised_or_a_place():
     assert set(SourceSpec.model_fields) - set(SourceFormat.model_fields) == {"path"}
 
 
-def resampled(rows):
-    steps = [{"step": "resample", "rows": rows}]
-    return {"weights": {"method": "beta_debiased", "post_processing": steps}}
-
-
 def test_how_many_rows_are_resampled_is_promised():
     """A step's `rows` is a number here, and the path of a file in another step."""
-    few, many = (compile_plan(spec(**resampled(rows)), SCHEMA) for rows in (50, 100))
+    few, many = (
+        compile_plan(spec(weights={"method": "beta_debiased", "post_processing": [
+            {"step": "resample", "rows": rows}]}), SCHEMA)
+        for rows in (50, 100)
+    )  # fmt: skip
     assert few.digest != many.digest
 
 
@@ -294,17 +233,5 @@ def test_a_kept_plan_is_refused_what_a_new_one_would_be():
     steps = [{"step": "temper", "alpha": 0.5}]
     weights = plan.spec.weights.model_copy(update={"post_processing": steps})
     record = {"effort": plan.effort, "publishes_weights": True, "forecast": None, "warnings": []}
-    with pytest.raises(SpecError, match="expected no steps"):
+    with pytest.raises(SpecError, match="post_processing"):
         restore_plan(plan.spec.model_copy(update={"weights": weights}), SCHEMA, record)
-
-
-@pytest.mark.parametrize(
-    ("bound", "text"),
-    [
-        (9007199254740992, "9007199254740992"), (-9007199254740993, "-9007199254740993"),
-        (123456789012, "123456789012"), (9_000_000, "9,000,000"), (2015, "2,015"),
-        (1234567.890625, "1234567.890625"), (0.25, "0.25"), ("2020-01-01", "2020-01-01"),
-    ],
-)  # fmt: skip
-def test_a_bound_is_shown_whole(bound, text):
-    assert table._end(bound) == text

@@ -65,16 +65,22 @@ def test_no_secret_is_echoed():
     assert "hunter2" not in str(caught.value)
 
 
+def written(path, **changes):
+    """A spec file of the least fields."""
+    fields = {
+        "format": 1, "name": "survey", "population": "town", "schema": "schema.yaml",
+        "source": "{path: ../data.csv, format: csv}", "epsilon": 0.1, "delta": "1e-6",
+        "nominal_rows": 1000, "generator": "{method: histogram}", "weights": "{method: none}",
+        "synthetic_rows": 10, "state": "../state", "signing_key": "../k.key",
+        "publish_to": "../out",
+    } | changes  # fmt: skip
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{key}: {value}\n" for key, value in fields.items()))
+    return path
+
+
 def test_paths_are_relative_to_the_spec_file(tmp_path):
-    path = tmp_path / "specs" / "release.yaml"
-    path.parent.mkdir()
-    path.write_text(
-        "format: 1\nname: survey\npopulation: town\nsource: {path: ../data.csv, format: csv}\n"
-        "schema: schema.yaml\nepsilon: 0.1\ndelta: 1e-6\nnominal_rows: 1000\n"
-        "generator: {method: histogram}\nweights: {method: none}\nsynthetic_rows: 10\n"
-        "state: ../state\nsigning_key: ../k.key\npublish_to: ../out\n"
-    )
-    spec = load_spec(path)
+    spec = load_spec(written(tmp_path / "specs" / "release.yaml"))
     assert spec.epsilon == Decimal("0.1")  # exactly: never through a float
     assert spec.source.path == str(tmp_path / "data.csv")
     assert spec.schema_path == str(tmp_path / "specs" / "schema.yaml")
@@ -88,55 +94,38 @@ def test_a_dictionary_that_is_the_source_by_another_name_is_not_opened(workplace
     getattr(other, link)(workplace.source)
     workplace.source.chmod(0)
     for path in (str(other), str(other.resolve())):
-        with pytest.raises(SpecError, match=r"schema: this is source\.path"):
+        with pytest.raises(SpecError, match="schema"):
             load_schema(spec.model_copy(update={"schema_path": path}))
 
 
 def test_a_number_of_rows_is_no_path(tmp_path):
     """A file of rows is one step's setting, and a number of them another's."""
-    (tmp_path / "spec.yaml").write_text(
-        "format: 1\nname: a\npopulation: b\nsource: {path: data.csv, format: csv}\n"
-        "schema: schema.yaml\nepsilon: 0.1\ndelta: 1e-6\nnominal_rows: 1000\n"
-        "generator: {method: privbayes}\nsynthetic_rows: 100\nstate: s\nsigning_key: k\n"
-        "publish_to: p\n"
-        "weights: {method: beta_debiased, post_processing: [{step: resample, rows: 70}]}\n"
-    )
-    (step,) = load_spec(tmp_path / "spec.yaml").weights.post_processing
+    weights = "{method: beta_debiased, post_processing: [{step: resample, rows: 70}]}"
+    (step,) = load_spec(written(tmp_path / "spec.yaml", weights=weights)).weights.post_processing
     assert step == {"step": "resample", "rows": 70}
 
 
 def test_a_link_as_source_is_not_resolved_away(tmp_path):
     (tmp_path / "real.csv").write_text("x\n1\n")
     (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
-    text = "\n".join(
-        f"{key}: {value}"
-        for key, value in {
-            "format": 1, "name": "a", "population": "b", "schema": "s.yaml", "epsilon": 1,
-            "delta": 0, "nominal_rows": 10, "synthetic_rows": 10, "state": "s",
-            "signing_key": "k", "publish_to": "o", "source": "{path: link.csv, format: csv}",
-            "generator": "{method: histogram}", "weights": "{method: none}",
-        }.items()
-    )  # fmt: skip
-    (tmp_path / "spec.yaml").write_text(text)
-    assert load_spec(tmp_path / "spec.yaml").source.path.endswith("link.csv")
+    path = written(tmp_path / "spec.yaml", source="{path: link.csv, format: csv}")
+    assert load_spec(path).source.path.endswith("link.csv")
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    "data",
     [
-        ("a: 1\na: 2\n", "duplicate"),
-        ("a: &x [1]\nb: *x\n", "anchor"),
-        ("a: !!python/object/apply:os.system ['true']\n", "tag"),
-        ("- 1\n", "mapping"),
-        ("a: [1\n", "YAML"),
-        ("\x00", "YAML"),
+        b"a: 1\na: 2\n", b"a: &x [1]\nb: *x\n", b"- 1\n", b"a: [1\n", b"\x00",
+        b"a: !!python/object/apply:os.system ['true']\n", b"a: " + b"x" * (2 << 20), None,
     ],
-)
-def test_yaml_is_strict(tmp_path, text, reason):
+)  # fmt: skip
+def test_yaml_is_strict(tmp_path, data):
     path = tmp_path / "spec.yaml"
-    path.write_text(text)
-    with pytest.raises(SpecError, match=reason):
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(SpecError) as caught:
         load_spec(path)
+    assert "epsilon" not in str(caught.value)  # no field was looked at
 
 
 def test_the_norway_problem_does_not_arise(tmp_path):
@@ -145,15 +134,6 @@ def test_the_norway_problem_does_not_arise(tmp_path):
     with pytest.raises(SpecError) as caught:  # many fields are missing, but the name is admissible
         load_spec(path)
     assert "name:" not in str(caught.value)
-
-
-def test_missing_and_oversized_files(tmp_path):
-    with pytest.raises(SpecError, match="no such file"):
-        load_spec(tmp_path / "absent.yaml")
-    big = tmp_path / "big.yaml"
-    big.write_bytes(b"a: " + b"x" * (2 << 20))
-    with pytest.raises(SpecError, match="larger"):
-        load_spec(big)
 
 
 @pytest.mark.parametrize(
