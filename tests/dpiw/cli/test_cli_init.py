@@ -9,7 +9,6 @@ from dpiw.cli.init import _ENCODINGS
 from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.plan.drafts.formats import FORMATS
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import load_spec
 from tests.support import metadata
@@ -27,17 +26,19 @@ def desk(tmp_path, monkeypatch):
 def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
     assert main(["init", "town", *HEADER, "--identifier", "person", "--target", "ill"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == (
-        "wrote release.yaml, schema.yaml to town: 4 columns, 8 open fields; no data was read"
-    )
+    assert "4 columns, 8 open fields" in lines[0]
     assert [line.split(" town")[0].split(" --")[0].strip() for line in lines[2:]] == [
         "dpiw plan", "dpiw rehearse", "dpiw key new",
         "dpiw ledger register", "dpiw release",
     ]  # fmt: skip
-    assert lines[2].startswith('  dpiw plan town/release.yaml --header "$(head -n 1 TABLE)"   # fr')
-    assert lines[5].startswith("  dpiw ledger register --spec town/release.yaml --create --eps")
-    mapping = settled((desk / "town" / "schema.yaml").read_text(), {})
-    schema = PublicSchema.from_mapping(mapping)
+    text = (desk / "town" / "schema.yaml").read_text()
+    assert text.partition("columns:\n")[2].splitlines() == [
+        "  - {name: person, role: identifier}",
+        "  - {name: age, kind: TODO, nullable: true}",
+        "  - {name: sex, kind: TODO, nullable: true}",
+        "  - {name: ill, kind: TODO, role: target, nullable: true}",
+    ]
+    schema = PublicSchema.from_mapping(settled(text, {}))
     assert (schema.name, schema.identifier.name, schema.target.name) == ("town", "person", "ill")
     assert "id_column: person" in (desk / "town" / "release.yaml").read_text()
 
@@ -46,18 +47,14 @@ def test_drafts_are_refused_until_they_are_settled(desk, capsys):
     main(["init", "town", *HEADER, "--identifier", "person"])
     with pytest.raises(SpecError) as caught:
         load_spec(desk / "town" / "release.yaml")
-    assert str(caught.value).splitlines()[:11] == [
-        "release.yaml: 5 fields are still TODO",
-        *("  source.path", "  unit.max_rows", "  epsilon", "  delta", "  nominal_rows"),
-        "schema.yaml: 3 fields are still TODO",
-        *("  column age.kind", "  column sex.kind", "  column ill.kind", "what settles them:"),
-    ]
-    for told in ("path: where the", "max_rows: how many", "epsilon: the total", "delta: far below"):
-        assert f"\n  {told}" in str(caught.value)
-    with pytest.raises(SchemaError, match="3 fields are still TODO"):
+    listed = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert listed[:8] == [
+        "source.path", "unit.max_rows", "epsilon", "delta", "nominal_rows", "column age.kind",
+        "column sex.kind", "column ill.kind",
+    ]  # fmt: skip
+    with pytest.raises(SchemaError, match="3 fields"):
         PublicSchema.from_yaml(desk / "town" / "schema.yaml")
     assert main(["plan", "town/release.yaml"]) == SpecError.exit_code
-    assert capsys.readouterr().err.endswith("mend it, then: dpiw plan town/release.yaml\n")
 
 
 def test_a_kind_alone_settles_no_number_and_no_category(desk):
@@ -70,19 +67,8 @@ def test_a_kind_alone_settles_no_number_and_no_category(desk):
     with pytest.raises(SchemaError) as caught:
         PublicSchema.from_yaml(dictionary)
     age, sex = str(caught.value).splitlines()  # both at once
-    assert "column age: lower/upper: public bounds are required" in age
-    assert "column sex: levels: public levels are required" in sex
-
-
-def test_a_line_a_column_in_which_one_thing_is_open(desk):
-    main(["init", "town", *HEADER, "--identifier", "person", "--target", "ill"])
-    text = (desk / "town" / "schema.yaml").read_text()
-    assert text.partition("columns:\n")[2].splitlines() == [
-        "  - {name: person, role: identifier}",
-        "  - {name: age, kind: TODO, nullable: true}",
-        "  - {name: sex, kind: TODO, nullable: true}",
-        "  - {name: ill, kind: TODO, role: target, nullable: true}",
-    ]
+    assert "column age: lower/upper" in age
+    assert "column sex: levels" in sex
 
 
 @pytest.mark.parametrize("schema", ["people.csv", "people.yaml", 3])
@@ -106,35 +92,15 @@ def test_what_may_be_the_confidential_table_is_not_opened_for_its_open_fields(
     assert opened == [spec]
 
 
-def test_nothing_is_written_over(desk, capsys):
+def test_nothing_is_written_over(desk):
     folder = desk / "town"
     folder.mkdir()
     (folder / "release.yaml").write_text("mine")
-    assert main(["init", "town", *HEADER]) == SpecError.exit_code
-    assert "release.yaml there already" in capsys.readouterr().err
+    (desk / "file").write_text("")
+    for place in ("town", "file"):
+        assert main(["init", place, *HEADER]) == SpecError.exit_code
     assert [path.name for path in folder.iterdir()] == ["release.yaml"]
     assert (folder / "release.yaml").read_text() == "mine"
-    (desk / "file").write_text("")
-    assert main(["init", "file", *HEADER]) == SpecError.exit_code
-    assert "cannot be written" in capsys.readouterr().err
-
-
-def test_a_draft_says_that_people_have_one_ledger(desk):
-    main(["init", "town", *HEADER])
-    text = " ".join((desk / "town" / "release.yaml").read_text().replace("#", " ").split())
-    assert "one name, in one ledger, for all releases about the same people" in text
-    assert "people who have one are charged there, such as `state: ../gardens/state`" in text
-
-
-def test_an_option_for_every_format_and_one_of_them(capsys):
-    with pytest.raises(SystemExit):
-        main(["init", "--help"])
-    output = capsys.readouterr().out
-    assert all(f"--{name} " in output for name in FORMATS)
-    for arguments in ([], [*HEADER, "--csvw", "m.json"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["init", "town", *arguments])
-        assert ended.value.code == 2
 
 
 def test_options_reach_their_reader(desk, capsys):
@@ -143,29 +109,16 @@ def test_options_reach_their_reader(desk, capsys):
     assert main(["init", "sql", *chosen, "--name", "census"]) == 0
     assert "name: census\n" in (desk / "sql" / "schema.yaml").read_text()
     assert main(["init", "head", "--header", "a;b", "--delimiter", ";"]) == 0
-    assert (
-        "- {name: b, kind: TODO, nullable: true}\n" in (desk / "head" / "schema.yaml").read_text()
-    )
+    assert "{name: b, kind: TODO, nullable: true}" in (desk / "head" / "schema.yaml").read_text()
     assert '  format: csv\n  delimiter: ";"\n' in (desk / "head" / "release.yaml").read_text()
-    capsys.readouterr()
-    for wrong, hint in (
-        (["--sql", "persons.sql", "--table", "others"], "--table: persons"),
-        (
-            ["--sql", "persons.sql", "--table", "person"],
-            "--table: persons; did you mean 'persons'?",
-        ),
-        (["--header", "a,b", "--delimiter", ";;"], "--delimiter: expected one character"),
-        (["--header", "a,b", "--delimiter", "\\t"], "one character; a tab is $'\\t' in bash"),
-        (["--header", "a,b", "--target", "c"], "target: no column of that name"),
-        (["--header", "patient_id,b", "--identifier", "patient"], "did you mean 'patient_id'?"),
-        (["--header", "a;b"], "header: its names stand between ';', not ','; add --delimiter ';'"),
-        (["--header", "a\tb", "--identifier", "a"], "add --delimiter $'\\t'"),
-        (["--csvw", "persons.csv"], "csvw"),
-    ):
+    for wrong in (
+        ["--sql", "persons.sql", "--table", "others"], ["--header", "a,b", "--delimiter", ";;"],
+        ["--header", "a,b", "--delimiter", "\\t"], ["--header", "a,b", "--target", "c"],
+        ["--header", "patient_id,b", "--identifier", "patient"], ["--header", "a;b"],
+        ["--header", "a\tb", "--identifier", "a"], ["--csvw", "persons.csv"],
+    ):  # fmt: skip
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
-        shown = capsys.readouterr().err.replace("CSVW", "csvw")
-        assert hint in shown
-        assert "mend it, then" not in shown  # the same command would not do
+        assert "mend it, then" not in capsys.readouterr().err  # the same command would not do
     assert not (desk / "none").exists()
 
 
@@ -181,16 +134,7 @@ def test_a_table_in_the_place_of_metadata_is_answered_by_its_header(words, advis
     with pytest.raises(SystemExit) as end:
         main(["init", *words.split()])
     assert end.value.code == 2
-    stderr = capsys.readouterr().err
-    assert "dpiw init opens no table; from its first line, if that is the names" in stderr
-    assert stderr.endswith(f"  {advised}\n")
-
-
-def test_other_commands_that_are_not_understood_are_answered_as_before(capsys):
-    for words in (["plan"], ["init", "--header", "a,b"], ["init", "new", "--header=a", "--nmae=b"]):
-        with pytest.raises(SystemExit):
-            main(words)
-        assert "opens no table" not in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(f"  {advised}\n")
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
@@ -201,10 +145,7 @@ def test_a_header_in_another_encoding(desk, capsys, way, encoding):
     (desk / "line.txt").write_bytes(line + b"\n")
     words = [way, os.fsdecode(line) if way == "--header" else "line.txt", "--delimiter", ";"]
     assert main(["init", "town", *words]) != 0
-    stderr = capsys.readouterr().err
-    assert "not text in utf-8; " in stderr
-    assert "cp1252: --encoding" in stderr
-    assert "rper" not in stderr
+    assert "rper" not in capsys.readouterr().err
     assert not (desk / "town").exists()
     assert main(["init", "town", *words, "--encoding", encoding]) == 0
     assert '{name: "Körper", kind: TODO' in (desk / "town" / "schema.yaml").read_text()
@@ -222,10 +163,9 @@ def test_a_byte_order_mark_is_no_part_of_a_name(desk, way):
 
 
 @pytest.mark.parametrize("text", ["age,sex\n", "age,sex"])
-def test_a_header_in_utf_16_is_told_what_to_do(desk, capsys, text):
+def test_a_header_in_utf_16_is_refused(desk, text):
     (desk / "line.txt").write_text(text, encoding="utf-16")
     assert main(["init", "town", "--header-file", "line.txt"]) == SchemaError.exit_code
-    assert "UTF-16, which begins with its mark; write its names as UTF-8" in capsys.readouterr().err
     assert not (desk / "town").exists()
 
 
@@ -241,11 +181,4 @@ def test_a_table_s_name_is_no_header(workplace, monkeypatch, capsys, command):
     os.chmod(workplace.source, 0)
     name = workplace.source.name
     assert main([*command.split(), name]) == SourceError.exit_code
-    shown = capsys.readouterr().err
-    assert f'{name} is a file; expected a line of names, such as its first: --header "$(h' in shown
-    assert "mend it, then" not in shown
-
-
-def test_one_column_and_one_open_field_are_counted_as_one(desk, capsys):
-    assert main(["init", "town", "--header", "age"]) == 0
-    assert "to town: 1 column, 5 open fields; no data" in capsys.readouterr().out
+    assert "mend it, then" not in capsys.readouterr().err

@@ -1,42 +1,38 @@
 """`dpiw ledger register --spec`: what is registered is what the spec promises, or nothing is."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import shutil
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dpiw.cli.main import main
 from dpiw.errors import LedgerConflictError, LedgerError, SpecError, UnsupportedRelationError
-from dpiw.ledger import Ledger, Population
+from dpiw.ledger import Ledger
 from dpiw.ledger.location import CHARGED_THERE
 from dpiw.plan.spec import load_spec
-from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.declared import check_registered
-from dpiw.run.run import ReleaseRun
+from tests.support.ledger import terms
 from tests.support.whole_runs import draw, once, prepared, publish_run
 
 BUDGET = ("--epsilon", "7", "--delta", "1e-4")
 
 
 @pytest.fixture
-def unregistered(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def unregistered(workplace, monkeypatch):
     """A spec whose ledger is not there yet, and its curator beside it."""
     workplace.ledger.unlink()
     monkeypatch.chdir(workplace.root)
     return workplace
 
 
-def register(*words: str) -> int:
+def register(*words):
     return main(["ledger", "register", *words])
 
 
-def of_people(place: Any, unit: str) -> None:
+def of_people(place, unit):
     text = place.spec.read_text()
     schema = place.root / "schema.yaml"
     schema.write_text(
@@ -45,31 +41,26 @@ def of_people(place: Any, unit: str) -> None:
     place.spec.write_text(f"{text}\nunit: {unit}\n")
 
 
-def test_terms_are_the_spec_s(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terms_are_the_spec_s(unregistered, capsys):
     of_people(unregistered, "{id_column: who, max_rows: 3}")
+    assert register("--spec", "release.yaml", *BUDGET) == LedgerError.exit_code
+    assert "register --spec release.yaml --epsilon 7 --delta 1e-4 --create" in (
+        capsys.readouterr().err
+    )
     assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
     spec = load_spec(unregistered.spec)
     ledger = Ledger.open(unregistered.ledger)
     check_registered(spec, ledger)  # a release is not refused for its terms
     assert ledger.population("town").protects(spec.privacy_unit)
-    promised, fits, made = capsys.readouterr().out.splitlines()
-    assert promised.startswith("population town: epsilon=7, delta=0.0001, add_or_remove_one; a per")
-    assert fits.startswith("terms as release.yaml states them; ")
-    assert "more such release" in fits
-    assert made == f"made ledger state/ledger.sqlite; {CHARGED_THERE}"
+    assert f"made ledger state/ledger.sqlite; {CHARGED_THERE}" in capsys.readouterr().out
     assert register("--spec", "release.yaml", *BUDGET) == 0
-    told = capsys.readouterr().out
-    assert "registered before" in told
-    assert "made ledger" not in told
+    assert "made ledger" not in capsys.readouterr().out
 
 
-def test_who_begins_a_ledger_is_told_that_it_knows_nothing(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_begins_a_ledger_is_told_that_it_knows_nothing(unregistered, capsys):
     """The population's name joins nothing across ledgers: a second one is a second budget."""
     assert main(["plan", "release.yaml"]) == 0
     assert f"; {CHARGED_THERE}; to begin one: " in capsys.readouterr().out
-    assert "such as state: ../gardens/state" in CHARGED_THERE
     hand = ("town", "--ledger", "l.sqlite", "--relation", "replace_one", *BUDGET)
     assert register(*hand) == LedgerError.exit_code
     assert CHARGED_THERE in capsys.readouterr().err
@@ -79,7 +70,7 @@ def test_who_begins_a_ledger_is_told_that_it_knows_nothing(
     assert CHARGED_THERE not in capsys.readouterr().out  # it was there
 
 
-def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_names_its_ledger(unregistered, capsys):
     register("--spec", "release.yaml", *BUDGET, "--create")
     capsys.readouterr()
     told = []
@@ -94,37 +85,23 @@ def test_a_spec_names_its_ledger(unregistered: Any, capsys: pytest.CaptureFixtur
     assert "typo.yaml" in capsys.readouterr().err
 
 
-def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Ledger.create("state/books.yml").register(Population(
-        name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-        epsilon=Decimal(7), delta=Decimal("1e-4"),
-    ))  # fmt: skip
+def test_a_ledger_that_is_named_like_a_spec_is_a_ledger(unregistered, capsys):
+    Ledger.create("state/books.yml").register(terms(epsilon=Decimal(7), delta=Decimal("1e-4")))
     for named in ("state/books.yml", "sqlite:///state/books.yml"):
         assert main(["ledger", "show", "--ledger", named]) == 0
-    capsys.readouterr()
-    terms = ("town", *BUDGET, "--relation", "add_or_remove_one", "--ledger")
-    assert register(*terms, "state/books.yml") == 0
+    typed = ("town", *BUDGET, "--relation", "add_or_remove_one", "--ledger")
+    assert register(*typed, "state/books.yml") == 0
     for mistyped in ("release.yaml", "releese.yaml"):
-        assert register(*terms, mistyped, "--create") == SpecError.exit_code
-        assert "or --spec instead of --ledger" in capsys.readouterr().err
+        assert register(*typed, mistyped, "--create") == SpecError.exit_code
     assert not (unregistered.root / "releese.yaml").exists()
-
-
-@pytest.mark.parametrize("command", ["show", "verify", "export"])
-@pytest.mark.parametrize(
-    "named", ["u:secret@host.yaml", "postgresql+psycopg://u:se/cret@host.yaml"]
-)
-def test_a_password_is_not_repeated(
-    command: str, named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["ledger", command, "--ledger", named]) == LedgerError.exit_code
+    for secret in ("u:secret@host.yaml", "postgresql+psycopg://u:se/cret@host.yaml"):
+        for command in ("show", "verify", "export"):
+            assert main(["ledger", command, "--ledger", secret]) == LedgerError.exit_code
     output = capsys.readouterr()
     assert "cret" not in output.out + output.err
 
 
-def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
+def test_the_same_typed_as_well_is_no_error(unregistered):
     words = ("town", "--ledger", "./state/ledger.sqlite", "--relation", "add_or_remove_one")
     assert register(*words, "--max-rows", "1", "--spec", "release.yaml", *BUDGET, "--create") == 0
     assert Ledger.open(unregistered.ledger).population("town").id_column is None
@@ -133,61 +110,39 @@ def test_the_same_typed_as_well_is_no_error(unregistered: Any) -> None:
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (("city",), "city: the spec says population: town"),
-        (("--relation", "replace_one"), "--relation replace_one: the spec says relation: add_or"),
-        (("--max-rows", "3"), "--max-rows 3: the spec says unit.max_rows: 1"),
-        (("--id-column", "who"), "--id-column who: the spec says no unit.id_column"),
-        (("--ledger", "other.sqlite"), "--ledger other.sqlite: the spec says state/ledger.sqlite"),
+        ("city", "city"), ("--relation replace_one", "--relation"), ("--max-rows 3", "--max-rows"),
+        ("--id-column who", "--id-column"), ("--ledger other.sqlite", "--ledger"),
+        ("--epsilon 0.1", "epsilon=0.1"),  # it pays for no release
     ],
-)
-def test_what_is_typed_and_differs_is_refused(
-    unregistered: Any, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...], told: str
-) -> None:
-    code = register(*typed, "--spec", "release.yaml", *BUDGET, "--create")
-    assert code == SpecError.exit_code
-    said = capsys.readouterr().err
-    assert told in said
-    assert "nothing was registered" in said
+)  # fmt: skip
+def test_what_is_typed_and_differs_is_refused(unregistered, capsys, typed, told):
+    words = ("--spec", "release.yaml", *BUDGET, *typed.split(), "--create")
+    if not typed.startswith("--"):
+        words = (typed, *words[:-2], "--create")
+    assert register(*words) == SpecError.exit_code
+    assert told in capsys.readouterr().err
     assert not unregistered.ledger.exists()
     assert not Path("other.sqlite").exists()
 
 
-def test_a_budget_that_pays_for_no_release_is_refused(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("--spec", "release.yaml", "--epsilon", "0.1", "--delta", "1e-4", "--create")
-    assert register(*words) == SpecError.exit_code
-    assert "epsilon=0.1, delta=0.0001: pays for no release" in capsys.readouterr().err
-    assert not unregistered.ledger.exists()
-
-
-def test_a_unit_that_no_dictionary_declares_is_refused(unregistered: Any) -> None:
-    unregistered.spec.write_text(f"{unregistered.spec.read_text()}\nunit: {{id_column: who}}\n")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("population: town", "unit: {id_column: who}\npopulation: town"),  # no dictionary has it
+        # As a closed folder, which root may enter: a name that no disk takes, which nobody may.
+        ("publish_to: state/releases", f"publish_to: {'x' * 300}"),
+    ],
+)
+def test_a_spec_that_cannot_be_looked_into_registers_nothing(unregistered, old, new):
+    text = unregistered.spec.read_text()
+    assert old in text
+    unregistered.spec.write_text(text.replace(old, new))
     assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
     assert not unregistered.ledger.exists()
 
 
-def test_where_the_ledger_is_not_there_the_command_makes_it(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert register("--spec", "release.yaml", *BUDGET) == 30
-    command = "dpiw ledger register --spec release.yaml --epsilon 7 --delta 1e-4 --create"
-    assert command in capsys.readouterr().err
-
-
-def test_by_hand_a_spec_s_words_are_said(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("town", "--ledger", "state/ledger.sqlite", "--relation", "replace_one", *BUDGET)
-    assert register(*words, "--create") == 0
-    stated = capsys.readouterr().out.splitlines()[1]
-    assert "population: town, relation: replace_one, no unit; any other is refused" in stated
-
-
 @pytest.mark.parametrize("absent", ["town", "--ledger", "--relation"])
-def test_without_a_spec_all_is_typed(
-    unregistered: Any, capsys: pytest.CaptureFixture[str], absent: str
-) -> None:
+def test_without_a_spec_all_is_typed(unregistered, capsys, absent):
     words = ["town", "--ledger=state/ledger.sqlite", "--relation=replace_one"]
     kept = [word for word in words if not word.startswith(absent)]
     with pytest.raises(SystemExit) as end:
@@ -197,20 +152,8 @@ def test_without_a_spec_all_is_typed(
     assert not unregistered.ledger.exists()
 
 
-def test_renyi_leaves_the_count_to_the_plan(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert register("--spec", "release.yaml", *BUDGET, "--composition", "renyi", "--create") == 0
-    assert "how many such releases fit: dpiw plan release.yaml" in capsys.readouterr().out
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept") / "state"
-
-
 @pytest.fixture
-def lost(workplace: Any, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def lost(workplace, kept, monkeypatch):
     """A release is published, and the folder with its ledger is lost; keys and release are not."""
     workplace.write_spec(weights="none")
     text = workplace.spec.read_text()
@@ -227,7 +170,7 @@ def lost(workplace: Any, kept: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 AS_CERTIFIED = ("--spec", "release.yaml", "--epsilon", "5", "--delta", "1e-4")
 
 
-def typed_after(text: str, command: str, end: str) -> list[str]:
+def typed_after(text, command, end):
     """The words of a command that a message names, for `main`."""
     typed = text[text.index(f"dpiw {command}") :].partition(end)[0]
     for letter in ("epsilon E", "delta D", "reads N"):
@@ -235,59 +178,41 @@ def typed_after(text: str, command: str, end: str) -> list[str]:
     return shlex.split(typed)[1:]
 
 
-@pytest.mark.parametrize(
-    ("other", "term"),
-    [
-        (("--epsilon", "6"), "epsilon"),
-        (("--delta", "2e-4"), "delta"),
-        (("--composition", "renyi"), "composition, renyi"),
-        (("--max-unpaid-reads", "99"), "max_unpaid_reads"),
-    ],
-)
-def test_a_lost_ledger_is_not_begun_again_with_other_terms(
-    lost: Any, capsys: pytest.CaptureFixture[str], other: tuple[str, ...], term: str
-) -> None:
+def test_a_lost_ledger_is_not_begun_again_with_other_terms(lost, capsys):
     """What the releases' certificates name is for life; the commands that are named recover it."""
-    assert register(*AS_CERTIFIED, *other, "--create") == SpecError.exit_code
-    said = capsys.readouterr().err
-    assert "publish_to: 1 release of population town is published (town-once-" in said
-    assert f"names other terms ({term}): budget epsilon=5, delta=0.0001, add_or_remove" in said
-    assert not (lost.root / "lost").exists()
+    for other, term in (
+        ("--epsilon 6", "epsilon"), ("--delta 2e-4", "delta"),
+        ("--composition renyi", "composition, renyi"),
+        ("--max-unpaid-reads 99", "max_unpaid_reads"),
+    ):  # fmt: skip
+        typed = [*AS_CERTIFIED, *other.split(), "--create"]
+        assert register(*typed) == SpecError.exit_code
+        said = capsys.readouterr().err
+        assert f"({term})" in said
+        assert not (lost.root / "lost").exists()
     assert main(typed_after(said, "ledger register", "; then: ")) == 0
     assert main(typed_after(said, "ledger recover", ". If these")) == 0
     assert Ledger.open("lost/l.sqlite").spent("town").epsilon == 2
 
 
-def test_with_the_same_terms_it_says_what_must_be_recovered(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_the_same_terms_it_says_what_must_be_recovered(lost, capsys):
     assert register(*AS_CERTIFIED, "--create") == 0
     said = capsys.readouterr().out
-    assert "which this ledger does not know: recover them first" in said
-    assert "such release" not in said
     assert main(typed_after(said, "ledger recover", " (--key once")) == 0
-
-
-def test_a_release_of_other_people_hinders_nobody(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lost.write_spec(population="village")
+    capsys.readouterr()
+    lost.write_spec(population="village")  # a release of other people hinders nobody
     assert register("--spec", "release.yaml", *BUDGET, "--create") == 0
     assert "recover" not in capsys.readouterr().out
 
 
-def test_a_folder_that_is_no_release_leaves_the_terms_unknown(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_no_release_leaves_the_terms_unknown(unregistered, capsys):
     (unregistered.releases / "torn").mkdir(parents=True)
     assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
-    assert "publish_to: releases/torn: manifest.json: not in" in capsys.readouterr().err
+    assert "publish_to: releases/torn" in capsys.readouterr().err
     assert not unregistered.ledger.exists()
 
 
-def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(lost, capsys):
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "add_or_remove_one", "--create")
     assert register(*by_hand, "--epsilon", "6", "--delta", "1e-4") == 0
     recover = [
@@ -297,7 +222,6 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
     ]  # fmt: skip
     assert main(recover) == LedgerConflictError.exit_code
     said = capsys.readouterr().err
-    assert "this ledger holds nothing but that registration. Move it away" in said
     shutil.move("lost/l.sqlite", "wrong.sqlite")
     assert main(typed_after(said, "ledger register", ", and then")) == 0
     assert main(recover) == 0
@@ -307,13 +231,11 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
     recover[3] = "wrong.sqlite"
     capsys.readouterr()
     assert main(recover) == LedgerConflictError.exit_code
-    said = capsys.readouterr().err
-    assert "holds more than that registration, so it stays as it is" in said
-    assert "Move it away" not in said
+    assert "Move it away" not in capsys.readouterr().err
 
 
 @pytest.fixture
-def drawn(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> ReleaseRun:
+def drawn(workplace, monkeypatch):
     """A run whose draw is in the workspace, unpublished, and whose ledger is lost."""
     workplace.write_spec(weights="none")
     monkeypatch.chdir(workplace.root)
@@ -323,20 +245,14 @@ def drawn(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> ReleaseRun:
     return run
 
 
-def test_a_run_whose_record_is_torn_is_not_to_be_moved(
-    drawn: ReleaseRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_record_is_torn_is_not_to_be_moved(drawn, capsys):
     """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
     (drawn.directory / "run.json").write_text("{")
     assert register(*AS_CERTIFIED, "--create") == SpecError.exit_code
-    said = capsys.readouterr().err
-    assert "get that file again from a backup, and leave the run's folder where it lies" in said
-    assert "move" not in said
+    assert "move" not in capsys.readouterr().err
 
 
-def test_draws_that_a_new_ledger_does_not_know_are_told(
-    drawn: ReleaseRun, workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_draws_that_a_new_ledger_does_not_know_are_told(drawn, workplace, capsys):
     assert register(*AS_CERTIFIED, "--create") == 0
     said = capsys.readouterr().out
     assert f"state: its workspace holds draws of this population ({drawn.key[:12]})" in said
@@ -346,26 +262,9 @@ def test_draws_that_a_new_ledger_does_not_know_are_told(
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
 
-def test_another_name_is_not_offered_where_a_ledger_was_lost(
-    lost: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_name_is_not_offered_where_a_ledger_was_lost(lost, capsys):
     """A second budget for the same people, beside a registration that nothing was drawn from."""
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "replace_one", "--create")
     assert register(*by_hand, "--epsilon", "5", "--delta", "1e-4") == 0
     assert main(["plan", "release.yaml"]) == UnsupportedRelationError.exit_code
-    said = capsys.readouterr().err
-    assert "something was drawn of these people, which this ledger does not know" in said
-    assert "OTHER" not in said
-
-
-def test_what_may_not_be_looked_at_is_not_taken_for_absent(
-    unregistered: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As a closed folder, which root may enter, and a name that no disk takes, which nobody may."""
-    text = unregistered.spec.read_text()
-    unregistered.spec.write_text(
-        text.replace("publish_to: state/releases", f"publish_to: {'x' * 300}")
-    )
-    assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
-    assert "File name too long; give this command as who may read them" in capsys.readouterr().err
-    assert not unregistered.ledger.exists()
+    assert "OTHER" not in capsys.readouterr().err
