@@ -312,9 +312,6 @@ def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
             pytest.fail("opened")
 
 
-# --- a site's own scheduler -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A site's certificate and key in files: as Dask's variables name them, and as options."""
@@ -388,10 +385,6 @@ class Draws(SecureNoise):
 
     drawn = 0
 
-    def discrete_laplace(self, *, scale: float, size: int) -> Any:
-        self.drawn += 1
-        return super().discrete_laplace(scale=scale, size=size)
-
     def discrete_gaussian(self, *, scale: float, size: int) -> Any:
         self.drawn += 1
         return super().discrete_gaussian(scale=scale, size=size)
@@ -425,9 +418,6 @@ def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
     (attempt,) = ledger.run(run.key).attempts
     assert attempt.stages["fit_generator"].state is StageState.COMMITTED
     assert noise.drawn
-
-
-# --- whole stages ---------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly
