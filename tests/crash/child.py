@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpiw.data import files
+from dpiw.data import files, validation
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
@@ -29,6 +30,7 @@ from dpiw.run.run import ReleaseRun
 from tests.support.undrawn import draw_no_figures
 
 STAGES = ("fit_generator", "fit_weights")
+_replace = os.replace
 SAMPLERS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax")
 
 
@@ -233,6 +235,25 @@ def _temporary(name: str) -> str:
     """`fit_weights` for `.fit_weights.npz.0123abcd`, else an empty text."""
     stage = name.removeprefix(".").split(".npz.")[0]
     return stage if stage in STAGES else ""
+
+
+def keep_verdicts(folder: Path) -> None:
+    """Ask Great Expectations once for the same frame and the same checks: half a run's work.
+
+    A verdict is a function of both. Stages in processes of their own ask it every time.
+    """
+    real = validation.run_checks
+
+    def run_checks(frame: Any, checks: Any) -> validation.Results:
+        key = hashlib.sha256(pickle.dumps(frame) + repr(checks).encode()).hexdigest()
+        path = folder / f"{key}.json"
+        if not path.exists():
+            written = folder / f"{key}.{os.getpid()}"
+            written.write_text(json.dumps(real(frame, checks)))
+            _replace(written, path)
+        return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+    validation.run_checks = run_checks
 
 
 def take_all_steps(run: ReleaseRun, watch: Watch | None = None) -> None:

@@ -9,11 +9,14 @@ milestone it names.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -28,17 +31,26 @@ def warm() -> None:
     import scipy.optimize  # noqa: F401
     import sklearn.linear_model  # noqa: F401
 
-    import dpiw.run.process  # noqa: F401
+    import dpiw
+    import dpiw.run.process
     import tests.crash.child  # noqa: F401
+    from dpiw.release.report.pages import compiled
+
+    package = Path(dpiw.__file__).parent
+    for template in sorted((package / "release").rglob("*.j2")):
+        compiled(str(template.relative_to(package)))
+    gc.collect()
+    gc.freeze()  # no collection in a child touches, and so copies, what was here before
 
 
-def serve(task: dict[str, Any]) -> dict[str, Any]:
+def serve(task: dict[str, Any], verdicts: Path) -> dict[str, Any]:
     from tests.crash import child
 
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
+        child.keep_verdicts(verdicts)
         os._exit(child.life(task, writing))
     os.close(writing)
     if "after" in task:
@@ -60,9 +72,10 @@ def _comes(reading: int, milestone: str) -> bool:
 
 def main() -> None:
     warm()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(serve(json.loads(line))), flush=True)
+    with tempfile.TemporaryDirectory() as verdicts:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(serve(json.loads(line), Path(verdicts))), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import queue
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,8 +64,7 @@ class LineServer:
         return answer
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._process.communicate()  # the end of its input ends it
 
 
 class ForkServer(LineServer):
@@ -80,20 +79,23 @@ class ForkServer(LineServer):
 
 
 class Servers:
-    """As many warm servers as there are cores to use."""
+    """As many warm servers as there are cores to use, each started when it is needed."""
 
     def __init__(self, count: int) -> None:
-        self._servers = [ForkServer() for _ in range(count)]
-        for server in self._servers:
-            server.wait_until_warm()
-        self._free: queue.Queue[ForkServer] = queue.Queue()
-        for server in self._servers:
-            self._free.put(server)
+        self._count = count
+        self._servers: list[ForkServer] = []
+        self._free: queue.LifoQueue[ForkServer | None] = queue.LifoQueue()
+        for _ in range(count):
+            self._free.put(None)
 
     @contextmanager
     def one(self) -> Iterator[ForkServer]:
         server = self._free.get()
         try:
+            if server is None:
+                server = ForkServer()
+                self._servers.append(server)
+                server.wait_until_warm()
             yield server
         finally:
             self._free.put(server)
@@ -102,14 +104,16 @@ class Servers:
         with self.one() as server:
             return server.run(place, **task)
 
-    def each(self, items: list[_Item], do: Callable[[ForkServer, _Item], _Answer]) -> list[_Answer]:
+    def each(
+        self, items: Sequence[_Item], do: Callable[[ForkServer, _Item], _Answer]
+    ) -> list[_Answer]:
         """`do` for every item, on all servers at once, in order of the items."""
 
         def on_a_server(item: _Item) -> _Answer:
             with self.one() as server:
                 return do(server, item)
 
-        with ThreadPoolExecutor(len(self._servers)) as threads:
+        with ThreadPoolExecutor(self._count) as threads:
             return list(threads.map(on_a_server, items))
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from dpiw.ledger import EntryKind
@@ -11,26 +12,45 @@ from tests.crash.harness import STAGES, Place, units
 LOSING = ("after_arm", "mid_draw", "after_draw", "mid_stage_write", "after_stage_fsync")
 KEEPING = ("after_stage_rename", "before_commit", "in_commit_tx", "after_commit")
 
-RESERVING = ("before_reserve", "in_reserve_tx", "after_reserve")
-READING = ("in_read_tx", "after_read")
-PUBLISHING = (
-    "in_certify_tx", "after_certify",
-    "before_build_rename", "after_build_rename", "in_publish_tx", "after_publish",
-    "before_rename", "after_rename", "after_dirsync",
-)  # fmt: skip
+KINDS = (
+    ("before_reserve", "in_reserve_tx", "after_reserve"),
+    ("in_read_tx", "after_read"),
+    *(
+        tuple(f"{point}:{stage}" for point in kind)
+        for stage in STAGES
+        for kind in (("in_arm_tx",), LOSING, KEEPING)
+    ),
+    ("in_certify_tx", "after_certify", "before_build_rename", "after_build_rename"),
+    ("in_publish_tx", "after_publish", "before_rename", "after_rename", "after_dirsync"),
+)
+"""In the order in which a run comes to them."""
+
 SETTLING = ("in_lose_tx", "after_lose")
 """Reached only by a run that takes up a lost draw."""
 
-
-def drawing(stage: str) -> tuple[str, ...]:
-    """The points of one private stage."""
-    return tuple(f"{point}:{stage}" for point in ("in_arm_tx", *LOSING, *KEEPING))
-
-
-SINGLE = (
-    *RESERVING, *READING, *(point for stage in STAGES for point in drawing(stage)), *PUBLISHING,
-)  # fmt: skip
+SINGLE = tuple(point for kind in KINDS for point in kind)
 ALL = (*SINGLE, *SETTLING)
+
+
+def each_and_the_next() -> list[tuple[str, str]]:
+    """Each point as a second that is met: after the one before it, where it is passed again."""
+    following = [(SINGLE[0], SINGLE[0]), *itertools.pairwise(SINGLE)]
+    following[-1] = ("before_rename", SINGLE[-1])  # what is visible is not moved a second time
+    lost = [point for point in SINGLE if loses(point)]
+    return [*following, *zip((lost[0], lost[-1]), SETTLING, strict=True)]
+
+
+def pairs_of_kinds() -> list[tuple[str, str]]:
+    """A covering design of the ordered pairs of points: after each kind, each kind.
+
+    The points of a kind take turns, each in the first place. Each is met as a second one in
+    `each_and_the_next`.
+    """
+    return [
+        (first[then % len(first)], second[at % len(second)])
+        for at, first in enumerate(KINDS)
+        for then, second in enumerate((*KINDS, SETTLING))
+    ]
 
 
 def loses(point: str) -> str | None:

@@ -108,26 +108,29 @@ class Races:
         done.check()
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.crash)])
 def test_racing_writers_get_exactly_the_budget(
-    racer: LineServer, ledgers: Ledgers, tmp_path: Path, count: int
+    racer: LineServer, ledgers: Ledgers, tmp_path: Path
 ) -> None:
-    Races(racer, ledgers, tmp_path, count).run((0, 2))
+    Races(racer, ledgers, tmp_path, 4).run((0, 2))
 
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 @pytest.mark.parametrize("count", COUNTS)
-def test_a_hundred_rounds(
+def test_many_rounds(
     racer: LineServer,
     ledgers: Ledgers,
     tmp_path: Path,
     count: int,
     figures: Callable[..., None],
 ) -> None:
+    """A hole that one clean round in ten shows is missed by all 80 (16 a count) with 0.9^80 = 2e-4.
+
+    Of the other rounds half lose half of their writers, and half may lose all.
+    """
     races = Races(racer, ledgers, tmp_path, count)
-    races.run(range(100))
-    assert races.total["rounds"] == 100
+    races.run(range(24))
+    assert races.total["rounds"] == 24
     assert races.total["killed after a grant"] > 0
     name = f"races for the last of a budget, {ledgers.kind}"
     figures(name, writers=count, **races.total, overspent=0)

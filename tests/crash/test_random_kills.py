@@ -50,6 +50,7 @@ def until_published(
 @pytest.fixture(scope="module")
 def length(servers: Servers, new_place: Places) -> dict[str, float]:
     """How long a whole run takes from each milestone on, about."""
+    assert servers.run(new_place()) == 0  # from then on the verdicts are known
     place = new_place()
     started = time.monotonic()
     assert servers.run(place) == 0
@@ -75,18 +76,14 @@ def go(
 
 
 @pytest.mark.crash
-def test_a_few_random_kills(servers: Servers, new_place: Places, length: dict[str, float]) -> None:
-    assert go(servers, new_place, length, until=3)["kills"] >= 3
-
-
-@pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_five_hundred_random_kills(
+def test_many_random_kills(
     servers: Servers,
     new_place: Places,
     length: dict[str, float],
     figures: Callable[..., None],
 ) -> None:
-    counts = go(servers, new_place, length, until=500)
-    assert counts["lost draws"] > 10  # some kills hit the expensive window
+    """A fault that one kill in fifty shows is missed by all 200 with 0.98^200 = 0.02."""
+    counts = go(servers, new_place, length, until=150 if new_place.kind == "sqlite" else 50)
+    assert counts["lost draws"] > 0  # about one kill in ten hits the expensive window
     figures(f"random-time kills, {new_place.kind}", **counts, violations=0)

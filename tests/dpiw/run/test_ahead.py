@@ -18,7 +18,6 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger
 from dpiw.plan.spec import load_spec
-from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.ahead import missing_files
 from dpiw.run.commands import typed_commands
@@ -44,18 +43,6 @@ def test_files_that_are_not_there_are_named(workplace: Any) -> None:
     assert form == "source.path: town.parquet, and source.format is csv"
     assert key.startswith("signing_key: ")
     assert "\nto make a pair: dpiw key new " in key
-
-
-def test_a_plan_says_that_a_public_key_signs_nothing(workplace: Any) -> None:
-    """Before a pair is made, and after: `dpiw key new` makes both halves."""
-    rewritten(workplace, "keys/test.key", "keys/mine.pub")
-    spec, keys = load_spec(workplace.spec), workplace.root / "state/keys"
-    (before,) = missing_files(spec)
-    assert "signing_key: mine.pub is named like the public half of a pair" in before
-    assert "name the private one: mine.key (dpiw key new " in before
-    create_key_pair(keys, "mine")
-    (after,) = missing_files(spec)
-    assert after.endswith("name the private one: mine.key")
 
 
 def test_a_lost_private_key_is_no_key_that_was_never_made(

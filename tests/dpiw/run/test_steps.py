@@ -30,7 +30,7 @@ from tests.support.ledger import restore
 from tests.support.whole_runs import draw, finish, loaded, prepared, spent
 
 
-def test_a_release_from_beginning_to_end(workplace):
+def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
     run = draw(prepared(workplace))
     folder = finish(run)
     release = loaded(folder)
