@@ -353,7 +353,7 @@ WORLDS: dict[str, Callable[[], World]] = {
     ),
     "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.1),
     "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.15),
-    "mst gaussian": lambda: chosen_marginals(MST(), rare(3), tight=0.1),
+    "mst gaussian": lambda: chosen_marginals(MST(), rare(3), tight=0.05),
     "mst laplace": lambda: chosen_marginals(
         MST(noise=NoiseKind.LAPLACE), rare(2), tight=0.05, runs=3_000, faint=0.3
     ),

@@ -37,7 +37,7 @@ from dpiw.privacy.randomness import SecureNoise
 from tests.proof.attacks import Approximate, Bound, Scaled, proved
 
 OTHERS, PUBLISHED, FITTING = 40, 200, 500
-FULL = 300
+FULL = 600
 """Releases per world that the classifier learns from, and as many that it is tested on."""
 
 SCHEMA = PublicSchema(
@@ -186,7 +186,7 @@ def test_copied_rows_are_found() -> None:
 LENGTHS = [
     ("histogram, no weights", 0.05, FULL), ("histogram, beta_debiased", 0.05, FULL),
     ("histogram, measured", 0.05, FULL),
-    ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.001, 200),
+    ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.001, 350),
 ]  # fmt: skip
 """Which share of the noise must be refuted, with how many releases to learn from."""
 

@@ -156,7 +156,7 @@ def share_of(
 
 @pytest.mark.nightly_cases("fast-numbers", "fast-patches", "fast-squares", "fast-target")
 @pytest.mark.parametrize("features", [*PARTS, "stack"])
-@tiers("pairs", fast=60, full=2_000)
+@tiers("pairs", fast=120, full=2_000)
 def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
     """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows.
 
