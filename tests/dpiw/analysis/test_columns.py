@@ -21,7 +21,7 @@ from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.release.report.marginals import axis
+from dpiw.release.report.figures import axis
 
 HOSTILE = (
     "missing", "(missing)", "((missing))", "outside", "nan", "None", "True", "false", "0", "-1",
@@ -266,3 +266,16 @@ def test_histograms_and_reports_show_the_declared_domain(column):
     elif column.cuts:
         assert len(axes.patches) == len(expected_labels(column)) - column.nullable
     pyplot.close("all")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "Int64", "uint64"])
+@pytest.mark.parametrize("first", [2**53 - 4, 2**53, 1_700_000_000_000_000_000])
+def test_edges_between_whole_numbers_beyond_doubles_are_exact(first, dtype):
+    table = pd.DataFrame({"n": pd.Series([first + step for step in range(10)], dtype=dtype)})
+    edges = [first, first + 5, first + 9]
+    shares = analysis.value_counts((table, None), "n", bins=edges)
+    assert shares.names == (f"n=[{edges[0]}, {edges[1]}]", f"n=({edges[1]}, {edges[2]}]")
+    np.testing.assert_allclose(shares.values, [0.6, 0.4])
+    parts = analysis.value_counts((table, None), "n", bins=3)
+    assert parts.names[0] == f"n=[{first}, {first + 3}]"
+    np.testing.assert_allclose(parts.values, [0.4, 0.3, 0.3])

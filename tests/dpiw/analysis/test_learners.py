@@ -7,6 +7,7 @@ draws, weights of whole numbers are rows repeated. In `flipped` weights turn the
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
@@ -14,12 +15,14 @@ from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
     GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
     RandomForestClassifier,
     StackingClassifier,
     VotingClassifier,
 )
-from sklearn.feature_selection import RFE, RFECV
-from sklearn.linear_model import LogisticRegression
+from sklearn.feature_selection import RFE, RFECV, SequentialFeatureSelector
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import f1_score, make_scorer
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -142,6 +145,30 @@ REFUSED = {
 }  # fmt: skip
 
 
+def by_function(estimator, truth, answers):
+    return estimator.score(truth, answers)
+
+
+SCORED_BY_A_FUNCTION = {
+    "search": lambda: GridSearchCV(model(), {"C": [1]}, cv=2, scoring=by_function),
+    "several scores": lambda: GridSearchCV(
+        model(), {"C": [1]}, cv=2, scoring={"a": by_function}, refit="a"
+    ),
+    "search in votes": lambda: VotingClassifier(
+        [("a", RandomizedSearchCV(model(), {"C": [1]}, n_iter=1, cv=2, scoring=by_function))]
+    ),
+    "features left out": lambda: RFECV(model(), cv=2, scoring=by_function),
+    "features chosen": lambda: make_pipeline(
+        SequentialFeatureSelector(model(), n_features_to_select=1, cv=2, scoring=by_function),
+        model(),
+    ),
+    "penalty": lambda: LogisticRegressionCV(cv=2, scoring=by_function),
+    "boosted trees": lambda: HistGradientBoostingClassifier(
+        early_stopping=True, scoring=by_function
+    ),
+}
+
+
 def flipped():
     """Rows of which most say that `ok` falls with x, and the weights that it rises."""
     place = np.arange(61) * 17 % 61  # no fold holds neighbours alone
@@ -199,3 +226,24 @@ def test_what_would_drop_weights_is_refused(name):
     with pytest.raises(ReleaseError, match="sample_weight"):
         analysis.fit_sklearn(REFUSED[name](), flipped(), "ok")
     assert not Watched.fits
+
+
+@pytest.mark.parametrize("name", SCORED_BY_A_FUNCTION)
+def test_a_score_that_would_drop_weights_is_refused(name):
+    Watched.fits.clear()
+    with pytest.raises(ReleaseError, match="sample_weight"):
+        analysis.fit_sklearn(SCORED_BY_A_FUNCTION[name](), flipped(), "ok")
+    assert not Watched.fits
+
+
+def test_a_search_by_a_scorer_that_asks_for_weights_is_taken():
+    with sklearn.config_context(enable_metadata_routing=True):
+        scorer = make_scorer(f1_score).set_score_request(sample_weight=True)
+    search = GridSearchCV(model(), {"C": [0.1, 1]}, cv=2, scoring={"f": scorer}, refit="f")
+    assert rising(analysis.fit_sklearn(search, flipped(), "ok"))
+
+
+def test_a_search_keeps_its_scoring():
+    search = TAKEN["search by name"]()
+    assert analysis.fit_sklearn(search, flipped(), "ok") is search
+    assert search.scoring == "roc_auc"

@@ -8,7 +8,6 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance
-from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
@@ -17,6 +16,7 @@ from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.played import played_sample
 from tests.support.specs import spec
 
 ROWS = 6000
@@ -52,7 +52,7 @@ def sample():
     table = PrivateTable(schema=SCHEMA, scaled=scaled)
     recipe = compile_plan(asked, SCHEMA).recipe
     played = play(recipe, table, noise=SeededNoise(6), rng=np.random.default_rng(7))
-    return played_sample(played, nominal_rows=ROWS)
+    return played_sample(played)
 
 
 TRUTH = bills(np.random.default_rng(8), 400_000)

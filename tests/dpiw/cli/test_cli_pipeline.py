@@ -23,6 +23,7 @@ from dpiw.privacy.units import NeighbouringRelation
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
+from tests.support.whole_runs import asked
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
@@ -156,9 +157,9 @@ def test_plan_refuses_what_a_release_would_refuse(workplace, capsys, change, cod
 def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace):
     workplace.source.unlink()
     with pytest.raises(SourceError, match=r"data\.csv"):
-        check_ahead(workplace.spec, None)
+        check_ahead(asked(workplace.spec))
     ReleaseRun.prepare(workplace.spec, period=None)
-    check_ahead(workplace.spec, None)  # a run that drew all it needs goes on without the table
+    check_ahead(asked(workplace.spec))  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(workplace, capsys):

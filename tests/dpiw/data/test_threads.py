@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpiw.data import passes as threads
+from dpiw.data import threads
 from dpiw.data.threads import in_threads
 
 

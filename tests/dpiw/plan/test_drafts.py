@@ -1,14 +1,8 @@
 """Drafts from metadata: what each format settles, what stays open, and that drafts load."""
 
-import dataclasses
-import datetime
-import enum
 import json
-import sys
-from typing import Literal
 
 import pytest
-from pydantic import BaseModel, Field
 
 from dpiw.data.columns import ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema
@@ -16,7 +10,6 @@ from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.drafts.formats import FORMATS, Metadata, draft_table
-from dpiw.plan.drafts.model import read_json_schema
 from dpiw.plan.drafts.writer import (
     DICTIONARY,
     dictionary_files,
@@ -27,11 +20,10 @@ from dpiw.plan.drafts.writer import (
 from tests.support import metadata
 from tests.support.drafts import settled
 
-SUFFIXES = {"ddi": "xml", "sql": "sql", "smartnoise": "yaml", "dpsynth": "yaml"}
+SUFFIXES = {"ddi": "xml", "sql": "sql"}
 TEXTS = {
-    "csvw": metadata.CSVW, "table-schema": metadata.TABLE_SCHEMA, "croissant": metadata.CROISSANT,
-    "ddi": metadata.DDI, "sql": metadata.SQL, "smartnoise": metadata.SMARTNOISE,
-    "dpsynth": metadata.DPSYNTH,
+    "csvw": metadata.CSVW, "table-schema": metadata.TABLE_SCHEMA,
+    "ddi": metadata.DDI, "sql": metadata.SQL,
 }  # fmt: skip
 
 
@@ -78,10 +70,6 @@ TELLS = {
         "seen": {"date_format": "%d.%m.%Y", "missing": ["NA"]},
         "place": {"kind": None},
     },
-    "croissant": {
-        "person": IDENTIFIER, "age": {"kind": "integer", "description": "years", "lower": None},
-        "sex": {"levels": ["f", "m"]}, "ill": {"kind": "boolean"},
-    },
     "ddi": {
         "age": {"lower": None, "upper": 110, "missing": ["-9"]},  # the table's least value, too
         "income": {"kind": "continuous", "decimals": 2, "description": "euros", "lower": None,
@@ -99,16 +87,6 @@ TELLS = {
         "seen": {"kind": "datetime"}, "ill": {"kind": "boolean"},
         "town": {"kind": "categorical", "levels": None},
     },
-    "smartnoise": {
-        "person": IDENTIFIER, "age": {"lower": 0, "upper": 110, "nullable": False},
-        "income": {"upper": 500000}, "sex": {"kind": "categorical", "levels": None},
-        "ill": {"kind": "boolean"}, "seen": {"kind": "datetime"},
-    },
-    "dpsynth": {
-        "age": {"kind": "integer", "lower": 0, "upper": 110, "nullable": False},
-        "sex": {"levels": ["f", "m", "3"], "other": "m"}, "ill": {"kind": "boolean"},
-        "town": {"kind": "categorical", "levels": None}, "story": {"kind": None},
-    },
 }  # fmt: skip
 """By format: what its example tells of each column; None is what it leaves open."""
 
@@ -123,7 +101,7 @@ def test_what_a_format_tells(name, tmp_path):
     assert "4242" not in str(draft)  # no row, no count of them and no statistic
     schema = load(draft)
     assert [column.name for column in schema.columns] == list(columns)
-    assert set(FORMATS) == {*TEXTS, "header", "header-file", "pydantic"}
+    assert set(FORMATS) == {*TEXTS, "header", "header-file"}
 
 
 def test_one_table_of_two_in_another_dialect(tmp_path):
@@ -178,56 +156,6 @@ def test_ddi_takes_no_statistics_and_no_range_that_is_the_table_s(tmp_path):
     assert not {"lower", "upper"} & columns["income"].keys()
     assert draft.columns[1].notes
     assert "424242" not in str(draft)
-
-
-class Grade(enum.Enum):
-    LOW = "low"
-    HIGH = "high"
-
-
-class Person(BaseModel):
-    """A row."""
-
-    age: int = Field(ge=0, lt=111, description="completed years")
-    income: float | None = Field(gt=-1, le=500000)
-    sex: Literal["f", "m"]
-    grade: Grade | None
-    ill: bool
-    born: datetime.date
-    note: str
-
-
-def test_a_pydantic_model():
-    draft = read_json_schema(Person.model_json_schema())
-    columns = {column.name: column.to_mapping() for column in draft.columns}
-    for column, told in {
-        "age": {"lower": 0, "upper": 110, "description": "completed years"},
-        "income": {"lower": -1, "nullable": True}, "sex": {"levels": ["f", "m"], "nullable": False},
-        "grade": {"levels": ["low", "high"], "nullable": True}, "ill": {"kind": "boolean"},
-        "born": {"kind": "date"},
-    }.items():  # fmt: skip
-        assert {field: columns[column].get(field) for field in told} == told, column
-    assert load(draft).name == "town"
-
-
-def test_a_pydantic_model_is_found_by_its_place(tmp_path, monkeypatch):
-    (tmp_path / "dpiw_rows.py").write_text(
-        "from pydantic import BaseModel\nclass Row(BaseModel):\n    ill: bool\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    before = list(sys.path)
-    draft = draft_table("pydantic", Metadata(place="dpiw_rows:Row"))
-    assert (draft.name, [column.name for column in draft.columns]) == ("Row", ["ill"])
-    assert sys.path == before
-
-
-def test_smartnoise_takes_no_number_of_rows(tmp_path):
-    _, draft = drafted(tmp_path, "smartnoise")
-    assert (draft.name, draft.max_rows) == ("Persons", 4)
-    assert "4242" not in spec_text(draft, name="town")
-    for told, rows in ((4, "4"), (1000, "1000"), (1001, "TODO"), (None, "TODO")):
-        text = spec_text(dataclasses.replace(draft, max_rows=told), name="town")
-        assert f"max_rows: {rows} " in text
 
 
 def test_a_header_leaves_all_but_names_open():

@@ -4,16 +4,13 @@ import contextlib
 import csv
 import io
 import json
-import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
 from xml.sax.saxutils import quoteattr
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pydantic import Field, create_model
 
 from dpiw.cli.main import main
 from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
@@ -113,24 +110,6 @@ def table_schema(columns):
     return json.dumps({"fields": fields, "primaryKey": keys})
 
 
-def croissant(columns):
-    types = {"integer": "sc:Integer", "number": "sc:Float", "boolean": "sc:Boolean",
-             "date": "sc:Date", "datetime": "sc:DateTime", "string": "sc:Text"}  # fmt: skip
-    sets = []
-    fields = []
-    for place, column in enumerate(columns):
-        field = {"@id": f"t/{column['name']}", "name": column["name"],
-                 "dataType": types.get(column["kind"], "x"),
-                 "source": {"extract": {"column": column["name"]}}}  # fmt: skip
-        if column["levels"]:
-            field["references"] = {"field": {"@id": f"e{place}/code"}}
-            sets.append({"@id": f"e{place}", "dataType": "sc:Enumeration",
-                         "field": [{"@id": f"e{place}/code"}],
-                         "data": [{f"e{place}/code": t} for t in column["levels"]]})  # fmt: skip
-        fields.append(field)
-    return json.dumps({"recordSet": [{"@id": "t", "field": fields}, *sets]})
-
-
 def ddi(columns):
     def attributes(**values):
         pairs = stated(**values).items()
@@ -177,61 +156,17 @@ def sql(columns):
     return f"CREATE TABLE t ({', '.join(lines)});"
 
 
-def smartnoise(columns):
-    types = {"integer": "int", "number": "float"}
-    fields = {
-        column["name"]: stated(type=types.get(column["kind"], column["kind"]), lower=column["low"],
-                               upper=column["high"]) | {"private_id": column["person"]}
-        for column in columns
-    }  # fmt: skip
-    rows = next((column["low"] for column in columns), None)
-    return json.dumps({"": {"S": {"T": fields | stated(max_ids=rows)}}}, ensure_ascii=False)
-
-
-def dpsynth(columns):
-    attributes = {}
-    for column in columns:
-        if column["kind"] in ("integer", "number"):
-            dtype = "int" if column["kind"] == "integer" else "float"
-            attributes[column["name"]] = {"min_value": column["low"], "max_value": column["high"],
-                                          "dtype": dtype}  # fmt: skip
-        elif column["levels"]:
-            attributes[column["name"]] = {"possible_values": list(column["levels"]),
-                                          "out_of_domain_index": column["low"]}  # fmt: skip
-        else:
-            attributes[column["name"]] = {"default_value": "x"}
-    return json.dumps(attributes, ensure_ascii=False)
-
-
-def pydantic(columns):
-    types = {"integer": int, "number": float, "boolean": bool, "string": str}
-    fields = {}
-    for place, column in enumerate(columns):
-        extra = stated(enum=list(column["levels"]), minimum=column["low"], maximum=column["high"])
-        formats = {"date": {"format": "date"}, "datetime": {"format": "date-time"}}
-        extra |= formats.get(column["kind"], {})
-        fields[f"f{place}"] = (
-            types.get(column["kind"], str), Field(alias=column["name"], json_schema_extra=extra),
-        )  # fmt: skip
-    module = ModuleType("model_of_rows")
-    module.Row = create_model("Row", **fields)  # type: ignore[attr-defined]
-    sys.modules["model_of_rows"] = module
-    return "model_of_rows:Row"
-
-
 WRITERS = {
     "header": header, "header-file": header, "csvw": csvw, "table-schema": table_schema,
-    "croissant": croissant, "ddi": ddi, "sql": sql, "smartnoise": smartnoise, "dpsynth": dpsynth,
-    "pydantic": pydantic,
+    "ddi": ddi, "sql": sql,
 }  # fmt: skip
-SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv", "smartnoise": "yaml",
-            "dpsynth": "yaml"}  # fmt: skip
+SUFFIXES = {"ddi": "xml", "sql": "sql", "header-file": "csv"}
 
 
 def place_of(name, columns, base):
-    """What `dpiw init` is given: a text, a model's name, or a file's path."""
+    """What `dpiw init` is given: a text, or a file's path."""
     place = WRITERS[name](columns)
-    if name in ("header", "pydantic"):
+    if name == "header":
         return place
     path = base / f"m.{SUFFIXES.get(name, 'json')}"
     path.write_text(place, encoding="utf-8")

@@ -15,16 +15,16 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.plan.forecast import RESOLUTION_FLOOR
 from dpiw.plan.plan import (
-    PRIVATE_STAGES,
+    RESOLUTION_FLOOR,
     compile_plan,
     restore_plan,
 )
 from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec, compact_json
+from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.plan.table import plan_table
-from dpiw.privacy import accounting, calibration
+from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
@@ -58,7 +58,7 @@ def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatc
 
         monkeypatch.setattr(module, name, watched)
 
-    watch(calibration, "calibrate")
+    watch(accounting, "calibrate")
     watch(accounting, "epsilon")
     watch(accounting, "epsilon_rdp")
     plan = compile_plan(spec(epsilon=epsilon, delta=delta), SCHEMA)

@@ -13,16 +13,14 @@ import pytest
 from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured import constants
-from dpiw.methods.weights.paper import weigh
+from dpiw.methods.weights.paper import ratio
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report import plots
-from dpiw.release.report.marginals import BINS, axis, marginals
+from dpiw.release.report.figures import BINS, axis, marginals
 from dpiw.release.report.pages import render
 from dpiw.release.report.report import build_report
-from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
@@ -33,8 +31,6 @@ from tests.dpiw.release.release_example import (
 )
 from tests.support.undrawn import draw_no_figures
 
-_STATISTICS = ({"kind": "mean", "column": "age", "value": 30.0},)
-
 
 def _report(certificate=None, *, drawn=False, **changes):
     """The page; its figures, most of the work, where a test looks at them."""
@@ -43,7 +39,6 @@ def _report(certificate=None, *, drawn=False, **changes):
         "log_weights": example_log_weights(),
         "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
         "schema": SCHEMA,
-        "truth": None,
     } | changes
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
@@ -61,10 +56,6 @@ def _without_weights(certificate=None, **changes):
 def _usual():
     """The report of the example as it is, drawn, made once."""
     return _report(drawn=True)
-
-
-def _truth(shares, *statistics):
-    return PublicTruth(marginals=shares, statistics=statistics)
 
 
 def _words(page):
@@ -198,7 +189,7 @@ def test_nothing_seen_is_told_from_weights_that_are_too_noisy(facts, unseen):
 
 
 def test_chance_is_what_the_rules_of_verdicts_say():
-    known = {"evidence_p_value": constants.P_VALUE_CARE, "signal_p_value": weigh.MOST_P_VALUE}
+    known = {"evidence_p_value": constants.P_VALUE_CARE, "signal_p_value": ratio.MOST_P_VALUE}
     assert known == CHANCE
 
 
@@ -250,10 +241,9 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute():
     page = _without_weights(
         frames=[frame],
         schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}),
-        truth=_truth({}, {"kind": "mean", "column": number, "value": 1.0}),
         drawn=True,
     )
-    usual = _Elements(_report(truth=_truth({}, *_STATISTICS), drawn=True))
+    usual = _Elements(_usual())
     elements = _Elements(page)
     assert elements.names == usual.names
     assert {name for name, _ in elements.attributes} == {name for name, _ in usual.attributes}
@@ -264,7 +254,6 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute():
     # What the first column is, and the hint of a level that its two lines cannot hold, on each.
     assert elements.texts.count(level) == 3
     assert '</text></svg>"><' in elements.texts  # the level beside its bar, its first line
-    assert f"mean {number}" in elements.texts
     assert f"release.mean({json.dumps(number)})" in "".join(elements.texts)
 
 
@@ -293,10 +282,8 @@ def test_a_template_that_names_what_is_not_there_fails():
         render("release/report/report.html.j2", Half(example_certificate()))
 
 
-def test_truth_is_drawn_and_labelled_only_where_it_is_given():
-    """And every plot is well formed and finite."""
-    truth = marginals(example_frame(seed=9), schema=SCHEMA)
-    page = _report(truth=_truth(truth), drawn=True)
+def test_every_plot_is_well_formed_and_finite():
+    page = _usual()
     drawings = re.findall(r"<svg.*?</svg>", page, flags=re.S)
     assert len(drawings) >= len(DTYPES) + 5
     for drawing in drawings:
@@ -307,19 +294,6 @@ def test_truth_is_drawn_and_labelled_only_where_it_is_given():
     for name in DTYPES:
         assert f"<h3>{html.escape(name)}</h3>" in page
     assert "<h3>person</h3>" not in page
-    for mark in ("known truth (simulated example)", "stroke: var(--truth)"):
-        assert mark in page
-        assert mark not in _usual()
-
-
-def test_truth_must_fit_the_schema():
-    truth = {
-        name: list(shares) for name, shares in marginals(example_frame(), schema=SCHEMA).items()
-    }
-    assert "known truth" in _report(truth=_truth({"age": truth["age"]}), drawn=True)
-    for shares in (truth["age"][:-1], [*truth["age"][:-1], float("nan")]):
-        with pytest.raises(ReleaseError, match="column age"):
-            _report(truth=_truth(truth | {"age": shares}))
 
 
 def test_column_distributions_agree_with_counting():
@@ -374,21 +348,6 @@ def test_a_verdict_and_its_figures_say_the_same_of_noisy_averages():
     assert "Evidence test (p) below 0.000001" in words
     assert "571" not in words
     assert "too little is known: Resolution." in words
-
-
-def test_what_the_weights_repaired_is_told_where_the_truth_is_public():
-    age = {"name": "age", "kind": "integer", "lower": 0, "upper": 100}
-    page = _report(
-        frames=[pd.DataFrame({"age": pd.Series([20, 60], dtype="int64")})],
-        schema=PublicSchema.from_mapping({"name": "s", "columns": [age]}),
-        log_weights=np.log([3.0, 1.0]),
-        log_weight_noise_sd=None,
-        truth=_truth({}, *_STATISTICS),
-    )
-    words = _words(page)
-    assert "With weights 1 of 1 statistics come closer to it; the median error is 0%" in words
-    assert "mean age 30 40 30 0%" in words  # truth, unweighted (20+60)/2, weighted (60+60)/4
-    assert "What the weights repaired" not in _words(_usual())
 
 
 def _shapes(shapes):

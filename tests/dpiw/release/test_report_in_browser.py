@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from dpiw.release.report.marginals import marginals
 from dpiw.release.report.report import build_report
-from dpiw.release.report.truth import PublicTruth
 from tests.dpiw.release.release_example import (
     SCHEMA,
     example_certificate,
@@ -73,12 +71,6 @@ def _example(**changes):
     return build_report(certificate, **shown(arguments))
 
 
-def _with_truth():
-    statistics = ({"kind": "mean", "column": "age", "value": 30.0},)
-    known = marginals(example_frame(seed=9), schema=SCHEMA)
-    return _example(truth=PublicTruth(marginals=known, statistics=statistics))
-
-
 def _unweighted():
     certificate = example_certificate(weights={"method": "none"}, verdict="none")
     return _example(certificate=certificate, log_weights=np.zeros(200), log_weight_noise_sd=None)
@@ -120,7 +112,7 @@ def _long_and_strange():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "page", [_with_truth, _unweighted, _long_and_strange], ids=lambda page: page.__name__
+    "page", [_example, _unweighted, _long_and_strange], ids=lambda page: page.__name__
 )
 def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at):
     assert look_at(page()) == []

@@ -99,7 +99,7 @@ def test_other_key_files_are_refused(tmp_path):
 
 
 def test_a_key_that_is_lost_is_told_without_its_folder(tmp_path, monkeypatch):
-    """A worker raises it, and Prefect keeps the text; `filled_in` names the place on a terminal."""
+    """A worker raises it, and Prefect keeps the text: no place is named."""
     folder, elsewhere = tmp_path / "hidden" / "vault", tmp_path / "here"
     folder.mkdir(parents=True)
     elsewhere.mkdir()

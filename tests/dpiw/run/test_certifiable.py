@@ -123,33 +123,6 @@ TOYS: Mapping[str, dict[str, Any]] = {
 """Generators that no certificate can be written of, and in what they differ from a histogram."""
 
 
-TRUTHS = [
-    None, "", "[]", "{}", '{"margins": {}, "statistics": [3]}',
-    '{"margins": {"age": [1]}, "statistics": []}',
-    '{"margins": {"age": "x"}, "statistics": []}',
-    '{"margins": {}, "statistics": [{"kind": "median", "column": "age", "value": 1}]}',
-    '{"margins": {}, "statistics": [{"kind": "mean", "column": "none", "value": 1}]}',
-    '{"margins": {}, "statistics": [{"kind": "mean", "value": 1}]}',
-    '{"margins": {}, "statistics": [{"kind": "mean", "column": "age", "where": 3, "value": 1}]}',
-    '{"margins": {}, "statistics": [{"kind": "correlation", "columns": ["age"], "value": 1}]}',
-]  # fmt: skip
-"""Files of a public truth that no report can show; the first is not there."""
-
-
-@pytest.mark.parametrize("truth", TRUTHS)
-def test_a_public_truth_that_no_report_shows_is_refused_before_it_is_reserved(
-    make_workplace: Callable[..., Any], truth: str | None
-) -> None:
-    place = make_workplace(weights="none")
-    place.spec.write_text(place.spec.read_text() + "\npublic_truth: truth.json\n")
-    if truth is not None:
-        (place.spec.parent / "truth.json").write_text(truth)
-    with pytest.raises(SpecError, match="public_truth"):
-        ReleaseRun.prepare(place.spec, period=None)
-    kinds = {entry.kind for entry in Ledger.open(f"sqlite:///{place.ledger}").entries()}
-    assert EntryKind.RESERVE not in kinds
-
-
 @pytest.mark.parametrize("toy", TOYS)
 def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
     make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, toy: str

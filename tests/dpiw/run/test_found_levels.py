@@ -25,7 +25,7 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows.summary import summary
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, loaded, prepared, publish_run, spent
 
 Found = tuple[Any, ReleaseRun, Path]
 MEASURE = UnseenLevels.measure
@@ -70,7 +70,7 @@ def test_levels_are_found_and_a_later_release_takes_them(
     (column,) = release.schema["columns"]
     assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
     assert spent(place).epsilon == 2
-    advice = summary(folder, place.spec, 1.0)
+    advice = summary(folder, asked(place.spec), 1.0)
     assert "rehearse" not in advice
     (line,) = [row for row in advice.splitlines() if "levels_file" in row]
     ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"

@@ -24,7 +24,7 @@ from dpiw.ledger import EntryKind, Ledger
 from dpiw.ledger.from_releases import missing_releases
 from dpiw.plan import spec as specs
 from dpiw.release import manifest
-from dpiw.release.folders import release_folders
+from dpiw.release.manifest import release_folders
 from dpiw.release.verification import verify
 from dpiw.run import more_rows as module
 from dpiw.run import publish, steps
@@ -33,7 +33,7 @@ from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from flows import console
 from tests.support.ledger import restore, told
-from tests.support.whole_runs import draw, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, draw, loaded, prepared, publish_run, spent
 
 
 def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
@@ -58,7 +58,7 @@ def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace: 
     text = place.spec.read_text()  # as somebody does who wants more rows
     place.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 450"))
     for rows in (450, 450, 7):
-        folder = more_rows(place.spec, None, rows=rows)
+        folder = more_rows(asked(place.spec), rows=rows)
         assert folder.name == f"town-once-rows{rows}-{run.key[:8]}"
         assert len(loaded(folder).table) == rows
     added = ledger.entries()[len(before) :]
@@ -102,10 +102,10 @@ def test_a_command_that_was_cut_off_ends_with_the_same_folder(
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, dies)
             with pytest.raises(KeyboardInterrupt):
-                more_rows(place.spec, None, rows=rows)
+                more_rows(asked(place.spec), rows=rows)
         built = run.directory / f"rows-{rows}" / "built"
         bytes_before = (built / manifest.MANIFEST).read_bytes() if built.exists() else None
-        folder = more_rows(place.spec, None, rows=rows)
+        folder = more_rows(asked(place.spec), rows=rows)
         assert bytes_before in (None, (folder / manifest.MANIFEST).read_bytes())
         assert verify(folder).manifest.facts.rows == rows
     assert len(list(place.releases.glob("town-*"))) == len(STEPS) + 1
@@ -119,7 +119,7 @@ def test_a_purge_leaves_what_more_rows_need(make_workplace: Any) -> None:
     publish_run(place.spec)
     (listed,) = survey(place.root / "state")
     purge(listed)
-    assert verify(more_rows(place.spec, None, rows=20)).manifest.facts.rows == 20
+    assert verify(more_rows(asked(place.spec), rows=20)).manifest.facts.rows == 20
 
 
 @pytest.mark.parametrize("gone", ["fit_generator.npz", "run.json", ""])
@@ -130,7 +130,7 @@ def test_without_the_draws_it_says_what_would_cost_what(make_workplace: Any, gon
     path.unlink() if gone else shutil.rmtree(path)
     head = Ledger.open(place.ledger).head()
     with pytest.raises(ReleaseError, match="--pay-again"):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
     assert Ledger.open(place.ledger).head() == head
 
 
@@ -139,22 +139,22 @@ def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace: Any)
     run, _ = publish_run(place.spec)
     run.measurement("fit_generator").write_bytes(b"another")
     with pytest.raises(LedgerTamperedError):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
 
 
 @pytest.mark.parametrize("rows", [0, -1, 10**9 + 1])
 def test_numbers_of_rows_that_nobody_can_have(workplace: Any, rows: int) -> None:
     with pytest.raises(SpecError, match=r"^rows:"):
-        more_rows(workplace.spec, None, rows=rows)
+        more_rows(asked(workplace.spec), rows=rows)
 
 
 def test_before_a_release_is_published_there_are_no_more_rows(make_workplace: Any) -> None:
     place = make_workplace(weights="none")
     with pytest.raises(SpecError):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
     draw(prepared(place))
     with pytest.raises(SpecError):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
 
 
 def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(
@@ -166,7 +166,7 @@ def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(
     place.spec.write_text(text.replace("when_infeasible: keep", settings))
     run, _ = publish_run(place.spec)
     with pytest.raises(SpecError, match=r"weights.method=output_noised"):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
     assert not Ledger.open(place.ledger).run(run.key).further
 
 
@@ -177,7 +177,7 @@ def test_another_version_makes_no_rows_of_these_draws(
     publish_run(place.spec)
     monkeypatch.setattr(specs, "__version__", "0.9.9")
     with pytest.raises(LedgerConflictError):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
 
 
 def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace: Any) -> None:
@@ -193,11 +193,11 @@ def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace: Any) -> None:
             steps.debias(other)
             steps.diagnose(other)
             steps.publish(other)
-            assert more_rows(place.spec, None, rows=20).name.endswith(other.key[:8])
+            assert more_rows(asked(place.spec), rows=20).name.endswith(other.key[:8])
     with pytest.raises(SpecError, match=f"{one.key[:8]}, {other.key[:8]}"):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
     place.spec.write_text(text)
-    assert more_rows(place.spec, None, rows=20).name.endswith(one.key[:8])
+    assert more_rows(asked(place.spec), rows=20).name.endswith(one.key[:8])
     codes = {finding.code for finding in audited(place).findings}
     assert codes == {"period_twice"}
 
@@ -206,7 +206,7 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
     place = make_workplace(weights="none")
     before = place.ledger.read_bytes()
     publish_run(place.spec)
-    more_rows(place.spec, None, rows=20)
+    more_rows(asked(place.spec), rows=20)
     restore(place, before)
     recover(place, place.releases)
     assert spent(place).epsilon == 2
@@ -228,7 +228,7 @@ def test_folders_of_the_same_draws_are_charged_once(make_workplace: Any, given: 
     before = place.ledger.read_bytes()
     run, first = publish_run(place.spec)
     folders = {FIRST: first} | {
-        f"rows{rows}": more_rows(place.spec, None, rows=rows) for rows in (20, 30)
+        f"rows{rows}": more_rows(asked(place.spec), rows=rows) for rows in (20, 30)
     }
     kept = shutil.copytree(first, place.root / "found later" / first.name)
     restore(place, before)
@@ -257,7 +257,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace: Any
     place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: yearly"))
     before = place.ledger.read_bytes()
     _, first = publish_run(place.spec, period="2025")
-    rows = more_rows(place.spec, "2025", rows=20)
+    rows = more_rows(asked(place.spec, "2025"), rows=20)
     between = place.ledger.read_bytes()
     _, second = publish_run(place.spec, period="2026")
     moved = shutil.move(first, place.root / first.name)
@@ -273,7 +273,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace: Any
 def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace: Any) -> None:
     place = make_workplace(weights="none")
     publish_run(place.spec)
-    more_rows(place.spec, None, rows=20)
+    more_rows(asked(place.spec), rows=20)
     one, other = (verify(folder) for folder in release_folders(place.releases))
     certificate = replace(other.certificate, ledger_head="0" * 64)
     mixed = replace(other, certificate=certificate)
@@ -305,7 +305,7 @@ def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace: Any) ->
     settings = "settings: {omega_seed: 1, frequencies: 10, base_rows: 400}"
     place.spec.write_text(place.spec.read_text().replace("when_infeasible: keep", settings))
     publish_run(place.spec)
-    table = loaded(more_rows(place.spec, None, rows=900)).table
+    table = loaded(more_rows(asked(place.spec), rows=900)).table
     assert len(table.drop_duplicates()) > 420
 
 
@@ -326,7 +326,7 @@ def test_a_folder_that_claims_another_first_is_no_release(
         module, "build", lambda *words, previous: real(*words, previous="0" * 64)
     )  # fmt: skip
     with pytest.raises(ManifestError, match="release whose draws these rows are"):
-        more_rows(place.spec, None, rows=20)
+        more_rows(asked(place.spec), rows=20)
 
 
 def test_the_command_prints_where_the_rows_are(

@@ -229,7 +229,7 @@ def names_the_place_of_those_counts_and_nothing_of_them(workplace, run, folder):
     assert line.endswith(os.path.relpath(run.private / "cells.txt"))
     for change in (lambda path: path.write_text("other counts"), lambda path: path.unlink()):
         change(run.private / "cells.txt")
-        assert summary(folder, workplace.spec, 1.0) == shown
+        assert summary(folder, asked(workplace.spec), 1.0) == shown
 
 
 # Rows 24-27: randomness

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dpiw.data import passes as threads
+from dpiw.data import threads
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.measured import sums as feature_sum
