@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import re
-from collections.abc import Collection, Iterator
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +17,25 @@ from dpiw.data.declarations import folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")
+_BESIDE_COMMAS = frozenset(";\t")
+"""Delimiters of tables with decimal commas, which a reader of commas takes for cells."""
+
+_IN_CODES = frozenset("\"'_.-/()[] ")
+"""Signs that codes, dates and labels have as often in each line: never taken for delimiters."""
+
 _FIRST_LINES = 50
 """Lines searched for a header; a title or notes may stand above it."""
 
 _FEWEST = 3
 """Fewest columns of a table recognised without its header; `code: label` has two."""
+
+_LINES, _NEARLY = 3, 0.8
+"""Fewest lines of such a table, and the share of its lines that have equally many cells."""
+
+_LOOKED_AT = 1000
+"""Lines, and characters of each, in which columns of a fixed width are looked for."""
+
+_MARKUP = re.compile(r"</|<t[dr]\b", re.IGNORECASE)
 
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
@@ -73,7 +90,7 @@ def _is_linked_from(path: Path, folder: Path) -> bool:
 
 
 def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
-    """Why a text looks like rows of a table (`listed`: several cells a line); else empty."""
+    """Why a text looks like rows of a table (`listed`: a line is one level); else empty."""
     if _BINARY.search(text):
         return "looks like a stored table or a compressed file: it holds control characters"
     lines = [line for line in text.splitlines() if line.strip()]
@@ -82,15 +99,78 @@ def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
         held = max((len(folded & cells) for cells in _readings(line, folded)), default=0)
         if held > 1:
             return f"looks like a table: a line of it names {held} columns of this dictionary"
-    if listed and len(folded) >= _FEWEST and lines:
-        for delimiter in _DELIMITERS:
-            widths = {len(_split(line, delimiter)) for line in lines}
-            if widths in ({len(folded)}, {len(folded) + 1}):  # a number of rows may stand in front
-                return (
-                    "looks like a table: every line of it has as many cells as this dictionary has"
-                    " columns, or one more"
-                )
+    if _MARKUP.search(text):
+        return "looks like a table: it is written in HTML or XML"
+    if _json_width(text) or _share(_json_width(line) >= _FEWEST for line in lines) >= _NEARLY:
+        return "looks like a table: it is written in JSON"
+    for sign in _delimiters(lines) if listed else _BESIDE_COMMAS:
+        width = _width(lines, sign, columns=len(folded))
+        if width:
+            return (
+                f"looks like a table: its lines have {width} cells each, between {sign!r} (levels"
+                " that hold this sign stand in quotes in a .csv file, below a name)"
+            )
+    if listed and _is_aligned(lines[:_LOOKED_AT]):
+        return "looks like a table: its lines have columns of a fixed width"
     return ""
+
+
+def copy_fault(rows: list[list[str]], names: Collection[str]) -> str:
+    """Why rows of a .csv file, names first, may be the table under other names; else empty."""
+    first = [row[0] for row in rows[1:]]
+    is_numbered = first in ([str(n + start) for n in range(len(first))] for start in (0, 1))
+    if len(names) < _FEWEST or len(rows[0]) != len(names) + is_numbered:
+        return ""
+    return (
+        "looks like a table: it has as many columns as this dictionary (of a public classification,"
+        " keep the columns that are read)"
+    )
+
+
+def _delimiters(lines: list[str]) -> list[str]:
+    """Signs that nearly all of the first lines hold."""
+    first = lines[:_FIRST_LINES]
+    held = {sign for line in first for sign in line} - _IN_CODES
+    signs = [sign for sign in held if unicodedata.category(sign)[0] not in "LNM"]
+    return sorted(s for s in signs if _share(s in line for line in first) >= _NEARLY)
+
+
+def _width(lines: list[str], sign: str, *, columns: int) -> int:
+    """How many cells nearly all lines have between a sign; 0 if that makes no table."""
+    widths = Counter(len(_split(line, sign)) for line in lines)
+    width, times = widths.most_common(1)[0] if widths else (0, 0)
+    if width < _FEWEST or times < _NEARLY * len(lines):
+        return 0
+    is_ours = width in (columns, columns + 1)  # a number of rows may stand in front
+    may_be_any = len(lines) >= _LINES and sign != ":"  # a time has two of them
+    return width if may_be_any or (is_ours and columns >= _FEWEST) else 0
+
+
+def _json_width(text: str) -> int:
+    """How many values a JSON array or object holds; 0 for any other text."""
+    text = text.strip().rstrip(",")
+    if text[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return len(json.loads(text))
+    return 0
+
+
+def _is_aligned(lines: list[str]) -> bool:
+    """Whether blanks stand below one another in two places or more, and some fill a column."""
+    if len(lines) < _LINES or not any("  " in line.strip() for line in lines):
+        return False
+    blanks: Counter[int] = Counter()
+    for line in lines:
+        cells = line.rstrip()[:_LOOKED_AT]
+        start = len(cells) - len(cells.lstrip())
+        blanks.update(place for place in range(start, len(cells)) if cells[place] == " ")
+    gaps = {place for place, times in blanks.items() if times >= _NEARLY * len(lines)}
+    return sum(place + 1 not in gaps for place in gaps) >= _FEWEST - 1
+
+
+def _share(answers: Iterable[bool]) -> float:
+    counted = [*answers]
+    return sum(counted) / max(len(counted), 1)
 
 
 def _readings(line: str, names: set[str]) -> Iterator[set[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.confidential import Confidential, table_fault
+from dpiw.data.confidential import Confidential, copy_fault, table_fault
 from dpiw.data.levels import NOISY_COUNT, unguarded
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError
@@ -122,7 +122,9 @@ def _with_levels(
     rows = None if is_list else _rows(text)
     listed = is_list or (rows is not None and len(rows[0]) == 1)
     fault = "" if text is None else table_fault(text, names, listed=listed)
-    if fault := fault or _no_names(rows or []):
+    if rows is not None:
+        fault = fault or _no_names(rows) or copy_fault(rows, names)
+    if fault:
         raise SchemaError(
             f"column {name}: {field}: {fault}; expected a public list that holds the levels of this"
             " column alone"

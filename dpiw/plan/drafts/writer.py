@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnRole
+from dpiw.data.confidential import table_fault
 from dpiw.data.dictionary import OPEN, read_dictionary, refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import MAX_BYTES, load_text
@@ -68,13 +69,16 @@ def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, 
     `origin`: source of the draft, in our words.
     """
     files: dict[str, str] = {}
+    names = [column.name for column in draft.columns]
     lines = [_HEAD.format(origin=origin, open=OPEN)]
     lines.append(f"name: {_scalar(name)}\ncolumns:")
     for place, column in enumerate(draft.columns, start=1):
         levels = column.levels if column.needs_levels else ()
-        levels_file = f"levels-{place:03}.txt" if len(levels) > _LONG_LIST else None
+        listed = "".join(f"{level}\n" for level in levels)
+        is_long = len(levels) > _LONG_LIST and not table_fault(listed, names, listed=True)
+        levels_file = f"levels-{place:03}.txt" if is_long else None
         if levels_file is not None:
-            files[levels_file] = "".join(f"{level}\n" for level in levels)
+            files[levels_file] = listed
         lines += _column_lines(column, levels_file)
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > MAX_BYTES:

@@ -44,6 +44,7 @@ LEVELS = st.one_of(
     ),
     st.integers(31, 40).map(lambda n: [f"{k},{k}" for k in range(n)]),
     st.integers(31, 40).map(lambda n: ["age,id", "age", *(f"code {k}" for k in range(n))]),
+    st.integers(31, 40).map(lambda n: [f"Place {k}, NY, USA" for k in range(n)]),
 )  # fmt: skip
 COLUMNS = st.fixed_dictionaries(
     {
@@ -261,6 +262,16 @@ def test_the_person_is_whom_the_curator_names(tmp_path):
     plan = planned(tmp_path / "draft")
     assert plan.spec.unit.id_column == "person"
     assert [column.name for column in plan.schema.released] == ["id", "age"]
+
+
+@pytest.mark.parametrize("level", ["Place {}, NY, USA", "age,id {}", "<td>{}"])
+def test_levels_that_would_make_no_list_stand_in_the_dictionary(level, tmp_path):
+    levels = [level.format(number) for number in range(40)]
+    fields = [{"name": "age", "type": "string", "constraints": {"enum": levels, "required": True}},
+              {"name": "id", "type": "boolean"}, {"name": "c", "type": "boolean"}]  # fmt: skip
+    (tmp_path / "m.json").write_text(json.dumps({"fields": fields}))
+    assert not init(tmp_path, f"--table-schema={tmp_path / 'm.json'}")
+    assert planned(tmp_path / "draft").schema.column("age").levels == tuple(levels)
 
 
 @pytest.mark.parametrize(

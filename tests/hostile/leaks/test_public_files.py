@@ -257,6 +257,10 @@ OFFENCES: dict[str, bytes] = {
     "UTF-16": CSV.decode().encode("utf-16"),
     "UTF-16 without its mark": CSV.decode().encode("utf-16-le"),
 }
+STRANGE = TABLE.set_axis(["Kennung", "Jahre", "Lohn", "Ort", "krank"], axis=1)
+"""Under names that the dictionary does not have."""
+FOUR = STRANGE.drop(columns="Kennung")
+ROWS = [[str(cell) for cell in row] for row in STRANGE.to_numpy()]
 LISTS = {
     "no header, in a list": (_written(TABLE, header=False), "copy.txt"),
     "no header, other delimiter": (_written(TABLE, header=False, sep=";"), "copy.list"),
@@ -272,6 +276,23 @@ LISTS = {
         "copy.csv",
     ),
     **{f"cells between {sep!r}": (_written(TABLE, sep=sep), "copy.txt") for sep in "*\u00a7#/"},
+    "other names": (_written(STRANGE), "copy.csv"),
+    "other names, a number of rows in front": (STRANGE.to_csv().encode(), "copy.csv"),
+    "other names, decimal commas": (_written(FOUR, sep=";", decimal=","), "copy.csv"),
+    "HTML": (STRANGE.to_html(index=False).encode(), "copy.txt"),
+    "HTML without closing tags": (
+        "".join(f"<tr><td>{'<td>'.join(row)}\n" for row in ROWS).encode(),
+        "copy.txt",
+    ),
+    "XML": ("".join(f"<a>{row[0]}</a>\n" for row in ROWS).encode(), "copy.csv"),
+    "JSON values": (STRANGE.to_json(orient="values", indent=1).encode(), "copy.txt"),
+    "lines of JSON values": ("".join(f"{json.dumps(row)},\n" for row in ROWS).encode(), "copy.csv"),
+    "a fixed width": (STRANGE.to_string(index=False, header=False).encode(), "copy.txt"),
+    "a fixed width, in a .csv file": (STRANGE.to_string().encode(), "copy.csv"),
+    "LaTeX": ("\n".join(f"{' & '.join(row)} \\\\" for row in ROWS).encode(), "copy.txt"),
+    "four of five columns": (_written(FOUR), "copy.txt"),
+    "four of five columns below notes": (b"Register\n\nof 2026\n" + _written(FOUR), "copy.txt"),
+    **{f"four, between {sep!r}": (_written(FOUR, sep=sep), "copy.txt") for sep in "&|$¦;\t"},
     "groups of themselves": (b"code,group\n" + b"north,north\nsouth,south\n" * 3, "copy.csv"),
 }
 
@@ -334,6 +355,19 @@ def test_any_two_columns_in_any_order_and_spelling_are_a_table(
         ("codes.txt", "levels_file", "Clerks, general, of banks\nClerks, other\nDoctors\n"),
         ("codes.txt", "levels_file", "age\nregion\nperson\nill\n"),
         ("codes.txt", "levels_file", "0110: Officers\n2211: Doctors\n"),
+        ("codes.txt", "levels_file", "A01|Cholera\nA02|Salmonella\nA03|Shigella\n"),
+        ("codes.txt", "levels_file", "[0,10]\n[11,20]\n<5\n>= 90\n"),
+        ("codes.txt", "levels_file", "2026-01-01\n2026-02-01\n2026-03-01\n"),
+        ("codes.txt", "levels_file", "01.11.1\n01.11.2\n01.12.1\n"),
+        ("codes.txt", "levels_file", "10:30:00\n11:30:00\n12:30:00\n"),
+        ("codes.txt", "levels_file", "A01  Cholera\nA02  Salmonella typhi\nA03  Shigella\n"),
+        ("codes.txt", "levels_file", "Very good\nNot so good\nNot at all good\n"),
+        ("codes.txt", "levels_file", "हिंदी\nदिल्ली\nसिक्किम\n"),
+        (
+            "codes.csv",
+            "levels_file",
+            'place\n"Albany, NY, USA"\n"Paris, TX, USA"\n"Rome, GA, USA"\n',
+        ),
         ("codes.csv", "hierarchy_file", "code,chapter\nA1,A\nA2,A\nA,A\nB1,B\n"),
         ("codes.csv", "hierarchy_file", "region,part\nnorth,up\nsouth,down\neast,up\n"),
     ],
