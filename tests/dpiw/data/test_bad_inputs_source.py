@@ -19,25 +19,16 @@ import pytest
 
 import dpiw.data.raw_source
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.data.schema_example import toy_schema
 
 CANARY = "CANARY-7f3a"
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "toy",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-            {"name": "c", "kind": "categorical", "levels": ["é", "b", "z"], "other": "z"},
-        ],
-    }
-)
+SCHEMA = toy_schema(levels=("é", "b", "z"))
 
 
 def _ingest(tmp_path, content, *, suffix="csv", limits=None, schema=SCHEMA, **settings):
@@ -70,10 +61,14 @@ def _check_silent(error):
     assert CANARY not in "".join(traceback.format_exception(error)).replace(__file__, "")
 
 
-def _parquet(**columns):
+def _written(table):
     buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), buffer)
+    pq.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()
+
+
+def _parquet(**columns):
+    return _written(pa.table(columns))
 
 
 def _good(**columns):
@@ -112,12 +107,10 @@ def test_csv_structure_is_refused(tmp_path, text, match):
     [
         (f"id,n,c\n1,2,b\n3,4,{CANARY},5\n", "row 2 of the data "),
         (f'id,n,c\n"1\n1",2,b\n\n\n3,4\n"Row #9: {CANARY}"\n', "row 2 of the data "),
-        (f'id,n,c\n1,2,b\n"Row #9: x",4,{CANARY},3\n', "row 2 of the data "),
         ("id,n,c\n" + "1,2,b\n" * 1_000_000 + f"3,{CANARY}\n", "row 1000001 of the data "),
         (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
         (f'id,n,c\n1,2,"{CANARY}"b\n', "begins in line 2 of the file"),
         (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
-        (f'id,n,c\n1,2,"{CANARY * 1000}"\n', "row 1 of the data "),
         (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "begins in line 3 of the file"),
     ],
 )
@@ -281,18 +274,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
     ("columns", "match"),
     [
         ({"n": pa.array([CANARY.encode(), b"2"])}, "column n: not stored as integer"),
-        ({"n": pa.array([[1], [2]])}, "column n: not stored as integer but as lists"),
-        ({"n": pa.array([{"a": 1}, {"a": 2}])}, "column n: not stored as integer but as lists"),
-        ({"n": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))}, "column n: not"),
         ({"c": pa.array([CANARY.encode(), b"b"]).dictionary_encode()}, "column c: not stored as"),
-        ({"n": pa.array([True, False])}, "column n: not stored as integer but as bool"),
-        ({"c": pa.array([CANARY.encode(), b"b"])}, "column c: not stored as categorical"),
         ({CANARY: pa.array([1, 2])}, "does not declare"),
         ({"id": pa.array([True, False])}, "column id: not stored as"),
-        (
-            {"c": pa.array([b"", b""]), "n": pa.array([[1], [2]])},
-            "column n: .* column c: not stored",
-        ),
+        ({"c": pa.array([b"", b""]), "n": pa.array([[1], [2]])}, "column n: .* column c: not "),
     ],
 )
 def test_parquet_structure_is_refused(tmp_path, columns, match):
@@ -301,12 +286,10 @@ def test_parquet_structure_is_refused(tmp_path, columns, match):
 
 def test_parquet_names(tmp_path):
     columns = _good()
-    missing = {name: columns[name] for name in ("id", "c")}
-    _refused(tmp_path, _parquet(**missing), "missing in the file: n", suffix="parquet")
+    missing = pa.table({name: columns[name] for name in ("id", "c")})
     doubled = pa.Table.from_arrays([*columns.values(), columns["n"]], ["id", "n", "c", "n"])
-    buffer = pa.BufferOutputStream()
-    pq.write_table(doubled, buffer)
-    _refused(tmp_path, buffer.getvalue().to_pybytes(), "more than once", suffix="parquet")
+    for table, match in ((missing, "missing in the file: n"), (doubled, "more than once")):
+        _refused(tmp_path, _written(table), match, suffix="parquet")
 
 
 def test_parquet_values_are_clamped_or_mapped(tmp_path):
@@ -324,30 +307,6 @@ def test_parquet_invalid_utf8_is_an_unknown_cell(tmp_path):
     bad = pa.array([b"b", b"\xff\xfe", None]).view(pa.string())
     columns = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": bad}
     assert _ingest(tmp_path, _parquet(**columns), suffix="parquet")["c"].tolist() == ["b", "z", "z"]
-
-
-def test_parquet_times_and_decimals(tmp_path):
-    schema = PublicSchema.from_mapping(
-        {
-            "name": "s",
-            "columns": [
-                {"name": "x", "kind": "continuous", "lower": 0, "upper": 5},
-                {"name": "d", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31",
-                 "nullable": True},
-                {"name": "t", "kind": "datetime", "lower": "1900-01-01", "upper": "2020-12-31",
-                 "nullable": True},
-            ],
-        }
-    )  # fmt: skip
-    data = _parquet(
-        x=pa.array([1, 9999], pa.decimal128(10, 2)),
-        d=pa.array([-700_000, None], pa.date32()),
-        t=pa.array([10**15, None], pa.timestamp("us", tz="America/New_York")),
-    )
-    frame = _ingest(tmp_path, data, suffix="parquet", schema=schema)
-    assert frame["x"].tolist() == [1.0, 5.0]
-    assert frame["d"].tolist() == [pd.Timestamp("1900-01-01"), pd.NaT]
-    assert frame["t"][0] == pd.Timestamp("2001-09-09T01:46:40Z")
 
 
 @pytest.mark.nightly

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import ingest as ingestion
@@ -185,11 +185,24 @@ def file_of(table):
     return buffer.getvalue()
 
 
+def fixed_rows():
+    """Every value that a column has, missing ones too, in one small table."""
+    days = [dt.datetime(2019, 3, 4, 5, 6, 7), dt.datetime(2024, 2, 29), None]
+    cycle = [["f", "m", "x", None], [1, 4, None, 3], [-3, None, 12, 7], [None, -60.0, 0.07, 12.5],
+             [True, False, None]]  # fmt: skip
+    for n in range(8):
+        sex, grade, kids, pay, ok = (cells[n % len(cells)] for cells in cycle)
+        at = days[n % 3]
+        yield {"id": n // 2 + 1, "sex": sex, "grade": grade, "kids": kids, "pay": pay, "ok": ok,
+               "day": at and at.date(), "at": at}  # fmt: skip
+
+
 @pytest.mark.nightly_cases("24")
-@pytest.mark.parametrize("tables", [4, 24])
+@pytest.mark.parametrize("tables", [1, 24])
 def test_every_dialect_gives_the_snapshot_and_the_counts_of_the_csv_file(read, tables):
     @settings(derandomize=True, database=None, deadline=None, max_examples=tables)
     @given(ROWS)
+    @example([*fixed_rows()])
     def same(rows):
         expected, stated = read(as_csv(rows), "csv")
         for name, write in DIALECTS.items():
@@ -204,7 +217,6 @@ def test_every_dialect_gives_the_snapshot_and_the_counts_of_the_csv_file(read, t
 
 
 UNREADABLE = {
-    "bytes": pa.array([b"1", b"2"]),
     "fixed bytes": pa.array([b"1", b"2"], pa.binary(1)),
     "a dictionary of bytes": pa.array([b"1", b"2"]).dictionary_encode(),
     "lists": pa.array([[1], [2]]),
