@@ -1,18 +1,14 @@
-"""docs/privacy.md section 6, the rows about a source file: structure fails loudly, values never do.
+"""docs/privacy.md section 6, the rows about a source file: structure fails loudly.
 
-Every refusal is also searched for the canary a hostile cell holds: in its text and in every error
-chained to it.
+Most cases of that table stand in `tests/hostile/bad_inputs`, here the finer ones. Every refusal is
+also searched for the canary a hostile cell holds: in its text and in every error chained to it.
 """
 
-import gzip
-import io
 import os
 import re
 import traceback
-import zipfile
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -81,17 +77,8 @@ def _good(**columns):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (f"{CANARY},1,b\n2,2,b\n", "missing in the file: id, n, c"),  # no header: a row
-        (f"id,n,c,{CANARY}\n1,1,b,2\n", "does not declare"),
-        (f"id,n\n1,{CANARY}\n", "missing in the file: c"),
-        ("id,n,c,n\n1,1,b,1\n", "more than once in the file: n"),
-        (f"id,N,c\n1,{CANARY},b\n", "missing in the file: n"),
-        (f"id,n,c\n1,2\n3,4,{CANARY}\n", "ragged"),
-        (f"id,n,c\n1,2,b,{CANARY}\n", "ragged"),
-        (f'id,n,c\n1,2,"{CANARY}\n3,4,b\n', "unbalanced quote"),
         (f'id,n,c\n1,2,b\n3,4,"{CANARY}', "unbalanced quote"),
         (f'id,n,c\n1,2,"{CANARY}\n3,4,"b\n', "unbalanced quote"),
-        (f'id,n,c\n1,2,"{CANARY}"b\n', "unbalanced quote"),
         ('"id,n,c\n"1,1,b\n', "header|missing"),
         (f"\n{CANARY}\n", "missing"),
         ("", "missing in the file"),
@@ -145,14 +132,6 @@ def test_csv_structure_that_is_admissible(tmp_path):
 # Values never abort
 
 
-def test_csv_values_are_clamped_or_mapped(tmp_path):
-    cells = ["abc", "1e400", "-1e400", "9" * 400, "NaN", "", "=cmd|'/C'!A0", "3", "\x00", "1,5"]
-    rows = "".join(f'{i},"{cell}","=1+{CANARY}"\n' for i, cell in enumerate(cells))
-    frame = _ingest(tmp_path, ("id,n,c\n" + rows).encode())
-    assert frame["n"].tolist() == [pd.NA, 9, 0, 9, pd.NA, pd.NA, pd.NA, 3, pd.NA, pd.NA]
-    assert frame["c"].tolist() == ["z"] * len(cells)
-
-
 @pytest.mark.parametrize(
     ("content", "encoding", "expected"),
     [
@@ -167,11 +146,10 @@ def test_declared_encodings(tmp_path, content, encoding, expected):
     assert _ingest(tmp_path, content, encoding=encoding)["c"].tolist() == [expected]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-def test_utf_16_is_told_by_its_mark(tmp_path, encoding):
+def test_utf_16_is_told_by_its_mark(tmp_path):
     """Read in another encoding its first line holds no declared name: `columns missing`."""
     text = f"id,n,c\n1,1,{CANARY}\n".encode("utf-16")
-    _refused(tmp_path, text, "expected source.encoding: utf-16", encoding=encoding)
+    _refused(tmp_path, text, "expected source.encoding: utf-16", encoding="cp1252")
 
 
 def test_other_encodings_are_refused(tmp_path):
@@ -204,46 +182,6 @@ def test_only_what_is_read_whole_has_a_limit_of_memory(tmp_path):
     with pytest.raises(SourceError, match="max_memory_bytes=20"):
         read_csv(tmp_path / "source.csv", ["id", "n", "c"], limits=limits, encoding="utf-8",
                  delimiter=",")  # fmt: skip
-
-
-def test_a_huge_cell_and_a_huge_header(tmp_path):
-    cell = (CANARY * 1_000_000).encode()
-    _refused(tmp_path, b"id,n,c\n1,1," + cell + b"\n", "cell")
-    wide = ",".join(f"x{i}" for i in range(100_000)) + "\n"
-    _refused(tmp_path, wide.encode(), "max_columns")
-
-
-# Files that are no plain files
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_packed_files_are_refused(tmp_path, suffix):
-    data = f"id,n,c\n1,1,{CANARY}\n".encode()
-    _refused(tmp_path, gzip.compress(data), "compressed", suffix=suffix)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("a.csv", data)
-    _refused(tmp_path, buffer.getvalue(), "compressed", suffix=suffix)
-
-
-@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "device", "missing"])
-def test_only_regular_files_are_opened(tmp_path, kind):
-    source = tmp_path / CANARY
-    if kind == "symlink":
-        (tmp_path / "real.csv").write_text("id,n,c\n1,1,b\n")
-        source.symlink_to(tmp_path / "real.csv")
-    elif kind == "fifo":
-        os.mkfifo(source)  # must not block
-    elif kind == "directory":
-        source.mkdir()
-    elif kind == "device":
-        source = "/dev/null"
-    private = tmp_path / "private"
-    private.mkdir()
-    with pytest.raises(SourceError, match=r"regular file|opened") as caught:
-        ingest(source, file_format="csv", schema=SCHEMA, unit=UNIT, directory=private,
-               limits=IngestLimits())  # fmt: skip
-    _check_silent(caught.value)
 
 
 @pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
@@ -282,25 +220,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
 )
 def test_parquet_structure_is_refused(tmp_path, columns, match):
     _refused(tmp_path, _parquet(**_good(**columns)), match, suffix="parquet")
-
-
-def test_parquet_names(tmp_path):
-    columns = _good()
-    missing = pa.table({name: columns[name] for name in ("id", "c")})
-    doubled = pa.Table.from_arrays([*columns.values(), columns["n"]], ["id", "n", "c", "n"])
-    for table, match in ((missing, "missing in the file: n"), (doubled, "more than once")):
-        _refused(tmp_path, _written(table), match, suffix="parquet")
-
-
-def test_parquet_values_are_clamped_or_mapped(tmp_path):
-    data = _parquet(
-        id=pa.array(["a", "b", "c"]),
-        n=pa.array([2**64 - 1, None, 3], pa.uint64()),
-        c=pa.array([CANARY, None, "b"]),
-    )
-    frame = _ingest(tmp_path, data, suffix="parquet")
-    assert frame["n"].tolist() == [9, pd.NA, 3]
-    assert frame["c"].tolist() == ["z", "z", "b"]
 
 
 def test_parquet_invalid_utf8_is_an_unknown_cell(tmp_path):

@@ -306,15 +306,6 @@ def test_a_naive_moment_is_read_in_the_columns_zone(seconds, expected):
         assert scale_cells(ALWAYS, utc)[0] == scale_cells(ALWAYS, text)[0]
 
 
-def test_moments_elsewhere_are_no_cells_and_end_nothing():
-    for column in SCHEMA.released:
-        for unit in UNITS:
-            for zone in (None, "Europe/Berlin"):
-                cells = pa.array([*EDGES, None], pa.timestamp(unit, tz=zone)).to_pandas()
-                scale_cells(column, cells)
-                scale_cells(column, cells.astype("category"))
-
-
 # Cells
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from dpiw.data.columns import Column, ColumnKind, bucket_names
-from dpiw.data.confidential import Confidential
 from dpiw.data.declarations import PROVENANCES, provenance_summary
 from dpiw.data.levels import bucket_of, known_texts
 from dpiw.data.schema import PublicSchema
@@ -28,9 +27,9 @@ def dictionary(folder, text):
     return path
 
 
-def refused(path, **options):
+def refused(path):
     with pytest.raises(SchemaError) as refusal:
-        PublicSchema.from_yaml(path, **options)
+        PublicSchema.from_yaml(path)
     return str(refusal.value)
 
 
@@ -108,13 +107,7 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
     assert "two levels are equal" in refused(dictionary(tmp_path, LEVELS))
 
 
-def test_a_file_of_levels_is_not_the_confidential_source_nor_beside_levels(tmp_path):
-    (tmp_path / "codes").mkdir()
-    table = tmp_path / "codes" / "jobs.csv"
-    table.write_text("job\nsecret\n")
-    zone = Confidential(source=table, state=tmp_path / "state", releases=tmp_path / "releases")
-    message = refused(dictionary(tmp_path, LEVELS), confidential=zone)
-    assert message.startswith(f"{LEVELS_PLACE} this is source.path")
+def test_a_file_of_levels_stands_alone(tmp_path):
     both = "columns: [{name: job, kind: categorical, levels: [a], levels_file: codes/jobs.csv}]"
     assert "no `levels` beside it" in refused(dictionary(tmp_path, both))
 
@@ -223,10 +216,7 @@ def hierarchy(folder: Path, text: str | None, name: str = "codes.csv") -> Public
     path = folder / "schema.yaml"
     fields = f"name: cause, kind: categorical, hierarchy_file: {name}"
     path.write_text(f"name: town\ncolumns: [{{{fields}}}]\n")
-    zone = Confidential(
-        source=folder / "table.csv", state=folder / "state", releases=folder / "releases"
-    )
-    return PublicSchema.from_yaml(path, confidential=zone)
+    return PublicSchema.from_yaml(path)
 
 
 def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
@@ -246,7 +236,6 @@ def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
         (None, "codes.csv", "no such file"),
         ("code,chapter\nsecret\n", "codes.csv", "expected a .csv file"),
         ("secret A\n", "codes.txt", "expected a .csv file"),
-        ("secret,A\n", "table.csv", "this is source.path"),
     ],
 )
 def test_a_file_of_groups_that_cannot_be_read_is_told_without_its_words(

@@ -50,10 +50,6 @@ def test_items_are_asked_for_as_they_are_worked_on(monkeypatch: pytest.MonkeyPat
     assert len(asked) == 40
 
 
-def test_one_item_needs_no_thread() -> None:
-    assert [*in_threads(lambda _: threading.get_ident(), [1])] == [threading.get_ident()]
-
-
 def test_an_error_comes_out_and_nobody_is_left_working() -> None:
     def failing(item: int) -> int:
         if item == 3:
@@ -176,7 +172,3 @@ def test_an_error_holds_nothing_of_its_batch() -> None:
         assert held[0]() is None
     finally:
         gc.enable()
-
-
-def test_of_no_batches_there_are_none() -> None:
-    assert [*prefetched([])] == []
