@@ -10,22 +10,19 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.schema import PublicSchema
+from tests.support.worlds import declared
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
-            {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
-            {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
-            {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
-             "time_zone": "Europe/Berlin", "nullable": True},
-            {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
-            {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
-            {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
-        ],
-    }
+SCHEMA = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
+    {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
+    {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
+    {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
+     "time_zone": "Europe/Berlin", "nullable": True},
+    {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
+    {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
+    {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
+    name="town",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from tests.support.worlds import declared
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 
@@ -84,15 +85,11 @@ def conforming_frame():
 
 def toy_schema(*, own_person=False, levels=("a", "b", "z")):
     """Three columns, the first of which names a person."""
-    return PublicSchema.from_mapping(
-        {
-            "name": "toy",
-            "columns": [
-                {"name": "id", "role": "identifier", "null_is_own_person": own_person},
-                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-                {"name": "c", "kind": "categorical", "levels": levels, "other": "z"},
-            ],
-        }
+    return declared(
+        {"name": "id", "role": "identifier", "null_is_own_person": own_person},
+        {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+        {"name": "c", "kind": "categorical", "levels": levels, "other": "z"},
+        name="toy",
     )
 
 

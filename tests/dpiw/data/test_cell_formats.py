@@ -31,6 +31,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.spec import load_schema, load_spec
 from tests.support.specs import spec
+from tests.support.worlds import declared
 
 NUMBER = {"name": "x", "kind": "continuous", "lower": 0, "upper": 9}
 WHOLE = {"name": "x", "kind": "integer", "lower": 0, "upper": 9}
@@ -45,14 +46,10 @@ def spec_of(**source):
     return spec(source={"path": "data.csv", "format": "csv"} | source)
 
 
-def schema_of(*columns):
-    return PublicSchema.from_mapping({"name": "s", "columns": [*columns]})
-
-
 def settled(column, *, file_format="csv", **source):
     columns = [column, {**DATE, "name": "spare"}]
     given = dataclasses.replace(CANONICAL, **source)
-    return settled_formats(schema_of(*columns), given, file_format=file_format)["x"]
+    return settled_formats(declared(*columns), given, file_format=file_format)["x"]
 
 
 GOOD = [
@@ -103,7 +100,7 @@ def test_what_is_no_format_is_refused_by_its_field(field, value):
     if (field, value) == ("thousands", "."):
         column["decimal"] = "."
     with pytest.raises(SchemaError, match=rf"column x: {field}: .*(expected|empty)"):
-        schema_of(column)
+        declared(column)
 
 
 @pytest.mark.parametrize("value", ["NA", {"NA": 1}, 5])
@@ -111,7 +108,7 @@ def test_missing_is_a_list(value):
     with pytest.raises(SpecError, match=r"source\.missing"):
         spec_of(missing=value)
     with pytest.raises(SchemaError, match="column x: missing: expected a list"):
-        schema_of({**NUMBER, "missing": value})
+        declared({**NUMBER, "missing": value})
 
 
 @pytest.mark.parametrize("field", ["decimal", "thousands", "date_format", "datetime_format"])
@@ -140,11 +137,11 @@ def test_a_column_takes_what_means_something_for_its_kind(column, fields):
     fields = fields if column.get("role") == "identifier" else fields | {"missing"}
     for field, value in own.items():
         if field in fields:
-            assert getattr(schema_of({**column, "name": "x", field: value}, WORD | {"name": "y"})
+            assert getattr(declared({**column, "name": "x", field: value}, WORD | {"name": "y"})
                            .columns[0].written, field) is not None  # fmt: skip
         else:
             with pytest.raises(SchemaError, match=f"column x: {field}: has no meaning"):
-                schema_of({**column, field: value}, WORD | {"name": "y"})
+                declared({**column, field: value}, WORD | {"name": "y"})
     everything = {**own, "missing": ("NA",)}
     used = settled(column, **everything)
     for field, value in everything.items():
@@ -178,7 +175,7 @@ def test_a_token_that_is_a_value_of_the_column_is_refused(column, token):
         settled(column, missing=(token,))
     assert token not in str(caught.value).replace("a token", "").replace("values", "").split()
     with pytest.raises(SchemaError, match=match):
-        schema_of({**column, "missing": [token]})
+        declared({**column, "missing": [token]})
     assert settled({**column, "missing": []}, missing=(token,)).missing == ()
     assert settled({**NUMBER, "missing": ["5"]}).missing == ("5",)  # a number may: it wins
 
@@ -186,23 +183,23 @@ def test_a_token_that_is_a_value_of_the_column_is_refused(column, token):
 def test_the_data_dictionary_keeps_what_it_says_and_it_is_no_part_of_what_a_column_is():
     """So that `rehearse --like` takes a former release whose source was written otherwise."""
     column = {**NUMBER, "decimal": ",", "thousands": ".", "missing": ["-9"]}
-    schema = schema_of(column)
+    schema = declared(column)
     assert schema.to_mapping()["columns"] == [column]
     again = PublicSchema.from_mapping(schema.to_mapping()).columns[0].written
     assert again == CellFormat(decimal=",", thousands=".", missing=("-9",))
-    assert schema_of(NUMBER).to_mapping()["columns"] == [NUMBER]
-    assert schema.released == schema_of(NUMBER).released
+    assert declared(NUMBER).to_mapping()["columns"] == [NUMBER]
+    assert schema.released == declared(NUMBER).released
 
 
 def test_a_released_table_is_canonical_whatever_its_source_was():
     """What analysts, public rows and stand-ins go through knows nothing of the format."""
-    schema = schema_of({**NUMBER, "decimal": ",", "thousands": ".", "missing": ["5"]})
+    schema = declared({**NUMBER, "decimal": ",", "thousands": ".", "missing": ["5"]})
     text = pd.DataFrame({"x": pd.Series(["1.5", "5", "1,5"], dtype="str")})
     assert schema.unscale(schema.scale(text))["x"].tolist() == [1.5, 5.0, 0.0]
 
 
 def test_the_format_is_part_of_the_run_and_its_absence_is_not():
-    plain, schema = spec_of(), schema_of(NUMBER, {**DATE, "name": "d"})
+    plain, schema = spec_of(), declared(NUMBER, {**DATE, "name": "d"})
     digest = plain.digest(schema)
     same = spec_of(decimal=".", thousands="none", date_format="iso", datetime_format="iso",
                    missing=[])  # fmt: skip
@@ -216,7 +213,7 @@ def test_the_format_is_part_of_the_run_and_its_absence_is_not():
         )
     ]  # fmt: skip
     others += [
-        plain.digest(schema_of({**NUMBER, **change}, {**DATE, "name": "d"}))
+        plain.digest(declared({**NUMBER, **change}, {**DATE, "name": "d"}))
         for change in ({"decimal": ","}, {"missing": ["NA"]}, {"missing": []})
     ]
     assert len({digest, *others}) == 1 + len(others)

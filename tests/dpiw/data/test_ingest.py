@@ -22,6 +22,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
 from tests.dpiw.data.schema_example import toy_schema
 from tests.support.patience import SECONDS
+from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
@@ -93,9 +94,7 @@ def test_an_empty_or_tiny_table_is_admissible_under_add_or_remove(run, text):
 
 
 def test_one_column_keeps_its_empty_cells(run):
-    schema = PublicSchema.from_mapping(
-        {"name": "s", "columns": [{"name": "b", "kind": "boolean", "nullable": True}]}
-    )
+    schema = declared({"name": "b", "kind": "boolean", "nullable": True})
     scaled = run("b\ntrue\n\nfalse\n", schema=schema)
     assert scaled.columns["b"].tolist() == [1, -1, 0]
 
@@ -175,7 +174,7 @@ from tests.dpiw.data.schema_example import TOY
 source, names = pathlib.Path(sys.argv[1]), [column.name for column in TOY.columns]
 for check in ("validate_structure", "validate_values", "validate_scaled"):
     setattr(ingest, check, lambda *_, **__: {})  # Great Expectations takes seconds to import
-resource.setrlimit(resource.RLIMIT_AS, (6 << 28, 6 << 28))  # threads reserve 64 MiB each
+resource.setrlimit(resource.RLIMIT_AS, (7 << 28, 7 << 28))  # threads reserve 64 MiB each
 for most in (200_000_000, 100_000_000_000):
     try:
         sources.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
@@ -193,8 +192,8 @@ print(sum(batch.rows for batch in open_snapshot(path).batches()))
 
 
 def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_path):
-    """A Parquet bomb of 0.84 GB of text: ends a whole read, as of public files, by either limit."""
-    rows = 280_000
+    """A Parquet bomb of 1.2 GB of text: ends a whole read, as of public files, by either limit."""
+    rows = 400_000
     ids = pa.array(np.arange(rows) // 2000)
     cells = pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), ["x" * 3_000])
     path = tmp_path / "bomb.parquet"
@@ -212,19 +211,15 @@ def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_p
     assert "xxx" not in done.stdout + done.stderr
 
 
-BATCHED = PublicSchema.from_mapping(
-    {
-        "name": "s",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-            {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-            {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
-            {"name": "c", "kind": "categorical", "levels": ["a", "b"], "other": "b"},
-        ],
-        "constraints": [{"name": "low", "never": {"n": {"upper": 0}, "c": "a"}}],
-    }
-)
+BATCHED = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
+    {"name": "c", "kind": "categorical", "levels": ["a", "b"], "other": "b"},
+    name="s",
+    constraints=[{"name": "low", "never": {"n": {"upper": 0}, "c": "a"}}],
+)  # fmt: skip
 NAMES = [column.name for column in BATCHED.columns]
 CELLS = st.tuples(
     st.just("7"), st.sampled_from(["0", "5", " 7", "", "12", "2.5", "2,5", "1e1"]),

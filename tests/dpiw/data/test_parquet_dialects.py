@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from dpiw.data import ingest as ingestion
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import parquet_types
 from dpiw.data.validation import types_fault
@@ -25,23 +24,20 @@ from dpiw.errors import SourceError
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import check_header
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=9, id_column="id")
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "sex", "kind": "categorical", "levels": ["f", "m"], "nullable": True},
-            {"name": "grade", "kind": "ordinal", "levels": ["1", "2", "3"], "nullable": True},
-            {"name": "kids", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-            {"name": "pay", "kind": "continuous", "lower": -50, "upper": 50, "decimals": 2},
-            {"name": "ok", "kind": "boolean", "nullable": True},
-            {"name": "day", "kind": "date", "lower": "2020-01-01", "upper": "2025-12-31"},
-            {"name": "at", "kind": "datetime", "lower": "2020-01-01", "upper": "2025-12-31",
-             "nullable": True},
-        ],
-    }
+SCHEMA = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "sex", "kind": "categorical", "levels": ["f", "m"], "nullable": True},
+    {"name": "grade", "kind": "ordinal", "levels": ["1", "2", "3"], "nullable": True},
+    {"name": "kids", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+    {"name": "pay", "kind": "continuous", "lower": -50, "upper": 50, "decimals": 2},
+    {"name": "ok", "kind": "boolean", "nullable": True},
+    {"name": "day", "kind": "date", "lower": "2020-01-01", "upper": "2025-12-31"},
+    {"name": "at", "kind": "datetime", "lower": "2020-01-01", "upper": "2025-12-31",
+     "nullable": True},
+    name="town",
 )  # fmt: skip
 MOMENTS = st.datetimes(dt.datetime(2019, 1, 1), dt.datetime(2026, 12, 31)).map(
     lambda moment: moment.replace(microsecond=0)
@@ -247,17 +243,6 @@ def test_every_column_that_is_not_read_is_named_at_once_and_for_free(tmp_path, r
     assert [name for name in names if f"column {name}: not stored as" in told] == bad
     assert types_fault(dict(parquet_types(path)), SCHEMA.columns, file_format="parquet") in told
     assert "free" not in told
-
-
-def test_a_read_that_failed_names_the_free_check(tmp_path):
-    content = file_of(pa.table({column.name: UNREADABLE["lists"] for column in SCHEMA.columns}))
-    (tmp_path / "source").write_bytes(content)
-    settings = {"schema": SCHEMA, "unit": ADD, "directory": tmp_path, "limits": IngestLimits()}
-    with pytest.raises(SourceError, match="--header FILE` checks its names and types for free"):
-        ingest(tmp_path / "source", file_format="parquet", **settings)
-    (tmp_path / "source").write_text("a,b\n1,2\n")
-    with pytest.raises(SourceError, match=r"--header .*head -n 1 FILE.* for free"):
-        ingest(tmp_path / "source", file_format="csv", **settings)
 
 
 def test_the_free_check_is_of_names_and_types_and_of_nothing_else(tmp_path):

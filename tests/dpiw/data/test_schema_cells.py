@@ -25,8 +25,7 @@ from tests.dpiw.data.schema_example import PROPERTY, SCHEMA, cells_of, conformin
         ("nan", None), ("", None), ("abc", None), ("1_000", None), ("1,5", None), ("0x10", None),
         ("=cmd|' /C calc'!A0", None), ("١٢", None), ("true", None), ("1e", None), (".", None),
         ("12\x00", None), (None, None), (pd.NA, None), (pd.NaT, None), (math.nan, None),
-        (12, 12), (2**70, 120), (10**5000, 120), (-(10**5000), 0),
-        (np.uint8(3), 3), (3.0, 3), (math.inf, 120),
+        (12, 12), (2**70, 120), (np.uint8(3), 3), (3.0, 3), (math.inf, 120),
         (-math.inf, 0), (1e300, 120), (Decimal("7.2"), 7), (Decimal("NaN"), None),
         (Decimal("sNaN"), None), (True, None), (b"12", None), ([1], None), (object(), None),
         (dt.date(2000, 1, 1), None), (1 + 2j, None), ("\ud800", None),
@@ -204,6 +203,11 @@ def test_scale_is_total_and_row_local(cells):
         else:
             assert values.min() >= (-1 if column.nullable else 0)
             assert values.max() < column.cardinality
+
+
+def test_integers_too_long_to_print_are_clamped():
+    for kind in ("integer", "continuous"):
+        assert cells_of(one_column(kind, lower=0, upper=9), [10**5000, -(10**5000)]) == [9, 0]
 
 
 def test_scale_needs_the_columns():

@@ -8,7 +8,6 @@ import pytest
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.validation import (
-    admissible_types,
     run_checks,
     scaled_extremes,
     validate_scaled,
@@ -16,23 +15,20 @@ from dpiw.data.validation import (
     validate_values,
 )
 from dpiw.errors import SourceError, StageFailedError
+from tests.support.worlds import declared
 
 CANARY = "CANARY-7f3a"
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "toy",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
-            {"name": "x", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
-            {"name": "b", "kind": "boolean"},
-            {"name": "c", "kind": "categorical", "levels": ["a", "b"]},
-            {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
-            {"name": "t", "kind": "datetime", "lower": "2000-01-01", "upper": "2001-01-01"},
-        ],
-    }
-)
+SCHEMA = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+    {"name": "b", "kind": "boolean"},
+    {"name": "c", "kind": "categorical", "levels": ["a", "b"]},
+    {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
+    {"name": "t", "kind": "datetime", "lower": "2000-01-01", "upper": "2001-01-01"},
+    name="toy",
+)  # fmt: skip
 PARQUET = {
     "t": "timestamp[us, tz=UTC]", "d": "date32[day]", "id": "int64", "n": "int16", "x": "double",
     "b": "bool", "c": "text",
@@ -72,11 +68,6 @@ def test_all_wrong_types_are_named_at_once(wrong):
         validate_structure(PARQUET | wrong, SCHEMA, file_format="parquet")
     assert all(f"column {name}: not stored as" in str(caught.value) for name in wrong)
     assert str(caught.value).count("not stored as") == len(wrong)
-
-
-def test_types_are_declared_per_kind():
-    assert admissible_types(SCHEMA.column("n"), file_format="csv") == ("text",)
-    assert "decimal128" in admissible_types(SCHEMA.column("x"), file_format="parquet")
 
 
 def judged(frame):
