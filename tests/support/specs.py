@@ -7,21 +7,13 @@ from dpiw.data.schema import PublicSchema
 from dpiw.plan.spec import parse_spec
 
 GOOD = {
-    "format": 1,
-    "name": "survey",
-    "population": "town",
-    "source": {"path": "data.csv", "format": "csv"},
-    "schema": "schema.yaml",
-    "epsilon": Decimal("1.5"),
-    "delta": "1e-6",
-    "nominal_rows": 1000,
+    "format": 1, "name": "survey", "population": "town",
+    "source": {"path": "data.csv", "format": "csv"}, "schema": "schema.yaml",
+    "epsilon": Decimal("1.5"), "delta": "1e-6", "nominal_rows": 1000,
     "generator": {"method": "privbayes", "settings": {"degree": 1}},
-    "weights": {"method": "beta_debiased"},
-    "synthetic_rows": 500,
-    "state": "state",
-    "signing_key": "key",
-    "publish_to": "out",
-}
+    "weights": {"method": "beta_debiased"}, "synthetic_rows": 500,
+    "state": "state", "signing_key": "key", "publish_to": "out",
+}  # fmt: skip
 
 
 def changed(path, value):
@@ -34,58 +26,29 @@ def changed(path, value):
     return mapping
 
 
-REFUSED_FIELDS = [
-    # tests/hostile/bad_inputs/rows.py, row 35: exact decimals, nothing else
-    ("epsilon", 0, "epsilon"),
-    ("epsilon", Decimal(0), "epsilon"),
-    ("epsilon", -1, "epsilon"),
-    ("epsilon", "-1", "epsilon"),
-    ("epsilon", 0.1, "epsilon"),
-    ("epsilon", True, "epsilon"),
-    ("epsilon", "1,0", "epsilon"),
-    ("epsilon", "NaN", "epsilon"),
-    ("epsilon", Decimal("NaN"), "epsilon"),
-    ("epsilon", Decimal("Infinity"), "epsilon"),
-    ("epsilon", "1e-400", "epsilon"),
-    ("epsilon", "1e-13", "epsilon"),
-    ("epsilon", None, "epsilon"),
-    # row 36: policy maximum
-    ("epsilon", 11, "epsilon"),
-    # row 37: delta
-    ("delta", -1, "delta"),
-    ("delta", 1, "delta"),
-    ("delta", "0.01", "delta"),  # above 1/nominal_rows
-    ("delta", "1e-19", "delta"),
-    ("delta", 1e-6, "delta"),
-    # row 31: names
-    ("name", "../etc", "name"),
-    ("name", "CON ", "name"),
-    ("name", "", "name"),
-    ("name", "a" * 64, "name"),
-    ("population", "Town", "population"),
-    ("source.snapshot", "a/b", "source.snapshot"),
-    # row 46, 47: relation and mechanisms
-    ("relation", "bounded", "relation"),
-    ("source.format", "xlsx", "source.format"),
-    ("weights.when_infeasible", "maybe", "weights.when_infeasible"),
-    # row 51: secrets
-    ("state", "postgresql://user:secret@host/db", "state"),
-    # counts
-    ("nominal_rows", 0, "nominal_rows"),
-    ("nominal_rows", 10.5, "nominal_rows"),
-    ("nominal_rows", "many", "nominal_rows"),
-    ("synthetic_rows", 0, "synthetic_rows"),
-    ("max_attempts", 0, "max_attempts"),
-    ("unit.max_rows", 0, "unit.max_rows"),
-    ("shares.generator", 0, "shares.generator"),
-    ("shares.weights", 0, "shares.weights"),
-    ("shares.weights", "half", "shares.weights"),
-    ("shares.weights", 1.5, "shares.weights"),
-    ("format", 2, "format"),
-    # unknown keys
-    ("seed", 42, "seed"),
-    ("source.password", "x", "source.password"),
-]
+_REFUSED = {
+    # rows of tests/hostile/bad_inputs/rows.py. 35: exact decimals, nothing else; 36: policy maximum
+    "epsilon": [0, Decimal(0), -1, "-1", 0.1, True, "1,0", "NaN", Decimal("NaN"),
+                Decimal("Infinity"), "1e-400", "1e-13", None, 11],
+    "delta": [-1, 1, "0.01", "1e-19", 1e-6],  # 37; the third is above 1/nominal_rows
+    "name": ["../etc", "CON ", "", "a" * 64],  # 31
+    "population": ["Town"],
+    "source.snapshot": ["a/b"],
+    "relation": ["bounded"],  # 46, 47
+    "source.format": ["xlsx"],
+    "weights.when_infeasible": ["maybe"],
+    "state": ["postgresql://user:secret@host/db"],  # 51
+    "nominal_rows": [0, 10.5, "many"],
+    "synthetic_rows": [0],
+    "max_attempts": [0],
+    "unit.max_rows": [0],
+    "shares.generator": [0],
+    "shares.weights": [0, "half", 1.5],
+    "format": [2],
+    "seed": [42],  # unknown keys
+    "source.password": ["x"],
+}  # fmt: skip
+REFUSED_FIELDS = [(path, value, path) for path, values in _REFUSED.items() for value in values]
 """Path, value, and the field that the refusal names."""
 
 SCHEMA = PublicSchema.from_mapping(

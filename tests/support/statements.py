@@ -10,22 +10,19 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.schema import PublicSchema
+from tests.support.worlds import declared
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
-            {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
-            {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
-            {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
-             "time_zone": "Europe/Berlin", "nullable": True},
-            {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
-            {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
-            {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
-        ],
-    }
+SCHEMA = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
+    {"name": "n", "kind": "integer", "lower": -5, "upper": 5000, "nullable": True},
+    {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
+    {"name": "t", "kind": "datetime", "lower": "2020-01-01", "upper": "2024-12-31",
+     "time_zone": "Europe/Berlin", "nullable": True},
+    {"name": "b", "kind": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
+    {"name": "c", "kind": "categorical", "levels": ["a", "Z"], "normaliser": "casefold"},
+    {"name": "o", "kind": "ordinal", "levels": ["lo", "hi", "rest"], "other": "rest"},
+    name="town",
 )  # fmt: skip
 
 
@@ -56,45 +53,12 @@ GERMAN = CellFormat(
 
 TEXTS = st.one_of(
     st.none(),
-    st.sampled_from(
-        [
-            "",
-            "  ",
-            "NA",
-            "-9",
-            "nan",
-            "inf",
-            "-Infinity",
-            "ja",
-            "NEIN",
-            "a",
-            "z",
-            "lo",
-            "REST",
-            "x",
-            "1669,78",
-            "1.669,78",
-            "1669.78",
-            "1.669",
-            "5000,01",
-            "5000.004",
-            "4999,5",
-            "5000,4",
-            "-5,5",
-            "-5.4",
-            "1e3",
-            "1E+400",
-            ",5",
-            "0",
-            "31.12.2024",
-            "01.01.2020 00:00",
-            "31.12.2019 23:59",
-            "2024-12-31",
-            "2019-12-31T23:59:59",
-            "31.02.2021",
-            "2020-01-01 00:00",
-            "9" * 30,
-        ]
-    ),
+    st.sampled_from([
+        "", "  ", "NA", "-9", "nan", "inf", "-Infinity", "ja", "NEIN", "a", "z", "lo", "REST",
+        "x", "1669,78", "1.669,78", "1669.78", "1.669", "5000,01", "5000.004", "4999,5",
+        "5000,4", "-5,5", "-5.4", "1e3", "1E+400", ",5", "0", "31.12.2024", "01.01.2020 00:00",
+        "31.12.2019 23:59", "2024-12-31", "2019-12-31T23:59:59", "31.02.2021",
+        "2020-01-01 00:00", "9" * 30,
+    ]),
     st.text("0123456789.,-", min_size=1, max_size=9),
-)
+)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
@@ -19,6 +21,11 @@ def unit_of(relation: NeighbouringRelation, rows: int = 1) -> PrivacyUnit:
 UNITS = tuple(unit_of(relation, rows) for relation in (ADD, REPLACE) for rows in (1, 3))
 UNIT = UNITS[0]
 """A row comes or goes."""
+
+
+def declared(*columns: dict[str, Any], name: str = "s", **more: Any) -> PublicSchema:
+    """Columns as a data dictionary's file states them."""
+    return PublicSchema.from_mapping({"name": name, "columns": [*columns], **more})
 
 
 def _role(is_target: bool) -> ColumnRole:

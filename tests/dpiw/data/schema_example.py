@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from tests.support.worlds import declared
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 
@@ -66,6 +67,7 @@ def scaled_tables(draw, schema=SCHEMA, least_rows=0):
 
 # Round trips and projections
 def conforming_frame():
+    moments = pd.to_datetime(["1899-12-31 23:00", "2000-01-01", "2020-12-31 09:00"], utc=True)
     return pd.DataFrame(
         {
             "age": pd.array([0, 120, None], dtype="Int64"),
@@ -76,26 +78,18 @@ def conforming_frame():
             "job": pd.Series(["a", None, "rest"], dtype="str"),
             "grade": pd.Series(["lo", "mid", "hi"], dtype="str"),
             "born": pd.Series(["1900-01-01", None, "2020-12-31"], dtype="datetime64[s]"),
-            "seen": pd.Series(
-                ["1899-12-31 23:00", "2000-01-01", "2020-12-31 09:00"], dtype="datetime64[s]"
-            )
-            .dt.tz_localize("UTC")
-            .dt.tz_convert("Europe/Berlin"),
+            "seen": pd.Series(moments, dtype="datetime64[s, UTC]").dt.tz_convert("Europe/Berlin"),
         }
     )
 
 
-def toy_schema(*, own_person=False):
+def toy_schema(*, own_person=False, levels=("a", "b", "z")):
     """Three columns, the first of which names a person."""
-    return PublicSchema.from_mapping(
-        {
-            "name": "toy",
-            "columns": [
-                {"name": "id", "role": "identifier", "null_is_own_person": own_person},
-                {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-                {"name": "c", "kind": "categorical", "levels": ["a", "b", "z"], "other": "z"},
-            ],
-        }
+    return declared(
+        {"name": "id", "role": "identifier", "null_is_own_person": own_person},
+        {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+        {"name": "c", "kind": "categorical", "levels": levels, "other": "z"},
+        name="toy",
     )
 
 

@@ -1,43 +1,30 @@
-"""docs/privacy.md section 6, the rows about a source file: structure fails loudly, values never do.
+"""docs/privacy.md section 6, the rows about a source file: structure fails loudly.
 
-Every refusal is also searched for the canary a hostile cell holds: in its text and in every error
-chained to it.
+Most cases of that table stand in `tests/hostile/bad_inputs`, here the finer ones. Every refusal is
+also searched for the canary a hostile cell holds: in its text and in every error chained to it.
 """
 
-import gzip
-import io
 import os
 import re
 import traceback
-import zipfile
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import dpiw.data.raw_source
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.dpiw.data.schema_example import toy_schema
 
 CANARY = "CANARY-7f3a"
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "toy",
-        "columns": [
-            {"name": "id", "role": "identifier"},
-            {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-            {"name": "c", "kind": "categorical", "levels": ["é", "b", "z"], "other": "z"},
-        ],
-    }
-)
+SCHEMA = toy_schema(levels=("é", "b", "z"))
 
 
 def _ingest(tmp_path, content, *, suffix="csv", limits=None, schema=SCHEMA, **settings):
@@ -70,10 +57,14 @@ def _check_silent(error):
     assert CANARY not in "".join(traceback.format_exception(error)).replace(__file__, "")
 
 
-def _parquet(**columns):
+def _written(table):
     buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), buffer)
+    pq.write_table(table, buffer)
     return buffer.getvalue().to_pybytes()
+
+
+def _parquet(**columns):
+    return _written(pa.table(columns))
 
 
 def _good(**columns):
@@ -86,17 +77,8 @@ def _good(**columns):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (f"{CANARY},1,b\n2,2,b\n", "missing in the file: id, n, c"),  # no header: a row
-        (f"id,n,c,{CANARY}\n1,1,b,2\n", "does not declare"),
-        (f"id,n\n1,{CANARY}\n", "missing in the file: c"),
-        ("id,n,c,n\n1,1,b,1\n", "more than once in the file: n"),
-        (f"id,N,c\n1,{CANARY},b\n", "missing in the file: n"),
-        (f"id,n,c\n1,2\n3,4,{CANARY}\n", "ragged"),
-        (f"id,n,c\n1,2,b,{CANARY}\n", "ragged"),
-        (f'id,n,c\n1,2,"{CANARY}\n3,4,b\n', "unbalanced quote"),
         (f'id,n,c\n1,2,b\n3,4,"{CANARY}', "unbalanced quote"),
         (f'id,n,c\n1,2,"{CANARY}\n3,4,"b\n', "unbalanced quote"),
-        (f'id,n,c\n1,2,"{CANARY}"b\n', "unbalanced quote"),
         ('"id,n,c\n"1,1,b\n', "header|missing"),
         (f"\n{CANARY}\n", "missing"),
         ("", "missing in the file"),
@@ -112,12 +94,10 @@ def test_csv_structure_is_refused(tmp_path, text, match):
     [
         (f"id,n,c\n1,2,b\n3,4,{CANARY},5\n", "row 2 of the data "),
         (f'id,n,c\n"1\n1",2,b\n\n\n3,4\n"Row #9: {CANARY}"\n', "row 2 of the data "),
-        (f'id,n,c\n1,2,b\n"Row #9: x",4,{CANARY},3\n', "row 2 of the data "),
         ("id,n,c\n" + "1,2,b\n" * 1_000_000 + f"3,{CANARY}\n", "row 1000001 of the data "),
         (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
         (f'id,n,c\n1,2,"{CANARY}"b\n', "begins in line 2 of the file"),
         (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
-        (f'id,n,c\n1,2,"{CANARY * 1000}"\n', "row 1 of the data "),
         (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "begins in line 3 of the file"),
     ],
 )
@@ -152,14 +132,6 @@ def test_csv_structure_that_is_admissible(tmp_path):
 # Values never abort
 
 
-def test_csv_values_are_clamped_or_mapped(tmp_path):
-    cells = ["abc", "1e400", "-1e400", "9" * 400, "NaN", "", "=cmd|'/C'!A0", "3", "\x00", "1,5"]
-    rows = "".join(f'{i},"{cell}","=1+{CANARY}"\n' for i, cell in enumerate(cells))
-    frame = _ingest(tmp_path, ("id,n,c\n" + rows).encode())
-    assert frame["n"].tolist() == [pd.NA, 9, 0, 9, pd.NA, pd.NA, pd.NA, 3, pd.NA, pd.NA]
-    assert frame["c"].tolist() == ["z"] * len(cells)
-
-
 @pytest.mark.parametrize(
     ("content", "encoding", "expected"),
     [
@@ -174,11 +146,10 @@ def test_declared_encodings(tmp_path, content, encoding, expected):
     assert _ingest(tmp_path, content, encoding=encoding)["c"].tolist() == [expected]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-def test_utf_16_is_told_by_its_mark(tmp_path, encoding):
+def test_utf_16_is_told_by_its_mark(tmp_path):
     """Read in another encoding its first line holds no declared name: `columns missing`."""
     text = f"id,n,c\n1,1,{CANARY}\n".encode("utf-16")
-    _refused(tmp_path, text, "expected source.encoding: utf-16", encoding=encoding)
+    _refused(tmp_path, text, "expected source.encoding: utf-16", encoding="cp1252")
 
 
 def test_other_encodings_are_refused(tmp_path):
@@ -213,46 +184,6 @@ def test_only_what_is_read_whole_has_a_limit_of_memory(tmp_path):
                  delimiter=",")  # fmt: skip
 
 
-def test_a_huge_cell_and_a_huge_header(tmp_path):
-    cell = (CANARY * 1_000_000).encode()
-    _refused(tmp_path, b"id,n,c\n1,1," + cell + b"\n", "cell")
-    wide = ",".join(f"x{i}" for i in range(100_000)) + "\n"
-    _refused(tmp_path, wide.encode(), "max_columns")
-
-
-# Files that are no plain files
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_packed_files_are_refused(tmp_path, suffix):
-    data = f"id,n,c\n1,1,{CANARY}\n".encode()
-    _refused(tmp_path, gzip.compress(data), "compressed", suffix=suffix)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("a.csv", data)
-    _refused(tmp_path, buffer.getvalue(), "compressed", suffix=suffix)
-
-
-@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "device", "missing"])
-def test_only_regular_files_are_opened(tmp_path, kind):
-    source = tmp_path / CANARY
-    if kind == "symlink":
-        (tmp_path / "real.csv").write_text("id,n,c\n1,1,b\n")
-        source.symlink_to(tmp_path / "real.csv")
-    elif kind == "fifo":
-        os.mkfifo(source)  # must not block
-    elif kind == "directory":
-        source.mkdir()
-    elif kind == "device":
-        source = "/dev/null"
-    private = tmp_path / "private"
-    private.mkdir()
-    with pytest.raises(SourceError, match=r"regular file|opened") as caught:
-        ingest(source, file_format="csv", schema=SCHEMA, unit=UNIT, directory=private,
-               limits=IngestLimits())  # fmt: skip
-    _check_silent(caught.value)
-
-
 @pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, change):
     source = tmp_path / "source.csv"
@@ -281,73 +212,20 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, 
     ("columns", "match"),
     [
         ({"n": pa.array([CANARY.encode(), b"2"])}, "column n: not stored as integer"),
-        ({"n": pa.array([[1], [2]])}, "column n: not stored as integer but as lists"),
-        ({"n": pa.array([{"a": 1}, {"a": 2}])}, "column n: not stored as integer but as lists"),
-        ({"n": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64()))}, "column n: not"),
         ({"c": pa.array([CANARY.encode(), b"b"]).dictionary_encode()}, "column c: not stored as"),
-        ({"n": pa.array([True, False])}, "column n: not stored as integer but as bool"),
-        ({"c": pa.array([CANARY.encode(), b"b"])}, "column c: not stored as categorical"),
         ({CANARY: pa.array([1, 2])}, "does not declare"),
         ({"id": pa.array([True, False])}, "column id: not stored as"),
-        (
-            {"c": pa.array([b"", b""]), "n": pa.array([[1], [2]])},
-            "column n: .* column c: not stored",
-        ),
+        ({"c": pa.array([b"", b""]), "n": pa.array([[1], [2]])}, "column n: .* column c: not "),
     ],
 )
 def test_parquet_structure_is_refused(tmp_path, columns, match):
     _refused(tmp_path, _parquet(**_good(**columns)), match, suffix="parquet")
 
 
-def test_parquet_names(tmp_path):
-    columns = _good()
-    missing = {name: columns[name] for name in ("id", "c")}
-    _refused(tmp_path, _parquet(**missing), "missing in the file: n", suffix="parquet")
-    doubled = pa.Table.from_arrays([*columns.values(), columns["n"]], ["id", "n", "c", "n"])
-    buffer = pa.BufferOutputStream()
-    pq.write_table(doubled, buffer)
-    _refused(tmp_path, buffer.getvalue().to_pybytes(), "more than once", suffix="parquet")
-
-
-def test_parquet_values_are_clamped_or_mapped(tmp_path):
-    data = _parquet(
-        id=pa.array(["a", "b", "c"]),
-        n=pa.array([2**64 - 1, None, 3], pa.uint64()),
-        c=pa.array([CANARY, None, "b"]),
-    )
-    frame = _ingest(tmp_path, data, suffix="parquet")
-    assert frame["n"].tolist() == [9, pd.NA, 3]
-    assert frame["c"].tolist() == ["z", "z", "b"]
-
-
 def test_parquet_invalid_utf8_is_an_unknown_cell(tmp_path):
     bad = pa.array([b"b", b"\xff\xfe", None]).view(pa.string())
     columns = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": bad}
     assert _ingest(tmp_path, _parquet(**columns), suffix="parquet")["c"].tolist() == ["b", "z", "z"]
-
-
-def test_parquet_times_and_decimals(tmp_path):
-    schema = PublicSchema.from_mapping(
-        {
-            "name": "s",
-            "columns": [
-                {"name": "x", "kind": "continuous", "lower": 0, "upper": 5},
-                {"name": "d", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31",
-                 "nullable": True},
-                {"name": "t", "kind": "datetime", "lower": "1900-01-01", "upper": "2020-12-31",
-                 "nullable": True},
-            ],
-        }
-    )  # fmt: skip
-    data = _parquet(
-        x=pa.array([1, 9999], pa.decimal128(10, 2)),
-        d=pa.array([-700_000, None], pa.date32()),
-        t=pa.array([10**15, None], pa.timestamp("us", tz="America/New_York")),
-    )
-    frame = _ingest(tmp_path, data, suffix="parquet", schema=schema)
-    assert frame["x"].tolist() == [1.0, 5.0]
-    assert frame["d"].tolist() == [pd.Timestamp("1900-01-01"), pd.NaT]
-    assert frame["t"][0] == pd.Timestamp("2001-09-09T01:46:40Z")
 
 
 @pytest.mark.nightly

@@ -58,6 +58,10 @@ def dictionary(*constraints: dict[str, Any], columns: Any = COLUMNS) -> PublicSc
     return PublicSchema.from_mapping({"name": "town", "columns": columns, **stated})
 
 
+def named(stated: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": f"c{place}", **constraint} for place, constraint in enumerate(stated)]
+
+
 TOWN = dictionary(*CONSTRAINTS)
 
 
@@ -207,24 +211,16 @@ AMOUNTS = [
 
 @pytest.mark.parametrize(
     "stated",
-    [
-        ["a+b=c", "c+d=e", "e+f=g"],
-        ["a+b=c", "a+d=e", "b+d<c"],
-        ["a+b=c", "a+c=e"],
-        ["d<e", "c<d", "b<c", "a<b"],
-        ["a+b=g", "d+e=g", "a+d=c", "b+e=f"],
-        ["a<b", "b<a"],
-    ],
-    ids=str,
-)
-def test_sums_that_share_columns_are_mended_together(stated: list[str]) -> None:
+    ["a+b=c c+d=e e+f=g", "a+b=c a+d=e b+d<c", "a+b=c a+c=e", "d<e c<d b<c a<b",
+     "a+b=g d+e=g a+d=c b+e=f", "a<b b<a"],
+)  # fmt: skip
+def test_sums_that_share_columns_are_mended_together(stated: str) -> None:
     """One after the other the nearest rows need not come together; what follows is then set."""
     constraints = []
-    for number, text in enumerate(stated):
+    for text in stated.split():
         parts, total = re.split("[<=]", text)
-        bound = {"equals" if "=" in text else "at_most": total}
-        constraints.append({"name": f"c{number}", "sum": parts.split("+"), **bound})
-    schema = dictionary(*constraints, columns=AMOUNTS)
+        constraints.append({"sum": parts.split("+"), "equals" if "=" in text else "at_most": total})
+    schema = dictionary(*named(constraints), columns=AMOUNTS)
     assert schema.rules is not None
     mended = schema.rules.projected(rows_of(schema, 500, 7))
     assert not any(map(any, broken(schema, mended).values()))
@@ -257,10 +253,6 @@ CYCLES: dict[str, list[dict[str, Any]]] = {
         {"never": {"pay": [0, None]}}],
     "two sums": [{"sum": ["pay", "tax"], "equals": 9}, {"sum": ["pay"], "at_most": "tax"}],
 }  # fmt: skip
-
-
-def named(stated: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"name": f"c{place}", **constraint} for place, constraint in enumerate(stated)]
 
 
 @pytest.mark.parametrize("stated", CYCLES.values(), ids=CYCLES)
@@ -320,40 +312,18 @@ def test_an_accepted_dictionary_mends_every_row(stated: list[dict[str, Any]], se
         assert not any(map(any, broken(schema, schema.rules.replaced(scaled)).values()))
 
 
-def test_the_order_of_keys_decides_nothing() -> None:
-    """A run reads its dictionary from sorted JSON, a plan from YAML: one key, one repair."""
-    never = {"job": "none", "wage": "adult"}
-    schemas = [
-        dictionary({"name": "c", "never": dict(pairs), "repair": "project"}, columns=columns)
-        for columns in (JOBS, JOBS[::-1])
-        for pairs in (never.items(), reversed(never.items()))
-    ]
-    moved = []
-    for schema in schemas:
-        rows = {"job": ["none"], "wage": ["adult"], "pay": [1], "tax": [1]}
-        assert schema.rules is not None
-        mended = schema.unscale(schema.rules.projected(schema.scale(pd.DataFrame(rows))))
-        moved.append((mended["job"][0], mended["wage"][0]))
-    assert moved == [("pupil", "adult")] * 2 + [("none", "child")] * 2
-    assert schemas[0] == schemas[1]
-
-
 NEVER, SUM = {"name": "c", "never": {"sex": "male"}}, {"name": "c", "sum": ["age"], "at_most": 7}
 OF_AGE: dict[str, Any] = {"name": "c", "column": "group", "of": "age"}
 REFUSED = [
     ("births", "constraints: item 1: expected a mapping with a `name`"),
-    (NEVER | {"name": "Two Words"}, "constraints: item 1: expected a mapping"),
     ({"name": "c"}, "c: expected one of the keys never, of, sum"),
     (NEVER | {"when": 1}, "c: when: unknown key; expected one of name, never, repair"),
     (NEVER | {"repair": "drop"}, "c: repair: expected one of reject, project"),
     (NEVER | {"never": {}}, "c: never: expected a mapping"),
     (NEVER | {"never": {"sex": []}}, "c: never: expected a value, a list"),
     (NEVER | {"never": {"sex": {"least": 1}}}, "c: never: expected the keys lower, upper"),
-    (NEVER | {"never": {"births": {"lower": None}}}, "c: never: lower/upper: expected a value"),
     (NEVER | {"never": {"sexe": "male"}}, "c: no released column is called sexe; did you mean"),
-    (NEVER | {"never": {"id": "7"}}, "c: no released column is called id"),
     (NEVER | {"never": {"sex": "mal"}}, "c: never: column sex: expected a level.*'male'"),
-    (NEVER | {"never": {"sex": 1}}, "c: never: column sex: expected a level, as text"),
     (NEVER | {"never": {"sex": {"lower": "male"}}}, "c: never: column sex: has no order"),
     (NEVER | {"never": {"sex": None}}, "c: never: column sex: null: its cells are never missing"),
     (NEVER | {"never": {"smokes": "yes"}}, "column smokes: expected true or false"),
@@ -364,22 +334,15 @@ REFUSED = [
     (NEVER | {"never": {"huge": 2**62}}, "c: column huge: bounds beyond 2"),
     (NEVER | {"never": {"age": {"lower": -5}}}, "c: never: forbids every row"),
     (SUM | {"sum": "age"}, "c: sum: expected a list of columns"),
-    (SUM | {"sum": [3]}, "c: sum: expected the name of a column"),
     (SUM | {"equals": 9}, "c: sum: expected at_most or equals beside it, one of them"),
-    (SUM | {"at_most": True}, "c: at_most: expected a column or a number"),
     (SUM | {"at_most": 7.5}, "c: sum: expected a total of at most 0 decimals"),
     (SUM | {"at_most": -1}, "c: sum: cannot hold within the bounds of its columns"),
     (SUM | {"at_most": "age"}, "c: sum: a column is named twice"),
     (SUM | {"at_most": "rent"}, "c: sum: expected columns of the same `decimals`"),
     (SUM | {"at_most": "sex"}, "c: sum: expected columns of numbers or dates; see `never`"),
     (SUM | {"at_most": "came"}, "c: sum: expected one date on both sides"),
-    (SUM | {"sum": ["came"], "at_most": "shown"}, "c: sum: expected one date on both sides"),
-    (SUM | {"sum": ["came", "left"], "at_most": "days"}, "c: sum: expected one date on both sides"),
     (OF_AGE, "c: cases: missing"),
-    (OF_AGE | {"cases": []}, "c: cases: expected a list of"),
-    (OF_AGE | {"cases": [{"when": 1}]}, "c: cases: expected mappings of exactly the keys"),
     (OF_AGE | {"cases": [{"when": 1, "is": ["old"]}]}, "c: cases: is: expected one value"),
-    (OF_AGE | {"of": 7, "cases": [{"when": 1, "is": "old"}]}, "c: of: expected the name of"),
     (OF_AGE | {"of": "group", "cases": [{"when": "old", "is": "old"}]}, "c: of: expected another"),
     (OF_AGE | {"cases": [{"when": {"upper": 50}, "is": "old"}]},
      "c: cases: expected every value of column age in exactly one"),

@@ -1,14 +1,21 @@
 """Files of data dictionaries: open fields, files of levels, provenance."""
 
-import json
+from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pandas as pd
 import pytest
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.confidential import Confidential
+from dpiw.data.columns import Column, ColumnKind, bucket_names
 from dpiw.data.declarations import PROVENANCES, provenance_summary
+from dpiw.data.levels import bucket_of, known_texts
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
+from dpiw.plan.json_schema import dictionary_schema
 
 LEVELS = "columns: [{name: job, kind: categorical, levels_file: codes/jobs.csv}]"
 LEVELS_PLACE = "schema.yaml, line 2, column 42: column job: levels_file:"
@@ -20,9 +27,9 @@ def dictionary(folder, text):
     return path
 
 
-def refused(path, **options):
+def refused(path):
     with pytest.raises(SchemaError) as refusal:
-        PublicSchema.from_yaml(path, **options)
+        PublicSchema.from_yaml(path)
     return str(refusal.value)
 
 
@@ -33,25 +40,17 @@ def test_open_fields_are_refused_all_at_once_with_what_would_settle_them(tmp_pat
             """columns:
   - {name: age, kind: integer, lower: 0, upper: TODO, provenance: TODO}
   - {name: job, kind: TODO}
-  - {name: area, kind: categorical, levels: TODO}""",
+  - {name: area, kind: categorical, levels: TODO}
+constraints: [{name: c, sum: [age], at_most: TODO}]""",
         )
     )
-    assert message.splitlines()[:5] == [
-        "schema.yaml: 4 fields are still TODO",
+    assert message.splitlines()[:6] == [
+        "schema.yaml: 5 fields are still TODO",
         *("  column age.upper", "  column age.provenance", "  column job.kind"),
-        "  column area.levels",
+        *("  column area.levels", "  constraint c.at_most"),
     ]
     for field in ("upper", "provenance", "kind", "levels"):
         assert f"\n  {field}: " in message
-    assert "codebook" in message
-    assert message.endswith("never what the confidential table holds")
-
-
-def test_an_open_field_of_a_constraint_is_told_by_its_name(tmp_path):
-    path = tmp_path / "schema.yaml"
-    path.write_text("name: t\ncolumns: []\nconstraints: [{name: c, sum: [a], at_most: TODO}]")
-    with pytest.raises(SchemaError, match=r"constraint c\.at_most"):
-        PublicSchema.from_yaml(path)
 
 
 def test_a_level_a_name_and_a_description_may_say_todo(tmp_path):
@@ -70,7 +69,6 @@ def test_a_level_a_name_and_a_description_may_say_todo(tmp_path):
     [
         ("jobs.csv", "code,label\n0110,officers\n2211,doctors\n"),
         ("jobs.csv", '\ufeffcode\r\n"0110"\r\n2211\r\n'),
-        ("jobs.txt", "0110\n2211"),
         ("jobs.txt", "0110\r\n2211\r\n"),
     ],
 )
@@ -109,13 +107,7 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
     assert "two levels are equal" in refused(dictionary(tmp_path, LEVELS))
 
 
-def test_a_file_of_levels_is_not_the_confidential_source_nor_beside_levels(tmp_path):
-    (tmp_path / "codes").mkdir()
-    table = tmp_path / "codes" / "jobs.csv"
-    table.write_text("job\nsecret\n")
-    zone = Confidential(source=table, state=tmp_path / "state", releases=tmp_path / "releases")
-    message = refused(dictionary(tmp_path, LEVELS), confidential=zone)
-    assert message.startswith(f"{LEVELS_PLACE} this is source.path")
+def test_a_file_of_levels_stands_alone(tmp_path):
     both = "columns: [{name: job, kind: categorical, levels: [a], levels_file: codes/jobs.csv}]"
     assert "no `levels` beside it" in refused(dictionary(tmp_path, both))
 
@@ -136,3 +128,127 @@ def test_a_plan_tells_how_many_columns_have_which_provenance():
     assert provenance_summary(["", ""]) == ""
     summary = provenance_summary(["law", "codebook: ISCO", "codebook", ""])
     assert summary == "1 from law, 2 from codebook, 1 not stated"
+
+
+def column(**fields: Any) -> Column:
+    return Column.from_mapping({"name": "c", "kind": "categorical", **fields})
+
+
+def read(one: Column, *cells: Any) -> list[Any]:
+    schema = PublicSchema(name="one", columns=(one,))
+    frame = pd.DataFrame({"c": pd.Series(cells, dtype=object)})
+    released = schema.unscale(schema.scale(frame))
+    assert schema.unscale(schema.scale(released)).equals(released)  # a release reads as itself
+    return [None if pd.isna(cell) else cell for cell in released["c"]]
+
+
+def test_a_bucket_is_a_function_of_the_text_that_no_version_may_change() -> None:
+    """SHA-256 of b'' begins e3b0c44298fc1c14, of b'abc' ba7816bf8f01cfea (FIPS 180-4)."""
+    assert bucket_of("", 4096) == 0xE3B0C44298FC1C14 % 4096
+    assert bucket_of("abc", 1000) == 0xBA7816BF8F01CFEA % 1000
+    assert bucket_names(12)[7] == "bucket 07"
+    assert len(set(bucket_names(4096))) == 4096
+
+
+def test_every_text_has_a_bucket_whatever_stands_around_it() -> None:
+    one = column(hash_buckets=64, nullable=True)
+    name = f"bucket {bucket_of('Süd', 64):02}"
+    cells = ["Süd", " Süd\t", "", None, "bucket 63"]
+    assert read(one, *cells) == [name, name, None, None, "bucket 63"]
+    assert read(one, 17, "17") == [f"bucket {bucket_of('17', 64):02}"] * 2
+    folded = column(hash_buckets=64, normaliser="casefold")
+    assert len({*read(folded, "SÜD", "süd", "su\u0308d")}) == 1
+    long = "a\u0323\u0307" * 400  # hashed as it stands
+    assert read(one, long) == [f"bucket {bucket_of(long, 64):02}"]
+    assert known_texts(one)("never heard of")
+
+
+def test_buckets_take_texts_about_evenly() -> None:
+    counts = pd.Series([bucket_of(f"code {n}", 10) for n in range(10_000)]).value_counts()
+    assert counts.between(850, 1150).all()  # five standard deviations; the texts are fixed
+
+
+def test_members_mean_their_group_and_groups_themselves() -> None:
+    groups = {"levels": ["east", "west"], "members": [["3", "3a"], []]}
+    one = column(**groups, nullable=True)
+    assert read(one, "3", 3, "3a", "west", "east", "4") == [*["east"] * 3, "west", "east", None]
+    other = column(**groups | {"levels": ["east", "rest"]}, other="rest", normaliser="casefold")
+    assert read(other, "3A", "4") == ["east", "rest"]
+
+
+def test_what_columns_of_many_levels_say_of_themselves_reads_back() -> None:
+    for one in (column(hash_buckets=5), column(levels=["a", "b"], members=[["x"], ["y", "z"]])):
+        mapping = json.loads(json.dumps(one.to_mapping()))
+        assert Column.from_mapping(mapping) == one
+        assert ("levels" in mapping) is bool(one.members)
+        dictionary = {"name": "one", "columns": [mapping]}
+        jsonschema.validate(dictionary, dictionary_schema())
+    plain = column(levels=["a"])
+    assert plain.to_mapping() == {"name": "c", "kind": "categorical", "levels": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"hash_buckets": 1}, "hash_buckets: expected a whole number from 2 to 4096"),
+        ({"hash_buckets": True}, "hash_buckets: expected a whole number"),
+        ({"hash_buckets": 4, "levels": ["a"]}, "hash_buckets: every text has a bucket"),
+        ({"hash_buckets": 4, "other": "a"}, "hash_buckets: every text has a bucket"),
+        ({"hash_buckets": 4, "kind": "ordinal"}, "hash_buckets: has no meaning .* ordinal"),
+        ({"members": [["a"]], "kind": "boolean"}, "members: has no meaning .* boolean"),
+        ({"levels": ["a"], "members": [["b"], ["c"]]}, "members: expected one list of texts"),
+        ({"levels": ["a"], "members": ["b"]}, "members: expected a list"),
+        ({"levels": ["a"], "members": [[3]]}, "members: every value must be text"),
+        ({"levels": ["a", "b"], "members": [["b"], []]}, "levels: two levels are equal"),
+        ({"levels": ["a"], "members": [[" b"]]}, "levels: a level is empty, padded"),
+        ({}, "levels: public levels are required and never inferred; .* hash_buckets"),
+        ({"kind": "text"}, "kind: free text is not released, .*; take the column out of the file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(SchemaError, match=f"column c: {said}"):
+        column(**fields)
+
+
+def hierarchy(folder: Path, text: str | None, name: str = "codes.csv") -> PublicSchema:
+    if text is not None:
+        (folder / name).write_text(text, encoding="utf-8")
+    path = folder / "schema.yaml"
+    fields = f"name: cause, kind: categorical, hierarchy_file: {name}"
+    path.write_text(f"name: town\ncolumns: [{{{fields}}}]\n")
+    return PublicSchema.from_yaml(path)
+
+
+def test_a_file_of_groups_is_levels_and_members(tmp_path: Path) -> None:
+    schema = hierarchy(tmp_path, "code,chapter,note\nA1,A,\nB1,B,x\nA2,A,\nB,B,\n")
+    assert schema.columns[0] == Column.from_mapping(
+        {"name": "cause", "kind": "categorical", "levels": ["A", "B"],
+         "members": [["A1", "A2"], ["B1"]]}
+    )  # fmt: skip
+    dictionary = {"name": "one", "columns": [
+        {"name": "cause", "kind": "categorical", "hierarchy_file": "codes.csv"}]}  # fmt: skip
+    jsonschema.validate(dictionary, dictionary_schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (None, "codes.csv", "no such file"),
+        ("code,chapter\nsecret\n", "codes.csv", "expected a .csv file"),
+        ("secret A\n", "codes.txt", "expected a .csv file"),
+    ],
+)
+def test_a_file_of_groups_that_cannot_be_read_is_told_without_its_words(
+    text: str | None, name: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SchemaError, match=rf"column cause: hierarchy_file: {said}") as told:
+        hierarchy(tmp_path, text, name)
+    assert "secret" not in str(told.value)
+
+
+def test_only_plain_codes_of_one_group_each_are_taken(tmp_path: Path) -> None:
+    """`"A\\n1"` is one cell with a line break, which no level may have; a blank line is nothing."""
+    for rows in ('"A\n1",A\n', "A1,A\nA1,B\n"):
+        with pytest.raises(SchemaError, match="column cause: "):
+            hierarchy(tmp_path, f"code,chapter\n{rows}")
+    assert hierarchy(tmp_path, "code,chapter\nA1,A\n\n").columns[0].members == (("A1",),)

@@ -1,11 +1,14 @@
 """The public discretisation: sizes follow from the schema, codes from one row each."""
 
+from __future__ import annotations
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpiw.data.code_table import CodeTable
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
@@ -22,64 +25,47 @@ EVERY_KIND = PublicSchema(
         Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c"), nullable=True),
         Column(name="grade", kind=ColumnKind.ORDINAL, levels=("low", "mid", "high")),
         Column(name="day", kind=ColumnKind.DATE, lower="2020-01-01", upper="2020-12-31", bins=12),
-        Column(
-            name="time",
-            kind=ColumnKind.DATETIME,
-            lower="2020-01-01T00:00:00",
-            upper="2020-01-02T00:00:00",
-            bins=3,
-        ),
+        Column(name="time", kind=ColumnKind.DATETIME, lower="2020-01-01", upper="2020-01-02",
+               bins=3),
     ),
-)
+)  # fmt: skip
 SIZES = (8, 9, 5, 4, 2, 4, 3, 12, 3)
+DOMAIN = Domain.from_schema(EVERY_KIND, bins=8)
 
 
 def test_sizes_follow_from_the_schema_alone() -> None:
     # 8 bins by default; age has 8 and a missing code; `few` has no more bins than values; `gain`
     # has its cuts; job has a missing code; the identifier has nothing.
-    assert Domain.from_schema(EVERY_KIND, bins=8).sizes == SIZES
+    assert DOMAIN.sizes == SIZES
 
 
 def test_bins_of_whole_numbers_hold_their_lower_edge() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     gains = [0, 1, 10, 11, 99, 100, 1000]
     frame = _frame(len(gains)).assign(gain=gains)
-    codes = domain.codes(EVERY_KIND.scale(frame))
+    codes = DOMAIN.codes(EVERY_KIND.scale(frame))
     assert codes[:, 3].tolist() == [0, 1, 1, 2, 2, 3, 3]
 
 
 def test_bins_of_a_continuous_column_are_equal_and_closed_above() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     sizes = [-2.0, -1.001, -1.0, 0.0, 5.999, 6.0]
     frame = _frame(len(sizes)).assign(size=sizes)
-    codes = domain.codes(EVERY_KIND.scale(frame))
+    codes = DOMAIN.codes(EVERY_KIND.scale(frame))
     assert codes[:, 0].tolist() == [0, 0, 1, 2, 7, 7]
 
 
 def _frame(rows: int) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "size": [0.0] * rows,
-            "age": [30] * rows,
-            "few": [3] * rows,
-            "gain": [0] * rows,
-            "flag": [True] * rows,
-            "job": ["a"] * rows,
-            "grade": ["mid"] * rows,
-            "day": ["2020-06-01"] * rows,
-            "time": ["2020-01-01T12:00:00"] * rows,
-        }
-    )
+    row = {"size": 0.0, "age": 30, "few": 3, "gain": 0, "flag": True, "job": "a", "grade": "mid",
+           "day": "2020-06-01", "time": "2020-01-01T12:00:00"}  # fmt: skip
+    return pd.DataFrame([row] * rows)
 
 
 def test_missing_is_the_last_code_where_nullable() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     frame = _frame(2).assign(age=[None, 20], job=["unheard of", "c"])
-    codes = domain.codes(EVERY_KIND.scale(frame))
+    codes = DOMAIN.codes(EVERY_KIND.scale(frame))
     assert codes[0, 1] == 8
     assert codes[0, 5] == 3
     assert codes[1].tolist()[5] == 2
-    filled = domain.fill(codes, rng=np.random.default_rng(0))
+    filled = DOMAIN.fill(codes, rng=np.random.default_rng(0))
     assert np.isnan(filled.columns["age"][0])
     assert filled.columns["job"].tolist() == [-1, 2]
 
@@ -88,14 +74,13 @@ def test_missing_is_the_last_code_where_nullable() -> None:
 @given(value=st.floats(allow_nan=True, allow_infinity=True), level=st.integers(-5, 50))
 def test_codes_are_total(value: float, level: int) -> None:
     """Whatever stands in a scaled table, its code is inside the domain: a marginal cannot leak."""
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     columns = {
         column.name: np.array([value]) if column.is_numeric else np.array([level], dtype=np.int32)
         for column in EVERY_KIND.released
     }
-    codes = domain.codes(ScaledTable(columns=columns, rows=1))
+    codes = DOMAIN.codes(ScaledTable(columns=columns, rows=1))
     assert np.all(codes >= 0)
-    assert np.all(codes < np.array(domain.sizes))
+    assert np.all(codes < np.array(DOMAIN.sizes))
 
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=40)
@@ -115,10 +100,9 @@ def test_codes_survive_fill(seed: int, bins: int) -> None:
 
 
 def test_fill_is_uniform_over_a_bins_whole_numbers() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     codes = np.zeros((9000, len(SIZES)), dtype=np.int32)
     codes[:, 3] = 1
-    filled = domain.fill(codes, rng=np.random.default_rng(3))
+    filled = DOMAIN.fill(codes, rng=np.random.default_rng(3))
     gains = np.rint(filled.columns["gain"] * 1000).astype(int)
     counts = np.bincount(gains, minlength=11)
     assert counts[0] == 0
@@ -127,26 +111,81 @@ def test_fill_is_uniform_over_a_bins_whole_numbers() -> None:
     assert counts.sum() == counts[1:11].sum()
 
 
-def test_fill_returns_the_same_values_for_the_same_state() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
-    codes = np.zeros((20, len(SIZES)), dtype=np.int32)
-    one, two, other = (
-        domain.fill(codes, rng=np.random.default_rng(seed)).columns["size"] for seed in (1, 1, 2)
-    )
-    assert np.array_equal(one, two)
-    assert not np.array_equal(one, other)
-
-
 def test_codes_are_row_local() -> None:
-    domain = Domain.from_schema(EVERY_KIND, bins=8)
     rng = np.random.default_rng(5)
-    codes = np.column_stack([rng.integers(0, size, 30) for size in domain.sizes]).astype(np.int32)
-    scaled = domain.fill(codes, rng=rng)
+    codes = np.column_stack([rng.integers(0, size, 30) for size in DOMAIN.sizes]).astype(np.int32)
+    scaled = DOMAIN.fill(codes, rng=rng)
     order = rng.permutation(30)[:17]
-    assert np.array_equal(domain.codes(scaled.take(order)), domain.codes(scaled)[order])
+    assert np.array_equal(DOMAIN.codes(scaled.take(order)), DOMAIN.codes(scaled)[order])
 
 
 @pytest.mark.parametrize("bins", [0, -1, (1 << 20) + 1])
 def test_inadmissible_bins_are_refused(bins: int) -> None:
     with pytest.raises(SchemaError, match="bins="):
         Domain.from_schema(EVERY_KIND, bins=bins)
+
+
+KINDS = {
+    "plain": Column(name="c", kind=ColumnKind.CONTINUOUS, lower=-3.0, upper=5.0),
+    "nullable": Column(name="c", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True),
+    "cuts": Column(name="c", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0,
+                   cuts=(1e-9, 0.1, 0.1 + 1e-12, 0.1001, 0.5, 1 - 1e-12)),
+    "whole": Column(name="c", kind=ColumnKind.INTEGER, lower=-7, upper=93),
+    "wide": Column(name="c", kind=ColumnKind.INTEGER, lower=0, upper=10**9, nullable=True),
+    "dates": Column(name="c", kind=ColumnKind.DATE, lower="1930-01-01", upper="2010-01-01"),
+    "levels": Column(name="c", kind=ColumnKind.CATEGORICAL, levels=("a", "b", "c")),
+    "missing": Column(name="c", kind=ColumnKind.CATEGORICAL, levels=("a", "b"), nullable=True),
+}  # fmt: skip
+
+
+def assert_same(column: Column, values: np.ndarray, bins: int) -> None:
+    schema = PublicSchema(name="one", columns=(column,))
+    domain = Domain.from_schema(schema, bins=bins)
+    rows = ScaledTable({"c": values}, values.size)
+    (line,) = CodeTable(domain=domain, columns=(0,)).lines(rows)
+    assert np.array_equal(line, domain.codes(rows)[:, 0])
+
+
+@pytest.mark.parametrize("bins", [1, 2, 7, 32, 64, 1000])
+@pytest.mark.parametrize("name", KINDS)
+def test_codes_change_at_the_same_numbers(name: str, bins: int) -> None:
+    """At every edge, at every cell's end, next to both, beyond the box, and where none is."""
+    column = KINDS[name]
+    if not column.is_numeric:
+        assert_same(column, np.array([-1, 0, 1, 2, 3, -5, 900], dtype=np.int32), bins)
+        return
+    domain = Domain.from_schema(PublicSchema(name="one", columns=(column,)), bins=bins)
+    (held,) = domain.columns
+    assert held.edges is not None
+    span = held.span or 1
+    edges = np.concatenate([held.edges / span, (held.edges - 0.5) / span, np.arange(257) / 256])
+    near = [edges, np.nextafter(edges, -9.0), np.nextafter(edges, 9.0)]
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e300, -0.3, 1.3])
+    assert_same(column, np.concatenate([*near, odd, np.random.default_rng(1).random(500)]), bins)
+
+
+@given(
+    name=st.sampled_from([name for name in KINDS if KINDS[name].is_numeric]),
+    values=st.lists(st.floats(0.0, 1.0) | st.just(np.nan), min_size=1),
+    bins=st.integers(1, 70),
+)
+def test_any_number_has_its_code(name: str, values: list[float], bins: int) -> None:
+    assert_same(KINDS[name], np.array(values), bins)
+
+
+def test_columns_are_lines_in_the_order_asked() -> None:
+    names = ("plain", "levels", "whole", "missing")
+    columns = tuple(
+        Column.from_mapping({**KINDS[name].to_mapping(), "name": f"c{i}"})
+        for i, name in enumerate(names)
+    )
+    schema = PublicSchema(name="four", columns=columns)
+    domain = Domain.from_schema(schema, bins=5)
+    rng = np.random.default_rng(2)
+    rows = ScaledTable(
+        {"c0": rng.random(50), "c1": rng.integers(0, 3, 50), "c2": rng.random(50),
+         "c3": rng.integers(-1, 2, 50)},
+        50,
+    )  # fmt: skip
+    lines = CodeTable(domain=domain, columns=(3, 0, 2)).lines(rows)
+    assert np.array_equal(lines.T, domain.codes(rows)[:, [3, 0, 2]])

@@ -8,8 +8,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from dpiw.data.ingest import IngestLimits, ingest
+from dpiw.data import cell_statement, sources
+from dpiw.data.cell_statement import CellTally
+from dpiw.data.ingest import ingest
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
@@ -17,6 +22,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
 from tests.dpiw.data.schema_example import toy_schema
 from tests.support.patience import SECONDS
+from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
@@ -79,24 +85,6 @@ def test_rows_that_break_a_constraint_are_kept_as_they_are_and_only_the_custodia
         assert "low" not in (run.private / "cells.txt").read_text()
 
 
-def test_parquet_and_csv_give_the_same_snapshot(run):
-    table = pa.table(
-        {
-            "c": pa.array(["a", "q", "b"]),
-            "id": pa.array([1, 1, 2]),
-            "n": pa.array([5, 2**62, None], pa.int64()),
-        }
-    )
-    assert run(_parquet(table), file_format="parquet").equals(run(TEXT))
-
-
-def test_pandas_metadata_decides_nothing(run):
-    frame = pd.DataFrame({"id": [1, 2], "n": [1, 2], "c": ["a", "b"]}, index=[10, 20])
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    assert b"pandas" in table.schema.metadata
-    assert run(_parquet(table), file_format="parquet").rows == 2
-
-
 @pytest.mark.parametrize("text", ["id,n,c\n", "id,n,c", "\ufeffid,n,c\r\n", "id,n,c\n1,1,a"])
 def test_an_empty_or_tiny_table_is_admissible_under_add_or_remove(run, text):
     assert run(text).rows == text.count("1,1,a")
@@ -106,9 +94,7 @@ def test_an_empty_or_tiny_table_is_admissible_under_add_or_remove(run, text):
 
 
 def test_one_column_keeps_its_empty_cells(run):
-    schema = PublicSchema.from_mapping(
-        {"name": "s", "columns": [{"name": "b", "kind": "boolean", "nullable": True}]}
-    )
+    schema = declared({"name": "b", "kind": "boolean", "nullable": True})
     scaled = run("b\ntrue\n\nfalse\n", schema=schema)
     assert scaled.columns["b"].tolist() == [1, -1, 0]
 
@@ -167,18 +153,12 @@ def test_a_missing_id_is_irrelevant_when_rows_are_the_unit(run):
     assert run("id,n,c\n,1,a\n").rows == 1
 
 
-def test_bounding_an_empty_table(run):
-    assert run("id,n,c\n", unit=_unit(2)).rows == 0
-    assert (
-        "rows read: 0; within max_rows, and so kept: 0" in (run.private / "cells.txt").read_text()
-    )
-
-
 def test_the_custodian_reads_how_many_rows_the_unit_left_out(run):
     rows = "".join(f"{row % 100},1,a\n" for row in range(300))
-    run("id,n,c\n" + rows, unit=_unit(1))
-    told = (run.private / "cells.txt").read_text()
-    assert "rows read: 300; within max_rows, and so kept: 100" in told
+    for text, read, kept in (("", 0, 0), (rows, 300, 100)):
+        assert run("id,n,c\n" + text, unit=_unit(1)).rows == kept
+        told = (run.private / "cells.txt").read_text()
+        assert f"rows read: {read}; within max_rows, and so kept: {kept}" in told
 
 
 # Memory
@@ -229,3 +209,122 @@ def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_p
     assert any(words in done.stdout for words in ("damaged", "could not be read", "more memory"))
     assert done.stdout.splitlines()[2:] == [str(rows // 2)]
     assert "xxx" not in done.stdout + done.stderr
+
+
+BATCHED = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "d", "kind": "date", "lower": "2000-01-01", "upper": "2001-01-01"},
+    {"name": "c", "kind": "categorical", "levels": ["a", "b"], "other": "b"},
+    name="s",
+    constraints=[{"name": "low", "never": {"n": {"upper": 0}, "c": "a"}}],
+)  # fmt: skip
+NAMES = [column.name for column in BATCHED.columns]
+CELLS = st.tuples(
+    st.just("7"), st.sampled_from(["0", "5", " 7", "", "12", "2.5", "2,5", "1e1"]),
+    st.sampled_from(["0.25", ".5", "1", "9", "nan", "0,5", ""]),
+    st.sampled_from(["2000-02-03", "3.2.2000", "1999-01-01", ""]),
+    st.sampled_from(["a", "b", "zz", ""]),
+)  # fmt: skip
+EVEN, ODD = ("7", "5", "0.25", "2000-02-03", "b"), ("7", "0", "9", "3.2.2000", "a")
+LIMITS = IngestLimits(max_cell_bytes=11)  # so that a batch may be as small as a few rows
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Read cells in batches of about so many bytes; the files that it leaves."""
+
+    # Great Expectations takes long; what it would judge is compared instead.
+    for name in ("validate_structure", "validate_values", "validate_scaled"):
+        monkeypatch.setattr(f"dpiw.data.ingest.{name}", lambda given, *_, **__: {str(given): True})
+    monkeypatch.setattr(cell_statement, "_MAX_TEXTS", 3)
+    monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+
+    def go(rows, *, block, most=None):
+        monkeypatch.setattr(sources, "_BLOCK", block)
+        source = tmp_path / "source"
+        cells = [[f'"{cell}"' if "," in cell else cell for cell in row] for row in rows]
+        source.write_text("\n".join([",".join(row) for row in (NAMES, *cells)]))
+        unit = PrivacyUnit(
+            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=most or 1,
+            id_column="id" if most else None,
+        )  # fmt: skip
+        ingest(source, file_format="csv", schema=BATCHED, unit=unit, directory=private,
+               limits=LIMITS)  # fmt: skip
+        return {path.name: path.read_bytes() for path in private.iterdir()}
+
+    go.private = private
+    return go
+
+
+def test_any_split_leaves_the_same_files(read):
+    @settings(max_examples=6, derandomize=True, database=None, deadline=None)
+    @given(st.lists(CELLS, max_size=60), st.integers(1, 2000))
+    @example([ODD, *[EVEN] * 59], 1)
+    @example([*[EVEN] * 59, ODD], 1)
+    def same(rows, block):
+        whole, split = read(rows, block=1 << 20), read(rows, block=block)
+        assert whole == split
+
+    same()
+    rows = [("7", "2,5", "9", "3.2.2000", "zz")] * 50
+    whole = read(rows, block=1 << 20)
+    assert b"rows read: 50" in whole["cells.txt"]
+    assert b"declare date_format" in whole["cells.txt"]
+    assert json.loads(whole["validation.json"])["values"]["constraint low"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_first_texts_are_those_of_the_whole_table(monkeypatch, size):
+    """A short text behind one that was too much is none of them, whatever batch it is in."""
+    monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
+    cells = pd.Series(["0,555555", "0,666666", "0,7"], dtype="str")
+    tally = CellTally(PublicSchema(name="s", columns=[BATCHED.column("x")]))
+    for start in range(0, 3, size):
+        frame = pd.DataFrame({"x": cells[start : start + size]})
+        tally.add(frame, frame)
+    texts = tally.first_texts(BATCHED.column("x"))
+    assert texts.series().tolist() == ["0,555555"]
+    assert texts.full
+
+
+def test_rows_are_bounded_across_batches(read):
+    rows = [("7", str(n % 10), "0.5", "2000-02-03", "a") for n in range(90)]
+    read(rows, block=1, most=4)
+    assert pq.read_metadata(read.private / "scaled.parquet").num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (["7", "1"], "ragged"), (["7", "1", "0", "2000-01-01", "a", "b"], "ragged"),
+        (["7", "1" * 12, "0", "2000-01-01", "a"], "column n: a cell exceeds max_cell_bytes=11"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [0, 139])
+def test_a_fault_is_told_alike_wherever_it_stands(read, bad, match, place):
+    rows = [["7", "1", "0.5", "2000-02-03", "a"] for _ in range(140)]
+    rows[place] = bad
+    with pytest.raises(SourceError, match=match) as caught:
+        read(rows, block=1)
+    assert not any(digits in str(caught.value) for digits in ("139", "141"))
+    assert [*read.private.iterdir()] == []
+
+
+def test_a_line_s_end_inside_a_cell_is_one_whatever_lies_before_it(tmp_path, monkeypatch):
+    """A block's edge between CR and LF took the LF: one person's id read as two, by other rows."""
+    monkeypatch.setattr(sources, "_BLOCK", 64)
+    limits, clean = IngestLimits(max_cell_bytes=11), tmp_path / "copy"
+    read = set()
+    for before in range(60):
+        other = b"z" * (before % 6) + b",1\n"
+        rows = b"z,1\n" * (before // 6 + 10) + other + b'"x\r\ny",2\n'
+        clean.write_bytes(b"a,b\n" + rows)
+        with sources.open_csv(
+            clean, ["a", "b"], limits=limits, encoding="utf-8", delimiter=","
+        ) as raw:
+            read |= {cell for frame in raw.frames() for cell in frame["a"] if "x" in cell}
+    assert read == {"x\ny"}

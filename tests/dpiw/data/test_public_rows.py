@@ -1,15 +1,25 @@
 """A beta calibration on a declared public file: free, named by its SHA-256, read once."""
 
+import contextlib
+import datetime as dt
 import hashlib
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators.bayes import scaled_weights
+from dpiw.data import public_rows
+from dpiw.data.public_rows import read_rows_file
+from dpiw.data.raw_source import IngestLimits
+from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.plan import compile_plan
@@ -74,7 +84,7 @@ def test_a_release_calibrated_on_public_rows(place):
 def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place):
     """By hand: log w = g(u).c + constant, u the log ratio with the factor b(x - mu) in it."""
     run = prepared(place)
-    publish(run)
+    _, release = publish(run)
     plan = run.plan
     published, fitting = (read_rows(run, name) for name in (PUBLISHED_ROWS, FITTING_ROWS))
     drawn = committed_measurement(run, "fit_weights")
@@ -93,10 +103,7 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
         released = stored["log_weights"]
     np.testing.assert_allclose(released, logs - np.log(np.exp(logs).mean()), atol=1e-2)
     assert np.exp(released).mean() == pytest.approx(1)
-
-
-def test_analysts_are_told_that_the_law_of_these_weights_is_not_known(place):
-    _, release = publish(prepared(place))
+    # their law is not known, and analysts are told
     assert law_of_release(release) is None
     found = analysis.mean(release, "age").interval()
     assert (found.method, found.verdicts) == ("sandwich", ("not assessed",))
@@ -139,35 +146,23 @@ def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "the file cannot be read"),
+        ("x" * 300 + ".csv", "the file cannot be read"),
+        ("/dev/null", "the file cannot be read"),
         ("age,income,region,ill\n", "expected at least one row"),
         ("age,income,region\n1,2,north\n", "columns missing in the file: ill"),
-        (
-            "age,income,region,ill,id\n1,2,north,true,7\n",
-            "columns that the data dictionary does not",
-        ),
         ("age,income,region,ill\n1,2,north\n", "ragged"),
-        ("", "columns missing"),
     ],
 )
 def test_a_file_that_will_not_do_costs_nothing(place, content, message):
-    path = place.root / "survey.csv"
-    path.unlink() if content is None else path.write_text(content)
+    if content in ("x" * 300 + ".csv", "/dev/null"):
+        place.spec.write_text(place.spec.read_text().replace("survey.csv", content))
+    else:
+        (place.root / "survey.csv").write_text(content)
     with pytest.raises(SpecError, match=f"beta_calibrate.rows: .*{message}"):
         prepared(place)
     assert Ledger.open(place.ledger).spent("town").epsilon == 0
     left = [p.name for p in place.root.rglob(".public-*")]
     assert left == []
-
-
-def test_the_confidential_file_is_no_public_file(place):
-    place.spec.write_text(place.spec.read_text().replace("survey.csv", "data.csv"))
-    with pytest.raises(SpecError, match=r"this is source\.path"):
-        load_spec(place.spec)
-    (place.root / "link.csv").symlink_to(place.source)
-    place.spec.write_text(place.spec.read_text().replace("rows: data.csv", "rows: link.csv"))
-    with pytest.raises(SpecError, match=r"this is source\.path"):
-        load_spec(place.spec)
 
 
 def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
@@ -188,32 +183,17 @@ def test_a_plan_needs_the_digest(place):
         compile_plan(parse_spec(mapping), load_schema(spec))
 
 
-@pytest.mark.parametrize("name", ["x" * 300 + ".csv", ".", "/dev/null"])
-def test_what_is_no_file_is_refused(place, name):
-    place.spec.write_text(place.spec.read_text().replace("survey.csv", name))
-    with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
-        prepared(place)
-
-
-@pytest.mark.parametrize("stated", [False, True])
-def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place, stated):
-    """Whether the spec states the digest or not, and whatever else runs of it there are."""
+def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place):
+    """Though the spec states no digest, and whatever else runs of it there are."""
     survey = place.root / "survey.csv"
-    if stated:
-        digest = hashlib.sha256(survey.read_bytes()).hexdigest()
-        text = place.spec.read_text().replace("declared:", f"sha256: {digest}, declared:")
-        place.spec.write_text(text)
     prepared(place, period="other")
     run = prepared(place)
     charged = draw(run) and str(spent(place))
     survey.unlink()
     assert asked(place.spec).found() == ReleaseRun.load(run.directory)
-    if stated:  # what lies in the old place is not looked at
-        town(500, seed=4).to_csv(survey, index=False)
     again, folder = publish_run(place.spec)
     assert (again.key, str(spent(place))) == (run.key, charged)
     assert "beta calibration (a=" in str(loaded(folder).certificate.post_processing)
-    survey.unlink(missing_ok=True)
     with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
         prepared(place, period="a-later-one")
 
@@ -225,3 +205,106 @@ def test_two_runs_of_one_spec_do_not_say_which_rows_are_meant(place):
     (place.root / "survey.csv").unlink()
     with pytest.raises(SpecError, match="no `sha256` says which it was"):
         prepared(place)
+
+
+SCHEMA = PublicSchema(
+    name="every-kind",
+    columns=(
+        Column(name="id", role=ColumnRole.IDENTIFIER),
+        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=10.0, nullable=True),
+        Column(name="n", kind=ColumnKind.INTEGER, lower=0, upper=99),
+        Column(name="job", kind=ColumnKind.CATEGORICAL, levels=("a", "b")),
+        Column(name="day", kind=ColumnKind.DATE, lower="2020-01-01", upper="2021-12-31"),
+        Column(name="sick", kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET),
+    ),
+)
+GOOD: dict[str, Any] = {
+    "x": pa.array([1.5, None, 10.0]),
+    "n": pa.array([0, 99, 7]),
+    "job": pa.array(["a", "b", "a"]),
+    "day": pa.array([dt.date(2020, 2, 29)] * 3),
+    "sick": pa.array([True, False, True]),
+}
+
+
+def written(path: Path, **changes: Any) -> str:
+    """The good file with other columns; None: without it."""
+    columns = {name: one for name, one in (GOOD | changes).items() if one is not None}
+    pq.write_table(pa.table(columns), path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_what_the_dictionary_admits_is_read_as_it_is(tmp_path: Path) -> None:
+    digest = written(tmp_path / "made.parquet")
+    frame = SCHEMA.unscale(read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=SCHEMA))
+    assert frame["n"].tolist() == [0, 99, 7]
+    assert frame["job"].tolist() == ["a", "b", "a"]
+    assert frame["x"].isna().tolist() == [False, True, False]
+
+
+def test_rows_that_break_a_constraint_are_refused(tmp_path: Path) -> None:
+    """A file has no further rows to draw, so a paid run would find too few of them."""
+    digest = written(tmp_path / "made.parquet")
+    for sick in (False, True):  # the file's third row is a: 7, sick
+        never = {"name": "no-such-row", "never": {"job": "a", "n": 7, "sick": sick}}
+        schema = PublicSchema.from_mapping(SCHEMA.to_mapping() | {"constraints": [never]})
+        refusal = pytest.raises(SpecError, match="rows that break constraint no-such-row")
+        with refusal if sick else contextlib.nullcontext():
+            assert read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=schema).rows == 3
+
+
+SECRET = 77_777
+"""Stands in every hostile cell, and in no message."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"n": pa.array([1, 2, SECRET])}, r"column n: has cells outside \[0, 99\]"),
+        ({"x": pa.array([1.0, 2.0, float(SECRET)])}, r"column x: has cells outside \[0.0, 10.0\]"),
+        ({"job": pa.array(["a", "b", str(SECRET)])}, "column job: has cells that are none of its"),
+        ({"job": pa.array(["a", None, "b"])}, "column job: has missing cells, and is not nullable"),
+        ({"n": pa.array([1.0, 2.5, 2.0])}, "column n: has numbers that are not whole"),
+        ({"x": pa.array(["1", "2", "1,5"])}, "column x: has cells that are no continuous"),
+        ({"x": pa.array([b"1"] * 3), "n": pa.array([True] * 3)},
+         "column [nx]: not stored as.*column [nx]: not stored as"),
+        ({"sick": pa.array(["true", str(SECRET), "false"])}, "column sick: has cells that are no"),
+        ({"day": pa.array([dt.date(7777, 7, 7)] * 3)}, "column day: has cells outside"),
+        ({"x": pa.array([[1.0], [2.0], [float(SECRET)]])}, "column x: not stored as .* lists"),
+        ({"extra": pa.array([SECRET] * 3)}, "columns that the data dictionary does not declare"),
+        ({"job": None}, "columns missing in the file: job"),
+        ({name: one.slice(0, 0) for name, one in GOOD.items()}, "at least one row"),
+    ],
+)  # fmt: skip
+def test_what_it_does_not_admit_is_refused_untold(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    digest = written(tmp_path / "made.parquet", **changes)
+    with pytest.raises(SpecError, match=told) as refused:
+        read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=SCHEMA)
+    assert str(SECRET) not in str(refused.value)
+    assert digest not in str(refused.value)
+    assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+def test_a_file_that_is_no_parquet_or_another_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "made.parquet"
+    digest = written(path)
+    with pytest.raises(SpecError, match="SHA-256 is not the one"):
+        read_rows_file(path, sha256="0" * 64, schema=SCHEMA)
+    for data in (b"n,x\n1,2\n", path.read_bytes()[:-30], b"", b"PAR1" + b"\0" * 50 + b"PAR1"):
+        path.write_bytes(data)
+        with pytest.raises(SpecError, match="expected a Parquet file"):
+            read_rows_file(path, sha256=hashlib.sha256(data).hexdigest(), schema=SCHEMA)
+    path.unlink()
+    with pytest.raises(SpecError, match="cannot be read"):
+        read_rows_file(path, sha256=digest, schema=SCHEMA)
+
+
+def test_a_file_too_large_to_hold_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public_rows, "_LIMITS", IngestLimits(max_memory_bytes=50))
+    digest = written(tmp_path / "made.parquet")
+    with pytest.raises(SpecError, match="exceeds max_memory_bytes"):
+        read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=SCHEMA)

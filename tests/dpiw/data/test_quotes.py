@@ -8,7 +8,6 @@ import itertools
 
 import pyarrow
 import pyarrow.csv
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -62,12 +61,6 @@ def test_of_plain_quotes_none_is_unbalanced(text: str, edges: list[int]) -> None
 
 
 @settings(max_examples=100)
-@given(texts, edges, edges)
-def test_how_a_text_is_cut_is_all_one(text: str, one: list[int], other: list[int]) -> None:
-    assert scanned(text, one) == scanned(text, other)
-
-
-@settings(max_examples=100)
 @given(
     st.lists(st.lists(cells, min_size=2, max_size=2), min_size=1),
     edges,
@@ -83,11 +76,3 @@ def test_what_is_written_by_the_book_is_plain(
     text = stream.getvalue()
     assert scanned(text, edges, delimiter)
     assert arrow_reads(text, delimiter) == strictly_read(text, delimiter) == rows
-
-
-@pytest.mark.parametrize(
-    "text", ['5" pipe,x\n', 'a,"b\n', 'a,"b"c\n', '"a"b"\n', ' "a"\n', '"a" ,b\n', '"\n', '"a\n\n']
-)
-def test_of_other_texts_nothing_is_said(text: str) -> None:
-    """Admissible by the strict reader or not: it decides."""
-    assert not scanned(text, [1, 2])

@@ -9,8 +9,9 @@ from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import SchemaError
 from tests.dpiw.data.schema_example import SCHEMA
 
+FLAG = Column(name="c", kind=ColumnKind.BOOLEAN)
 
-# Declarations
+
 def test_mapping_round_trip_is_json():
     text = json.dumps(SCHEMA.to_mapping())
     assert PublicSchema.from_mapping(json.loads(text)) == SCHEMA
@@ -30,26 +31,21 @@ def test_roles():
     ("fields", "match"),
     [
         ({"kind": "continuous"}, "required"),
-        ({"kind": "continuous", "lower": 0}, "required"),
         ({"kind": "continuous", "lower": 1, "upper": 1}, "lower < upper"),
-        ({"kind": "integer", "lower": 2, "upper": 1}, "lower < upper"),
         ({"kind": "continuous", "lower": math.nan, "upper": 1}, "finite"),
         ({"kind": "continuous", "lower": 0, "upper": math.inf}, "finite"),
         ({"kind": "continuous", "lower": -1e308, "upper": 1e308}, "too far apart"),
         ({"kind": "continuous", "lower": 1e15, "upper": 1e15 + 1}, "too close"),
         ({"kind": "continuous", "lower": True, "upper": 2}, "no continuous value"),
-        ({"kind": "continuous", "lower": "0", "upper": 2}, "no continuous value"),
         ({"kind": "continuous", "lower": 0.05, "upper": 1, "decimals": 1}, "more decimals"),
         ({"kind": "continuous", "lower": 0, "upper": 1, "decimals": 20}, "decimals"),
         ({"kind": "integer", "lower": 0.5, "upper": 2}, "whole numbers"),
         ({"kind": "integer", "lower": 0, "upper": 2**53 + 1}, "2\\^53"),
         ({"kind": "integer", "lower": 2**63 - 5, "upper": 2**63}, "64-bit"),
         ({"kind": "integer", "lower": 0, "upper": 2, "decimals": 1}, "no meaning"),
-        ({"kind": "date", "lower": 0, "upper": 5}, "no date value"),
         ({"kind": "date", "lower": "1900-02-29", "upper": "2000-01-01"}, "no date value"),
         ({"kind": "datetime", "lower": "x", "upper": "2000-01-01"}, "no datetime value"),
         ({"kind": "categorical"}, "required"),
-        ({"kind": "categorical", "levels": []}, "required"),
         ({"kind": "categorical", "levels": ["a", "a"]}, "equal"),
         ({"kind": "categorical", "levels": ["a", "A"], "normaliser": "casefold"}, "equal"),
         ({"kind": "categorical", "levels": ["a", ""]}, "empty"),
@@ -66,7 +62,6 @@ def test_roles():
         ({"kind": "boolean", "nullable": "no"}, "true or false"),
         ({"kind": "integer", "lower": 0, "upper": 9, "fill": 10}, "inside the bounds"),
         ({"kind": "integer", "lower": 0, "upper": 9, "fill": 1.5}, "whole"),
-        ({"kind": "integer", "lower": 0, "upper": 9, "fill": math.nan}, "inside the bounds"),
         ({"kind": "integer", "lower": 0, "upper": 9, "cuts": [3, 2]}, "increasing"),
         ({"kind": "integer", "lower": 0, "upper": 9, "cuts": [0]}, "strictly between"),
         ({"kind": "integer", "lower": 0, "upper": 9, "cuts": [5], "bins": 3}, "not both"),
@@ -75,7 +70,6 @@ def test_roles():
           "time_zone": "../../etc"}, "time zone"),
         ({"kind": "integer", "lower": 0, "upper": 9, "surprise": 1}, "unknown key"),
         ({"kind": "number"}, "kind: expected one of"),
-        ({"kind": ["number"]}, "kind: expected one of"),
         ({"role": "boss", "kind": "boolean"}, "role: expected one of"),
         ({}, "kind: missing"),
         ({"role": "identifier", "levels": ["a"]}, "no meaning"),
@@ -110,32 +104,28 @@ def test_names_that_differ_by_case_or_unicode_only_are_refused(first, second):
         PublicSchema(name="s", columns=columns)
 
 
-def test_schema_level_refusals():
-    flag = Column(name="c", kind=ColumnKind.BOOLEAN)
-    with pytest.raises(SchemaError, match="no column is released"):
-        PublicSchema(name="s", columns=(Column(name="i", role=ColumnRole.IDENTIFIER),))
-    with pytest.raises(SchemaError, match="more than one target"):
-        PublicSchema(
-            name="s",
-            columns=tuple(
-                Column(name=n, kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET) for n in "ab"
-            ),
-        )
-    number = Column(name="c=true", kind=ColumnKind.INTEGER, lower=0, upper=1)
-    with pytest.raises(SchemaError, match="indicator"):
-        PublicSchema(name="s", columns=(flag, number))
-    with pytest.raises(SchemaError, match="Column values"):
-        PublicSchema(name="s", columns=("c",))
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ([Column(name="i", role=ColumnRole.IDENTIFIER)], "no column is released"),
+        ([Column(name=n, kind=ColumnKind.BOOLEAN, role=ColumnRole.TARGET) for n in "ab"],
+         "more than one target"),
+        ([FLAG, Column(name="c=true", kind=ColumnKind.INTEGER, lower=0, upper=1)], "indicator"),
+        (["c"], "Column values"),
+    ],
+)  # fmt: skip
+def test_columns_that_do_not_go_together_are_refused(columns, match):
+    with pytest.raises(SchemaError, match=match):
+        PublicSchema(name="s", columns=tuple(columns))
+
+
+def test_a_mapping_of_another_shape_is_refused():
     for name in ("", "A", "../x", "a b", 7):
         with pytest.raises(SchemaError, match="schema name"):
-            PublicSchema(name=name, columns=(flag,))
-    for mapping in ([], {"name": "s"}, {"name": "s", "columns": [], "x": 1}):
-        with pytest.raises(SchemaError, match="exactly the keys"):
-            PublicSchema.from_mapping(mapping)
-    with pytest.raises(SchemaError, match="expected a list"):
-        PublicSchema.from_mapping({"name": "s", "columns": {"a": 1}})
-    with pytest.raises(SchemaError, match="list of mappings"):
-        PublicSchema.from_mapping({"name": "s", "columns": ["a"]})
+            PublicSchema(name=name, columns=(FLAG,))
+    for mapping in ([], {}, {"columns": [], "x": 1}, {"columns": {"a": 1}}, {"columns": ["a"]}):
+        with pytest.raises(SchemaError):
+            PublicSchema.from_mapping(mapping and {"name": "s"} | mapping)
 
 
 # YAML
@@ -162,20 +152,12 @@ def test_yaml_dates_and_no_stay_text(tmp_path):
     ("text", "match"),
     [
         ("name: s\nname: t\ncolumns: []", "line 2, column 1: duplicate key"),
-        ("name: s\ncolumns:\n- {name: a, kind: boolean, kind: integer}", "duplicate key"),
         ("name: !!python/object/apply:os.system ['true']\ncolumns: []", "tags"),
-        ("name: !!str s\ncolumns: []", "tags"),
         ("name: &a s\ncolumns: *a", "anchors"),
-        ("name: s\ncolumns: [&x [a, a], *x]", "anchors"),
-        ("name: s\n? [a, b]\n: 1", "plain text"),
-        ("a: [" * 40, "nested"),
-        ("name: s\ncolumns: [", "not valid YAML"),
-        ("name: s\n---\nname: t", "not valid YAML"),
         ("name: s\ncolumns:\n- {name: c, kind: boolean, nullable: no}", "true or false"),
         ("name: s\ncolumns:\n- {name: c, kind: integer, lower: 0, upper: .nan}", "finite"),
         ("name: s\ncolumns:\n- {name: c, kind: categorical, levels: [1, 2]}", "quotes"),
         ("- a", "exactly the keys"),
-        ("", "exactly the keys"),
     ],
 )
 def test_bad_yaml_is_refused(tmp_path, text, match):

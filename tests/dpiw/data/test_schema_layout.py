@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 from tests.dpiw.data.centred_bounds import (
-    centred_reference_variances,
     reference_squared_norm,
     squared_diameter,
     squared_norm,
@@ -24,6 +23,7 @@ from tests.dpiw.data.schema_example import (
     one_column,
     scaled_tables,
 )
+from tests.support.worlds import uniform_rows
 
 
 def test_conforming_frame_comes_back_equal():
@@ -192,37 +192,28 @@ def test_centred_bounds_are_attained():
     assert distance == pytest.approx(squared_diameter(SCHEMA), rel=1e-12)
 
 
-def test_centred_bounds_by_hand():
-    plain = one_column("continuous", lower=0, upper=1)
-    assert (squared_norm(plain), squared_diameter(plain)) == (0.25, 1.0)
-    gap = one_column("continuous", lower=0, upper=1, nullable=True)
-    assert (squared_norm(gap), squared_diameter(gap)) == (0.5, 1.25)
-    assert reference_squared_norm(gap) == pytest.approx(1 / 12 + 1 / 4)
-    levels = one_column("categorical", levels=tuple("abcd"))
-    assert (squared_norm(levels), squared_diameter(levels)) == (0.375, 1.0)
-    assert reference_squared_norm(levels) == pytest.approx(0.375)
-    single = one_column("categorical", levels=("a",))
-    assert (squared_norm(single), squared_diameter(single)) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("fields", "norm", "diameter"),
+    [
+        ({"kind": "continuous", "lower": 0, "upper": 1}, 0.25, 1.0),
+        ({"kind": "continuous", "lower": 0, "upper": 1, "nullable": True}, 0.5, 1.25),
+        ({"kind": "categorical", "levels": tuple("abcd")}, 0.375, 1.0),
+        ({"kind": "categorical", "levels": ("a",)}, 0.0, 0.0),
+    ],
+)
+def test_centred_bounds_by_hand(fields, norm, diameter):
+    schema = one_column(**fields)
+    assert (squared_norm(schema), squared_diameter(schema)) == (norm, diameter)
 
 
-def test_reference_variances_match_uniform_rows():
+def test_the_expected_norm_is_that_of_uniform_rows():
     schema = PublicSchema(
         name="s", columns=tuple(c for c in SCHEMA.released if not (c.is_numeric and c.nullable))
     )
-    rng = np.random.default_rng(11)
-    rows = 40_000
-    columns = {
-        c.name: rng.random(rows) if c.is_numeric
-        else rng.integers(-int(c.nullable), c.cardinality, rows).astype(np.int32)
-        for c in schema.released
-    }  # fmt: skip
-    centred = schema.centred(ScaledTable(columns, rows))
-    variances = centred_reference_variances(schema)
-    # Largest relative standard error sqrt(1/rows) ~ 0.005 (two-point laws less): 6 of them.
-    np.testing.assert_allclose(centred.var(axis=0), variances, rtol=0.03)
-    assert (centred**2).sum(axis=1).mean() == pytest.approx(
-        reference_squared_norm(schema), rel=0.03
-    )
+    rows = uniform_rows(schema, 40_000, np.random.default_rng(11))
+    # Relative standard error of the mean of 40,000 bounded squares below 0.005: 6 of them.
+    found = (schema.centred(rows) ** 2).sum(axis=1).mean()
+    assert found == pytest.approx(reference_squared_norm(schema), rel=0.03)
 
 
 # ScaledTable

@@ -1,8 +1,11 @@
 """Snapshots: the same rows whatever batches they come in, and row groups that tell nothing."""
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -10,8 +13,10 @@ from hypothesis import strategies as st
 
 from dpiw.data import snapshots
 from dpiw.data.scaled import ScaledTable
-from dpiw.data.snapshots import open_snapshot, read_snapshot, snapshot_writer
-from dpiw.errors import SourceError
+from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.snapshots import open_snapshot, read_snapshot, snapshot_writer, write_snapshot
+from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
+from dpiw.errors import PrivacyError, SchemaError, SourceError
 
 ROWS = 23
 SCALED = ScaledTable(
@@ -108,3 +113,115 @@ def test_damage_behind_the_first_batch_is_refused(tmp_path):
     with pytest.raises(SourceError, match="snapshot") as caught:
         list(batches)
     assert caught.value.__context__ is None
+
+
+TOY = PublicSchema(
+    name="toy",
+    columns=(
+        Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0, upper=10, nullable=True),
+        Column(name="c", kind=ColumnKind.CATEGORICAL, levels=("a", "b")),
+    ),
+)
+TABLE = TOY.scale(pd.DataFrame({"x": [7.77777, None, 3.0], "c": ["a", "b", "b"]}))
+
+
+class Confirms:
+    def __init__(self, error=None):
+        self.error, self.asked = error, []
+
+    def confirm(self, grant):
+        self.asked.append(grant)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def table():
+    return PrivateTable(schema=TOY, scaled=TABLE)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        len, bool, iter, list, copy.copy, copy.deepcopy, pickle.dumps, hash,
+        lambda t: pickle.dumps(t, protocol=0), lambda t: t[0], lambda t: 1 in t,
+        lambda t: t == t, lambda t: pd.DataFrame(t), lambda t: np.array(t).sum(),
+        lambda t: t.scaled, lambda t: t.__dict__,
+    ],
+)  # fmt: skip
+def test_a_private_table_is_sealed(table, action):
+    with pytest.raises((PrivacyError, TypeError, AttributeError)) as caught:
+        action(table)
+    assert "777" not in str(caught.value)
+
+
+@pytest.mark.parametrize("show", [repr, str, format, lambda t: f"{t:>50}", lambda t: str(dir(t))])
+def test_a_private_table_shows_nothing(table, show):
+    assert "777" not in show(table)
+    assert "3" not in show(table)  # neither the number of rows
+
+
+def test_a_private_table_gives_its_rows_on_request_only(table):
+    assert table.confidential().equals(TABLE)
+    assert table.schema is TOY
+
+
+@pytest.mark.parametrize("names", [["c", "x"], ["x"], ["x", "c", "d"]])
+def test_a_private_table_has_the_released_columns(names):
+    columns = {name: np.zeros(2) for name in names}
+    with pytest.raises(SchemaError, match="exactly the released columns"):
+        PrivateTable(schema=TOY, scaled=ScaledTable(columns, 2))
+
+
+def test_source_opens_after_the_ledger_confirmed(tmp_path):
+    path = tmp_path / "scaled.parquet"
+    write_snapshot(TABLE, path)
+    ledger = Confirms()
+    opened = PrivateSource(snapshot=path, schema=TOY).open("grant", ledger)
+    assert ledger.asked == ["grant"]
+    assert opened.confidential().equals(TABLE)
+
+
+def test_source_reads_no_byte_without_the_ledger(tmp_path):
+    source = PrivateSource(snapshot=tmp_path / "not-there.parquet", schema=TOY)
+    with pytest.raises(PrivacyError, match="not live"):  # not the missing file's error
+        source.open("grant", Confirms(PrivacyError("not live")))
+    assert str(tmp_path) not in repr(source)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "other"])
+def test_damaged_snapshots_are_refused(tmp_path, damage):
+    path = tmp_path / "scaled.parquet"
+    write_snapshot(TABLE, path)
+    data = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(data[:-20])
+    elif damage == "noise":
+        path.write_bytes(bytes(len(data)))
+    else:
+        write_snapshot(ScaledTable({"y": np.zeros(1)}, 1), path)
+    with pytest.raises(SourceError, match="snapshot") as caught:
+        PrivateSource(snapshot=path, schema=TOY).open("grant", Confirms())
+    assert caught.value.__context__ is None
+
+
+def test_snapshot_file_holds_no_statistics_and_no_metadata(tmp_path):
+    path = tmp_path / "scaled.parquet"
+    write_snapshot(TABLE, path)
+    assert path.stat().st_mode & 0o077 == 0
+    metadata = pq.ParquetFile(path).metadata
+    assert metadata.metadata is None
+    group = metadata.row_group(0)
+    assert not any(group.column(i).is_stats_set for i in range(group.num_columns))
+    assert [p.name for p in tmp_path.iterdir()] == ["scaled.parquet"]
+
+
+def test_synthetic_table_holds_what_is_released():
+    raw = ScaledTable({"x": np.array([1 / 3, 1.7, np.nan]), "c": np.array([5, -1, 1])}, 3)
+    table = SyntheticTable(schema=TOY, scaled=raw)
+    assert table.rows == 3
+    assert TOY.scale(table.frame()).equals(table.scaled)
+    assert table.frame()["c"].tolist() == ["b", "a", "b"]
+    assert pickle.loads(pickle.dumps(table)).scaled.equals(table.scaled)

@@ -1,0 +1,3 @@
+"""Figures of reports are not drawn here."""
+
+from tests.support.undrawn import undrawn as undrawn
