@@ -79,13 +79,17 @@ def plan(*, epsilon: str = "4") -> Plan:
 
 
 @cache
-def truths() -> dict[Callable[[Any], Any], Any]:
-    """Each question's values, of so many people that their own error does not matter."""
+def truths() -> dict[Callable[[Any], Any], dict[str, float]]:
+    """Each question's values by name, of so many people that their error does not matter."""
     people = people_of(1_000_000, np.random.default_rng(20261127))
-    return {question: question((people, None)).values for question in QUESTIONS}
+    found = {question: question((people, None)) for question in QUESTIONS}
+    return {
+        question: dict(zip(estimate.names, estimate.values, strict=True))
+        for question, estimate in found.items()
+    }
 
 
-def released(seed: int) -> tuple[WeightedSample, dict[Callable[[Any], Any], Any]]:
+def released(seed: int) -> tuple[WeightedSample, dict[Callable[[Any], Any], dict[str, float]]]:
     """A release of other people for each seed, and the truth."""
     rng = np.random.default_rng([27, seed])
     recipe = plan().recipe

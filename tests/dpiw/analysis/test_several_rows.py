@@ -249,7 +249,8 @@ def test_whole_releases_of_people_with_five_rows():
         for question, values in truth.items():
             for source, kept in ((sample, held), (alone, narrow)):
                 interval = question(source).interval()
-                inside = (interval.lower <= values) & (values <= interval.upper)
+                true = np.array([values[name] for name in interval.names])
+                inside = (interval.lower <= true) & (true <= interval.upper)
                 kept += [
                     bool(hit)
                     for hit, verdict in zip(inside, interval.verdicts, strict=True)
