@@ -1,8 +1,8 @@
 """Attacks: how much of a mechanism's epsilon a distinguisher can prove by running it.
 
-A score is computed from each of many outputs in two worlds, `without` and `with` one person. A
-quarter of the outputs choose an event {score >= t} or {score < t}; the others count it. The bound
-on epsilon that follows is wrong, that is above the truth, with probability at most `ERROR`
+A score is computed from each of many outputs in two worlds, `without` and `with` one person. Half
+of the outputs choose an event {score >= t} or {score < t}; the other half count it. The bound on
+epsilon that follows is wrong, that is above the truth, with probability at most `ERROR`
 (Clopper-Pearson, both counts), whatever the scores are: a bad score only makes it small.
 
 Three kinds of claim, after what is claimed:
@@ -39,7 +39,7 @@ ERROR = 1e-8
 DELTA = 1e-6
 """At which epsilons of Gaussian claims are stated."""
 
-_CHOOSING = 0.25
+_CHOOSING = 0.5
 _THRESHOLDS = 400
 
 
@@ -174,7 +174,7 @@ def proved(without: Sequence[float], within: Sequence[float], claim: Claim) -> B
     rest = runs - cut
     pooled = np.concatenate(early)
     thresholds = np.unique(np.quantile(pooled, np.linspace(0, 1, _THRESHOLDS)))
-    # What each event would prove if the others showed the same shares; smoothed, so that an
+    # What each event would prove if the other half showed the same shares; smoothed, so that an
     # event that was never seen in one world is not taken for impossible there.
     shares = [(np.sort(w).searchsorted(thresholds) + 1) / (cut + 2) for w in early]  # {score < t}
     above = _value(claim, rest * (1 - shares[0]), rest * (1 - shares[1]), rest)
@@ -248,21 +248,21 @@ class World:
         attack: from (with the canary?, noise) to the score of one output.
         claim: of the mechanism's events.
         tight: least share of the claim that the full figures must reach.
-        runs: outputs per world in the full figures; an event that is always right in them proves
-            far more than any claim here (`enough`).
+        few: the share of the usual number of runs that is affordable.
         faint: the factor on the noise that the full figures must refute.
     """
 
     attack: Callable[[bool, Any], float]
     claim: Claim
     tight: float
-    runs: int = 3_000
+    few: float = 1.0
     faint: float = 0.6
 
 
 def assault(world: World, *, runs: int, noise: Any) -> Bound:
-    """Run the attack `runs` times in each world."""
-    scores = [[world.attack(within, noise) for _ in range(runs)] for within in (False, True)]
+    """Run the attack `runs` times, or the affordable share of that, in each world."""
+    count = round(world.few * runs)
+    scores = [[world.attack(within, noise) for _ in range(count)] for within in (False, True)]
     return proved(scores[0], scores[1], world.claim)
 
 
@@ -271,17 +271,18 @@ def enough(world: World) -> int:
     runs = 100
     while proved([0.0] * runs, [1.0] * runs, world.claim).lower <= world.claim.epsilon:
         runs += 20
-    return runs
+    return math.ceil(runs / world.few)
 
 
-def at_length(world: World, name: str, *, promise: str, prove: Callable[..., None]) -> None:
+def at_length(
+    world: World, name: str, *, promise: str, runs: int, prove: Callable[..., None]
+) -> None:
     """The full figures: no more than the claim, nearly the claim, and the planted bug refuted.
 
     The clean runs draw from the operating system, as releases do.
     """
-    assert world.runs >= enough(world)
-    clean = assault(world, runs=world.runs, noise=SecureNoise())
-    planted = assault(world, runs=world.runs, noise=Scaled(20_240_103, world.faint))
+    clean = assault(world, runs=runs, noise=SecureNoise())
+    planted = assault(world, runs=runs, noise=Scaled(20_240_103, world.faint))
     prove(
         promise, name,
         power=f"{world.faint:g} of the noise proves {planted}",

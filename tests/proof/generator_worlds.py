@@ -39,9 +39,7 @@ def neighbours(public_schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivateT
     return repeated(public_schema, 0, 0, 0, 0), repeated(public_schema, 0, 0, 0, 0, 1)
 
 
-def histogram(
-    noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNIT, runs: int = 3_000
-) -> World:
+def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNIT) -> World:
     public_schema = schema(columns)
     tables = neighbours(public_schema, unit)
     ready = Histogram(noise=NoiseKind(noise)).calibrate(
@@ -58,10 +56,7 @@ def histogram(
         )
 
     return World(
-        attack=attack,
-        claim=claim_of(ready.events(schema=public_schema, unit=unit)),
-        tight=tight,
-        runs=runs,
+        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=unit)), tight=tight
     )
 
 
@@ -91,10 +86,7 @@ def known_marginals(*, tight: float) -> World:
         )
 
     return World(
-        attack=attack,
-        claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
-        tight=tight,
-        runs=1_000,
+        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=UNIT)), tight=tight
     )
 
 
@@ -202,7 +194,7 @@ def chosen_marginals(
     return World(
         attack=attack,
         claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
-        **{"runs": 1_500, "faint": 0.4} | limits,
+        **{"few": 0.4, "faint": 0.4} | limits,
     )
 
 
@@ -252,7 +244,7 @@ def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
         return sum(float(laws[1][k][choice] - laws[0][k][choice]) for k, choice in places)
 
     claim = claim_of(ready.events(schema=public_schema, unit=unit))
-    return World(attack=attack, claim=claim, tight=tight, runs=5_000, faint=0.2)
+    return World(attack=attack, claim=claim, tight=tight, faint=0.2)
 
 
 PATE = {
@@ -327,39 +319,39 @@ def pategan(noise: str, *, tight: float) -> World:
         attack=attack,
         claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
         tight=tight,
-        runs=700,
+        few=0.2,
         faint=0.3,
     )
 
 
 UNPAID: dict[str, Callable[[], World]] = {
     "mst laplace": lambda: chosen_marginals(
-        MST(noise=NoiseKind.LAPLACE), rare(3), sharp=1e3, tight=0.0, runs=1_000
+        MST(noise=NoiseKind.LAPLACE), rare(3), sharp=1e3, tight=0.0, few=1.0
     ),
     "aim gaussian": lambda: chosen_marginals(
-        AIM(), rare(3), rho=0.1, sharp=1e3, tight=0.0, runs=600
+        AIM(), rare(3), rho=0.1, sharp=1e3, tight=0.0, few=0.2
     ),
 }
 """For an attacker who takes it that selections have no noise; pure and Gaussian claims alone."""
 
 WORLDS: dict[str, Callable[[], World]] = {
-    "histogram gaussian": lambda: histogram("gaussian", columns=3, tight=0.55),
+    "histogram gaussian": lambda: histogram("gaussian", columns=3, tight=0.75),
     "histogram gaussian, replace-one": lambda: histogram(
-        "gaussian", columns=3, tight=0.55, unit=REPLACED
+        "gaussian", columns=3, tight=0.75, unit=REPLACED
     ),
-    "histogram laplace": lambda: histogram("laplace", columns=1, tight=0.5),
+    "histogram laplace": lambda: histogram("laplace", columns=1, tight=0.7),
     "histogram laplace, replace-one": lambda: histogram(
-        "laplace", columns=1, tight=0.45, unit=REPLACED, runs=5_000
+        "laplace", columns=1, tight=0.6, unit=REPLACED
     ),
-    "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.1),
-    "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.15),
-    "mst gaussian": lambda: chosen_marginals(MST(), rare(3), tight=0.05),
+    "privbayes gaussian": lambda: privbayes("gaussian", columns=3, tight=0.25),
+    "privbayes laplace": lambda: privbayes("laplace", columns=2, tight=0.35),
+    "mst gaussian": lambda: chosen_marginals(MST(), rare(3), tight=0.15),
     "mst laplace": lambda: chosen_marginals(
-        MST(noise=NoiseKind.LAPLACE), rare(2), tight=0.05, runs=3_000, faint=0.3
+        MST(noise=NoiseKind.LAPLACE), rare(2), tight=0.1, few=0.8, faint=0.3
     ),
-    "aim gaussian": lambda: chosen_marginals(AIM(), rare(3), tight=0.4, runs=1_000, faint=0.6),
-    "bayes": lambda: bayes(tight=0.05),
-    "bayes, replace-one": lambda: bayes(tight=0.0, unit=REPLACED),
-    "pategan gaussian": lambda: pategan("gaussian", tight=0.1),
-    "known marginals of pategan": lambda: known_marginals(tight=0.45),
+    "aim gaussian": lambda: chosen_marginals(AIM(), rare(3), tight=0.5, few=0.3, faint=0.6),
+    "bayes": lambda: bayes(tight=0.1),
+    "bayes, replace-one": lambda: bayes(tight=0.05, unit=REPLACED),
+    "pategan gaussian": lambda: pategan("gaussian", tight=0.2),
+    "known marginals of pategan": lambda: known_marginals(tight=0.7),
 }

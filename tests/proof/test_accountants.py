@@ -27,7 +27,6 @@ from dpiw.privacy.events import (
     PoissonSampledGaussianEvent,
     PrivacyEvent,
 )
-from tests.proof.figures import tiers
 
 SLACK = 1e-2
 """Both totals are upper bounds, and one may be looser than the other: by 0.9% in one of 5,000
@@ -177,8 +176,15 @@ def test_six_at_once_cost_what_six_singles_cost(event):
     assert whole > 1.3 * accounting.epsilon([dataclasses.replace(event, count=1)], delta=1e-6)
 
 
-@tiers("compositions", fast=2, full=250)  # half a second each
-def test_random_compositions_are_bounded_from_below_and_add_up(compositions, rng, prove):
+PARTS = [
+    pytest.param(0, 2, id="fast"),
+    *(pytest.param(part, 1_250, id=f"full-{part}", marks=pytest.mark.proof) for part in range(4)),
+]
+"""Half a second of one core each, so the work is shared out."""
+
+
+@pytest.mark.parametrize(("part", "compositions"), PARTS)
+def test_random_compositions_are_bounded_from_below_and_add_up(part, compositions, rng, prove):
     account = Account()
     while account.compositions < compositions:
         events, delta = random_composition(rng)
@@ -187,7 +193,7 @@ def test_random_compositions_are_bounded_from_below_and_add_up(compositions, rng
     assert account.unequal == 0
     assert account.falling == 0
     prove(
-        "A1", "totals of random compositions",
+        "A1", f"totals of random compositions, part {part + 1} of 4",
         power="an accountant 2% too low is found, and one that forgets counts:"
         " test_an_accountant_that_is_two_percent_too_low_is_found,"
         " test_counts_that_are_ignored_are_found; faults by 10% and more in each single account:"

@@ -221,7 +221,7 @@ def touched(folder: Path, rows: list[Row], place: int, added: Row, rng, patch) -
     return moved, len(others)
 
 
-@tiers("cases", fast=25, full=500)
+@tiers("cases", fast=25, full=2_000)
 def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
     moved = others = 0
     for _ in range(cases):

@@ -37,7 +37,7 @@ from tests.proof.blind import (
     measuring,
 )
 
-FULL, SLICE = 50, 3
+FULL, SLICE = 200, 3
 
 
 def test_every_method_that_draws_is_compared() -> None:
@@ -88,6 +88,12 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(weighing, "weigh_measured", weigh)
     monkeypatch.setattr(weighing, "replicate_measured", replicate)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("fixed")
+def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
+    compare_releases(tmp_path_factory, 1)
 
 
 @pytest.mark.usefixtures("fixed")

@@ -25,7 +25,7 @@ from dpiw.run.run import ReleaseRun
 from tasks.step import StepFailedError, _guarded
 from tests.hostile.leaks import neighbours as leaks
 
-FULL, SLICE = 70, 10
+FULL, SLICE = 200, 10
 FLOW = importlib.import_module("flows.release")
 TASKS = (
     "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",

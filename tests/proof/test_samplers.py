@@ -2,8 +2,7 @@
 
 Draws are the operating system's. A sample is accepted when every p-value is above 1e-9, so each
 p-value's false alarm is 1e-9; a wrong scale must bring one below it. What the tests would miss is
-computed from the laws of the statistics and is below 1e-6 for each wrong scale in the full tier,
-whose sizes follow from that.
+computed from the laws of the statistics and is below 1e-6 for each wrong scale in the full tier.
 The fast tier repeats it at small sizes for scales 2/3 and 3/2. Shapes, independence and seeded
 noise: `tests/proof/test_sampler_laws.py` and `tests/dpiw/methods/neural/test_keystream.py`.
 """
@@ -50,7 +49,7 @@ class Sampler:
     draw: Callable[[int], Sample]
     p_values: Callable[[Sample, float], list[float]]
     missed: Callable[[int, float], float]
-    full: int = 200_000
+    full: int = 10**6
     fast: int = 10_000
 
 
@@ -163,12 +162,10 @@ def lattice(kind: NoiseKind, scale: float) -> Sampler:
     return counted(
         lambda size: np.clip(sampler(scale=scale, size=size), -reach, reach) + reach,
         lambda factor: integer_mass(kind, factor * scale, reach),
-        full=300_000,
     )
 
 
-SCORES = np.repeat([0.0, 5.0, 10.0], [54, 7, 1])
-"""Each score is chosen about as often as the others: the law then says most of its scale."""
+SCORES = np.array([0.0, 3.0, 6.0, 9.5, 12.0])
 
 
 def selection_masses(factor: float) -> NDArray[np.float64]:
@@ -219,21 +216,19 @@ SAMPLERS: dict[str, Sampler] = {
                              total=stats.gamma),
     "discrete Gaussian, scale 4": lattice(NoiseKind.GAUSSIAN, 4.0),
     "discrete Laplace (geometric), scale 4": lattice(NoiseKind.LAPLACE, 4.0),
-    "spherical Laplace, d' = 3": spherical(3, 60_000),
-    "spherical Laplace, d' = 14": spherical(14, 13_000),
+    "spherical Laplace, d' = 3": spherical(3, 333_334),
+    "spherical Laplace, d' = 14": spherical(14, 71_429),
     "ChaCha20 Gaussian of DP-SGD": scaled(
         stats.norm, lambda size: NOISE.gaussian_vector(scale=3.0, size=size) / 3.0,
-        size=np.square, total=chi2, full=10**6),
+        size=np.square, total=chi2, full=10**7),
     "noisy sum of DP-SGD": scaled(
         stats.norm,
         lambda size: (noisy_sum(np.full(size, 7.3), scale=2.5, noise=NOISE) - 7.3) / 2.5,
         size=np.square, total=chi2),
-    "exponential mechanism": counted(
-        selections, selection_masses, full=100_000, fast=1_000),
-    "Poisson lots": counted(gaps, gap_masses, full=500_000),
+    "exponential mechanism": counted(selections, selection_masses, fast=1_600),
+    "Poisson lots": counted(gaps, gap_masses),
     "uniform deals": counted(
-        lambda size: np.array([NOISE.whole_below(7) for _ in range(size)]), tilted,
-        full=10**6),
+        lambda size: np.array([NOISE.whole_below(7) for _ in range(size)]), tilted),
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def both(generator, pair, seed, patch) -> tuple[Blind, Blind]:
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
 @pytest.mark.parametrize("method", [Histogram, PrivBayes, MST])
-@tiers("pairs", fast=40, full=2_000)
+@tiers("pairs", fast=40, full=10_000)
 def test_marginals_and_scores_move_by_at_most_their_sensitivity(
     pairs, method, kind, rng, monkeypatch, prove
 ):
@@ -183,7 +183,7 @@ def log_sum_exp(scores: np.ndarray, slope: float) -> float:
     return float(powers.max() + math.log(np.exp(powers - powers.max()).sum()))
 
 
-@tiers("pairs", fast=30, full=2_000)
+@tiers("pairs", fast=30, full=10_000)
 def test_votes_move_by_at_most_their_sensitivity(pairs, rng, prove):
     """Teachers taught twice; the rows that both worlds share keep their teachers (the coupling)."""
     tallies = {ADD: Tally(), REPLACE: Tally()}
@@ -221,7 +221,7 @@ def test_votes_move_by_at_most_their_sensitivity(pairs, rng, prove):
 
 
 @pytest.mark.parametrize("rule", ClipRule)
-@tiers("pairs", fast=150, full=2_000)
+@tiers("pairs", fast=150, full=10_000)
 def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
     """Lots with and without a unit's rows, networks and rows of absurd size, every loss."""
     tally, losses = Tally(), [Logistic(label=1), Balanced(label=1), Critic(sign=-1)]

@@ -156,7 +156,7 @@ def share_of(
 
 @pytest.mark.nightly_cases("fast-numbers", "fast-patches", "fast-squares", "fast-target")
 @pytest.mark.parametrize("features", [*PARTS, "stack"])
-@tiers("pairs", fast=120, full=2_000)
+@tiers("pairs", fast=120, full=10_000)
 def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
     """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows.
 
@@ -211,7 +211,7 @@ def bits(total: Array) -> bytes:
     return total.tobytes()
 
 
-@tiers("cases", fast=24, full=400)
+@tiers("cases", fast=24, full=2_000)
 def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rng, prove):
     """Bit for bit: matrix rows by place, the sum by order and by parts, one row more or fewer.
 

@@ -23,7 +23,7 @@ LIMIT = "a search; that no other pair moves further is the theorem of docs/metho
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.SPHERICAL])
-@tiers("pairs", fast=30, full=2_000)
+@tiers("pairs", fast=30, full=10_000)
 def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rng, prove):
     """The vector over the published rows, by `measure` without noise: sigma_max(X) Delta2."""
     tallies = {ADD: Tally(), REPLACE: Tally()}

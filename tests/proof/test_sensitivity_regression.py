@@ -71,7 +71,7 @@ def regressions(
     return estimators[0], estimators[1], pool
 
 
-@tiers("pairs", fast=120, full=2_000)
+@tiers("pairs", fast=120, full=10_000)
 def test_the_coefficients_move_by_at_most_their_sensitivity(pairs, rng, prove):
     """L2 (Gaussian, spherical) and L1 (Laplace) on the same fits; both relations, 1 and 3 rows."""
     tallies = {(norm, relation): Tally() for norm in (2, 1) for relation in (ADD, REPLACE)}
@@ -97,7 +97,7 @@ def test_the_coefficients_move_by_at_most_their_sensitivity(pairs, rng, prove):
 
 
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-@tiers("pairs", fast=20, full=400)
+@tiers("pairs", fast=20, full=2_000)
 def test_measure_releases_these_coefficients(pairs, noise, rng):
     """What the search solves is what `measure` draws its noise on, and with the stated scale.
 

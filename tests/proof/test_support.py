@@ -75,11 +75,11 @@ def dp_sgd(value: float, size: int) -> tuple[Array, float]:
 
 
 RELEASES = {
-    "Gaussian vector": (vector(NoiseKind.GAUSSIAN, 0.9), 40_000),
-    "Laplace vector": (vector(NoiseKind.LAPLACE, 1.0), 40_000),
-    "spherical vector": (spherical, 6_000),
-    "counts": (counts, 40_000),
-    "noisy sum of DP-SGD": (dp_sgd, 40_000),
+    "Gaussian vector": (vector(NoiseKind.GAUSSIAN, 0.9), 200_000),
+    "Laplace vector": (vector(NoiseKind.LAPLACE, 1.0), 200_000),
+    "spherical vector": (spherical, 20_000),
+    "counts": (counts, 200_000),
+    "noisy sum of DP-SGD": (dp_sgd, 200_000),
 }
 
 

@@ -129,15 +129,15 @@ def measured(
 STACK = {"linear": 1.0, "squares": 0.3, "products": 0.3, "fourier": 0.5}
 """On columns without a target, so that of its parts `target` has none."""
 WORLDS: dict[str, Callable[[], World]] = {
-    "beta_noised gaussian": lambda: regression(BetaNoised, 1, tight=0.55),
-    "beta_noised spherical": lambda: regression(BetaNoised, 1, noise="spherical", tight=0.4),
-    "beta_noised laplace": lambda: regression(BetaNoised, 1, noise="laplace", tight=0.4),
-    "beta_debiased gaussian": lambda: regression(BetaDebiased, 3, tight=0.55),
-    "output_noised gaussian": lambda: output_noised("gaussian", tight=0.55),
-    "output_noised spherical": lambda: output_noised("spherical", tight=0.45),
-    "measured, linear": lambda: measured({"linear": 1.0}, tight=0.55),
-    "measured, Fourier": lambda: measured({"fourier": 1.0}, tight=0.55),
-    "measured, stack": lambda: measured(STACK, tight=0.55),
-    "measured, stack, three rows a person": lambda: measured(STACK, tight=0.55, unit=THREE_ROWS),
-    "measured, linear, replace-one": lambda: measured({"linear": 1.0}, tight=0.55, unit=REPLACED),
+    "beta_noised gaussian": lambda: regression(BetaNoised, 1, tight=0.7),
+    "beta_noised spherical": lambda: regression(BetaNoised, 1, noise="spherical", tight=0.5),
+    "beta_noised laplace": lambda: regression(BetaNoised, 1, noise="laplace", tight=0.5),
+    "beta_debiased gaussian": lambda: regression(BetaDebiased, 3, tight=0.7),
+    "output_noised gaussian": lambda: output_noised("gaussian", tight=0.7),
+    "output_noised spherical": lambda: output_noised("spherical", tight=0.6),
+    "measured, linear": lambda: measured({"linear": 1.0}, tight=0.7),
+    "measured, Fourier": lambda: measured({"fourier": 1.0}, tight=0.7),
+    "measured, stack": lambda: measured(STACK, tight=0.7),
+    "measured, stack, three rows a person": lambda: measured(STACK, tight=0.7, unit=THREE_ROWS),
+    "measured, linear, replace-one": lambda: measured({"linear": 1.0}, tight=0.7, unit=REPLACED),
 }
