@@ -190,7 +190,7 @@ def test_a_period_is_named_where_there_are_several(
 
 def recovery(step: str) -> list[str]:
     """The words of the recovery that a step names; nothing else was drawn since."""
-    command = step.partition("(`dpiw ")[2].partition("`)")[0]
+    command = step.partition("to recover it: dpiw ")[2]
     for letter in ("epsilon E", "delta D", "reads N"):
         assert f"--loss-{letter}" in command
         command = command.replace(letter, f"{letter.split()[0]} 0")

@@ -161,7 +161,7 @@ def test_a_new_ledger_in_the_old_ones_place(workplace: Any) -> None:
     released(workplace, "2026-11")
     forget_log(workplace)
     workplace.ledger.unlink()
-    with pytest.raises(LedgerError, match="never created"):
+    with pytest.raises(LedgerError, match="to begin one"):
         steps.reserve(prepared(workplace, period="2026-12"))
     Ledger.create(workplace.ledger).register(terms())
     with pytest.raises(LedgerTamperedError, match="recover"):
