@@ -164,6 +164,7 @@ def test_codes_change_at_the_same_numbers(name: str, bins: int) -> None:
     assert_same(column, np.concatenate([*near, odd, np.random.default_rng(1).random(500)]), bins)
 
 
+@settings(derandomize=True, database=None, deadline=None)
 @given(
     name=st.sampled_from([name for name in KINDS if KINDS[name].is_numeric]),
     values=st.lists(st.floats(0.0, 1.0) | st.just(np.nan), min_size=1),
