@@ -15,9 +15,9 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.plan.plan import Plan, compile_plan
-from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.played import played_sample
+from tests.support.specs import spec
 
 PEOPLE, ROWS_EACH = 800, 5
 
@@ -65,17 +65,12 @@ def plan(*, epsilon: str = "4") -> Plan:
         "method": "measured", "settings": {"omega_seed": 1, "frequencies": 60},
         "when_infeasible": "keep",
     }  # fmt: skip
-    spec = parse_spec(
-        {
-            "format": 1, "name": "visits", "population": "visits", "schema": "unused",
-            "source": {"path": "unused", "format": "csv"}, "epsilon": epsilon, "delta": "1e-6",
-            "unit": {"id_column": "person", "max_rows": ROWS_EACH}, "weights": weights,
-            "nominal_rows": PEOPLE * ROWS_EACH, "synthetic_rows": 4000,
-            "generator": {"method": "privbayes"},
-            "state": "unused", "signing_key": "unused", "publish_to": "unused",
-        }
+    asked = spec(
+        name="visits", population="visits", epsilon=epsilon, weights=weights,
+        unit={"id_column": "person", "max_rows": ROWS_EACH}, nominal_rows=PEOPLE * ROWS_EACH,
+        synthetic_rows=4000, generator={"method": "privbayes"},
     )  # fmt: skip
-    return compile_plan(spec, PublicSchema.from_mapping(SCHEMA))
+    return compile_plan(asked, PublicSchema.from_mapping(SCHEMA))
 
 
 @cache

@@ -67,7 +67,7 @@ def scaled_tables(draw, schema=SCHEMA, least_rows=0):
 
 # Round trips and projections
 def conforming_frame():
-    moments = pd.to_datetime(["1899-12-31 23:00", "2000-01-01", "2020-12-31 09:00"], utc=True)
+    moments = pd.to_datetime(["1899-12-31 23:00", "2000-01-01 00:00", "2020-12-31 09:00"], utc=True)
     return pd.DataFrame(
         {
             "age": pd.array([0, 120, None], dtype="Int64"),

@@ -192,20 +192,6 @@ def test_centred_bounds_are_attained():
     assert distance == pytest.approx(squared_diameter(SCHEMA), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("fields", "norm", "diameter"),
-    [
-        ({"kind": "continuous", "lower": 0, "upper": 1}, 0.25, 1.0),
-        ({"kind": "continuous", "lower": 0, "upper": 1, "nullable": True}, 0.5, 1.25),
-        ({"kind": "categorical", "levels": tuple("abcd")}, 0.375, 1.0),
-        ({"kind": "categorical", "levels": ("a",)}, 0.0, 0.0),
-    ],
-)
-def test_centred_bounds_by_hand(fields, norm, diameter):
-    schema = one_column(**fields)
-    assert (squared_norm(schema), squared_diameter(schema)) == (norm, diameter)
-
-
 def test_the_expected_norm_is_that_of_uniform_rows():
     schema = PublicSchema(
         name="s", columns=tuple(c for c in SCHEMA.released if not (c.is_numeric and c.nullable))

@@ -37,7 +37,7 @@ def _small(monkeypatch):
 def test_any_split_gives_the_same_snapshot(tmp_path_factory):
     folder, files = tmp_path_factory.mktemp("splits"), set()
 
-    @settings(max_examples=20, derandomize=True, database=None, deadline=None)
+    @settings(max_examples=12, derandomize=True, database=None, deadline=None)
     @given(st.sets(st.integers(0, ROWS)))
     def splits(cuts):
         edges = [0, *sorted(cuts), ROWS]
@@ -58,13 +58,12 @@ def test_any_split_gives_the_same_snapshot(tmp_path_factory):
 
 
 def test_a_flipped_bit_of_a_page_is_found(tmp_path):
-    """Every third byte in turn: the rows are the same, or the file is refused."""
+    """Every seventh byte in turn: the rows are the same, or the file is refused."""
     path, found = tmp_path / "s", []
-    with snapshot_writer(path) as append:
-        append(SCALED)
+    write_snapshot(SCALED, path)
     whole = path.read_bytes()
     pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    for place in range(0, pages, 3):
+    for place in range(0, pages, 7):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
         read = read_snapshot(path)
         assert read is None or read.equals(SCALED)
@@ -83,8 +82,7 @@ def test_a_snapshot_of_before_is_read(tmp_path):
 
 def test_without_rows_there_is_one_batch_of_none(tmp_path):
     empty = SCALED.take([])
-    with snapshot_writer(tmp_path / "s") as append:
-        append(empty)
+    write_snapshot(empty, tmp_path / "s")
     (batch,) = open_snapshot(tmp_path / "s").batches()
     assert batch.equals(empty)
     assert batch.columns["t"].dtype == object
@@ -102,8 +100,7 @@ def test_what_fails_leaves_nothing(tmp_path):
 
 
 def test_damage_behind_the_first_batch_is_refused(tmp_path):
-    with snapshot_writer(tmp_path / "s") as append:
-        append(SCALED)
+    write_snapshot(SCALED, tmp_path / "s")
     data = bytearray((tmp_path / "s").read_bytes())
     start = pq.ParquetFile(tmp_path / "s").metadata.row_group(2).column(0).dictionary_page_offset
     data[start : start + 40] = bytes(40)
@@ -161,11 +158,6 @@ def test_a_private_table_shows_nothing(table, show):
     assert "3" not in show(table)  # neither the number of rows
 
 
-def test_a_private_table_gives_its_rows_on_request_only(table):
-    assert table.confidential().equals(TABLE)
-    assert table.schema is TOY
-
-
 @pytest.mark.parametrize("names", [["c", "x"], ["x"], ["x", "c", "d"]])
 def test_a_private_table_has_the_released_columns(names):
     columns = {name: np.zeros(2) for name in names}
@@ -179,6 +171,7 @@ def test_source_opens_after_the_ledger_confirmed(tmp_path):
     ledger = Confirms()
     opened = PrivateSource(snapshot=path, schema=TOY).open("grant", ledger)
     assert ledger.asked == ["grant"]
+    assert opened.schema is TOY
     assert opened.confidential().equals(TABLE)
 
 
