@@ -5,6 +5,7 @@ What must hold then: docs/operations.md, "What a rerun does".
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -38,6 +39,9 @@ from tests.crash.stores import on_stores
 from tests.support.found_levels import without_list
 
 KILLED = -signal.SIGKILL
+
+PARTS = 4
+"""Of all ordered pairs, so that a stopped suite goes on."""
 
 A_FEW = [
     ("in_read_tx", "after_read"),
@@ -135,6 +139,21 @@ def test_every_ordered_pair_of_kinds(
     figures(
         f"kill matrix, ordered pairs of kinds, {new_place.kind}", histories=len(histories),
         kills=sum(sum(reached) for reached in histories.values()), violations=0,
+    )  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_ordered_pair(
+    servers: Servers, new_place: Places, figures: Callable[..., None], part: int
+) -> None:
+    """All of them, in parts: what the pairs of kinds stand for."""
+    histories = live_all(servers, new_place, [*itertools.product(SINGLE[part::PARTS], ALL)])
+    assert all(reached[0] for reached in histories.values())
+    assert {pair[1] for pair, reached in histories.items() if reached[1]} == set(ALL)
+    figures(
+        f"kill matrix, ordered pairs, part {part + 1} of {PARTS}, {new_place.kind}",
+        histories=len(histories), kills=sum(map(sum, histories.values())), violations=0,
     )  # fmt: skip
 
 
