@@ -70,7 +70,7 @@ pool dpiw-gpu
 prefect concurrency-limit create gpu 1 >/dev/null
 # Parameters and schedules that were set on this server stay (a spec of somebody's own, another time);
 # folder, settings and all else are the file's, each time.
-kept="$(python -m flows.parameters "$file" "$PREFECT_HOME/deployed.yaml")"
+kept="$(python -m flows.deployed "$file" "$PREFECT_HOME/deployed.yaml")"
 prefect --no-prompt deploy --all --prefect-file "$PREFECT_HOME/deployed.yaml"
 [ -z "$kept" ] || echo "kept as deployed before, parameters and schedule: $kept; all else as $file says"
 # As another terminal, in another folder, has to type them.

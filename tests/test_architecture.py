@@ -229,7 +229,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),
         ("great_expectations", {"dpiw.data.validation"}),
-        ("cryptography", {"dpiw.release.signing", "dpiw.privacy.randomness"}),
+        ("cryptography", {"dpiw.release.signing", "dpiw.privacy.keystream"}),
         (
             "torch",
             {
@@ -242,7 +242,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("jax", {"dpiw.methods.generators.pgm.inference_process"}),
         ("dask", {"dpiw.run.cluster"}),
         ("distributed", {"dpiw.run.cluster"}),
-        ("ruamel", {"dpiw.data.yaml", "flows.parameters"}),
+        ("ruamel", {"dpiw.data.yaml", "flows.deployed"}),
         ("yaml", set()),
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
         ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.plots"}),
@@ -253,7 +253,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
             {
                 "tasks.failures", "tasks.step", "tasks.window", "flows.release", "flows.audit",
                 "flows.local",
-                "flows.server", "flows.parameters",
+                "flows.server", "flows.deployed",
             },
         ),
     ],
@@ -290,7 +290,7 @@ def test_only_privacy_mechanisms_draw_privacy_noise():
         if any(sampler in path.read_text() for sampler in samplers):
             assert name in {"dpiw.privacy.mechanisms", "dpiw.privacy.randomness"}, name
         if name != "dpiw.privacy.randomness":
-            assert "dpiw.privacy.randomness" not in imports(path).run, name
+            assert "dpiw.privacy.keystream" not in imports(path).run, name
 
 
 def test_no_global_randomness_and_no_default_seed():

@@ -130,7 +130,7 @@ def fails(
 ) -> int:
     """What a person's run ends with whose flow does, as if a server had answered."""
 
-    def publish(flow: Any, parsed: Any, heard: Any, **_: Any) -> Path:
+    def publish(flow: Any, parsed: Any, request: Any, heard: Any, **_: Any) -> Path:
         heard.run = ReleaseRun.prepare(parsed.spec, period=None) if prepared else None
         return Path(flow())
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -272,6 +273,8 @@ def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(nobody_reads, mon
         signal.raise_signal(signal.SIGHUP)
 
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
+    monkeypatch.setattr(console, "RunRequest", mock.Mock())
+    monkeypatch.setattr(console, "_again", lambda *_: "")
     monkeypatch.setattr(console, "_published_before", lambda *_: None)
     monkeypatch.setattr(console, "_publish", hangs_up)
     assert console.main(lambda _: "", ["release.yaml"]) == 128 + signal.SIGHUP

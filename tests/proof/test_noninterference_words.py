@@ -21,7 +21,7 @@ import pytest
 
 from dpiw.errors import DPIWError
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import ReleaseRun, RunRequest
 from tasks.step import StepFailedError, _guarded
 from tests.hostile.leaks import neighbours as leaks
 
@@ -230,15 +230,15 @@ def test_plans_of_many_files(template: Any, prove: Callable[..., None]) -> None:
 
 
 def test_a_plan_that_looks_at_the_file_is_seen(template: Any, monkeypatch: Any) -> None:
-    real = ReleaseRun.prepare.__func__  # type: ignore[attr-defined]
+    real = RunRequest.prepared
 
-    def prepare(cls: Any, spec: Path, *, period: str | None) -> Any:
-        run = real(cls, spec, period=period)
-        size = (Path(spec).parent / "data.csv").stat().st_size
+    def prepared(request: RunRequest) -> ReleaseRun:
+        run = real(request)
+        size = (request.path.parent / "data.csv").stat().st_size
         (run.directory / "size").write_text(str(size))
         return run
 
-    monkeypatch.setattr(ReleaseRun, "prepare", classmethod(prepare))
+    monkeypatch.setattr(RunRequest, "prepared", prepared)
     with pytest.raises(AssertionError):
         compare_plans(template, 3, 220_000)
 

@@ -219,7 +219,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/privacy/test_units.py::test_relations_never_mix"),
     leak(33, "lots drawn otherwise than accounted", "H", "Poisson lots from the noise source, at"
          " the accounted rate; as many as accounted",
-         "dpiw/methods/neural/dp_sgd.py::PrivateTraining dpiw/privacy/randomness.py::",
+         "dpiw/methods/neural/dp_sgd.py::PrivateTraining dpiw/privacy/keystream.py::",
          "dpiw/methods/neural/test_keystream.py::test_every_row_is_drawn_with_the_rate_and_independently",
          "dpiw/methods/neural/test_dp_sgd.py::test_the_event_is_what_was_drawn",
          "dpiw/methods/neural/test_dp_sgd.py::test_training_stops_where_the_accountant_did",

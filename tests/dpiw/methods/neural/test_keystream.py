@@ -12,15 +12,10 @@ import pytest
 from scipy import stats
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.privacy import randomness as keystream
+from dpiw.privacy import keystream
+from dpiw.privacy.keystream import bernoulli_rows, keystream_normals, keystream_uniforms
 from dpiw.privacy.mechanisms import lattice_step, noisy_sum
-from dpiw.privacy.randomness import (
-    SecureNoise,
-    SeededNoise,
-    bernoulli_rows,
-    keystream_normals,
-    keystream_uniforms,
-)
+from dpiw.privacy.randomness import SecureNoise, SeededNoise
 
 FALSE_ALARM = 1e-9
 SOURCES = [SecureNoise, lambda: SeededNoise(20240404)]
