@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import (
-    CANONICAL,
-    FORMAT_FIELDS,
-    THOUSANDS,
-    CellFormat,
-    without_defaults,
-)
+from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, THOUSANDS, CellFormat, without_defaults
 from dpiw.data.cell_reading import (
     UNREADABLE,
     WHITE_SPACE,
@@ -166,8 +160,7 @@ def test_column_and_source_must_fit_together():
 
 
 @pytest.mark.parametrize(
-    ("column", "token"),
-    [(WORD, "a"), (WORD, "OTHER"), (TRUTH, "ja"), (TRUTH, "0")],
+    ("column", "token"), [(WORD, "a"), (WORD, "OTHER"), (TRUTH, "ja"), (TRUTH, "0")]
 )
 def test_a_token_that_is_a_value_of_the_column_is_refused(column, token):
     match = "column x: missing: a token is one of the column's own values"
