@@ -205,7 +205,7 @@ def test_a_release_with_own_words_can_be_analysed(make_workplace):
             analysis.mean(release, "age", where="ill"), analysis.correlation(release, "age", "ill"),
             analysis.logistic_regression(release, "ill", ["age"]),
         ):  # fmt: skip
-            interval = analysis.confidence_interval(estimate, rng=np.random.default_rng(1))
+            interval = analysis.confidence_interval(estimate)
             assert np.isfinite(interval.lower).all()
         assert analysis.crosstab(release, "ill", "region").to_numpy().sum() == pytest.approx(1)
 
