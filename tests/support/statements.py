@@ -44,7 +44,7 @@ def stated(
     return statement(tally, schema, formats, tally.rows)
 
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 
 GERMAN = CellFormat(
     decimal=",", thousands=".", date_format="%d.%m.%Y", datetime_format="%d.%m.%Y %H:%M",

@@ -94,7 +94,7 @@ def test_csv_structure_is_refused(tmp_path, text, match):
     [
         (f"id,n,c\n1,2,b\n3,4,{CANARY},5\n", "row 2 of the data "),
         (f'id,n,c\n"1\n1",2,b\n\n\n3,4\n"Row #9: {CANARY}"\n', "row 2 of the data "),
-        ("id,n,c\n" + "1,2,b\n" * 1_000_000 + f"3,{CANARY}\n", "row 1000001 of the data "),
+        ("id,n,c\n" + "1,2,b\n" * 200_000 + f"3,{CANARY}\n", "row 200001 of the data "),
         (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
         (f'id,n,c\n1,2,"{CANARY}"b\n', "begins in line 2 of the file"),
         (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),

@@ -69,7 +69,7 @@ def test_missing_is_the_last_code_where_nullable() -> None:
     assert filled.columns["job"].tolist() == [-1, 2]
 
 
-@settings(derandomize=True, database=None, deadline=None)
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
 @given(value=st.floats(allow_nan=True, allow_infinity=True), level=st.integers(-5, 50))
 def test_codes_are_total(value: float, level: int) -> None:
     """Whatever stands in a scaled table, its code is inside the domain: a marginal cannot leak."""
@@ -163,7 +163,7 @@ def test_codes_change_at_the_same_numbers(name: str, bins: int) -> None:
     assert_same(column, np.concatenate([*near, odd, np.random.default_rng(1).random(500)]), bins)
 
 
-@settings(derandomize=True, database=None, deadline=None)
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
 @given(
     name=st.sampled_from([name for name in KINDS if KINDS[name].is_numeric]),
     values=st.lists(st.floats(0.0, 1.0) | st.just(np.nan), min_size=1),

@@ -272,6 +272,7 @@ SECRET = 77_777
         ({"day": pa.array([dt.date(7777, 7, 7)] * 3)}, "column day: has cells outside"),
         ({"x": pa.array([[1.0], [2.0], [float(SECRET)]])}, "column x: not stored as .* lists"),
         ({"extra": pa.array([SECRET] * 3)}, "columns that the data dictionary does not declare"),
+        ({"id": pa.array([SECRET] * 3)}, "columns that the data dictionary does not declare"),
         ({"job": None}, "columns missing in the file: job"),
         ({name: one.slice(0, 0) for name, one in GOOD.items()}, "at least one row"),
     ],

@@ -49,7 +49,7 @@ cells = st.text(alphabet='",;\nab é', max_size=8)
 texts = st.text(alphabet='",\nab é', max_size=40).map(lambda text: text + "\n")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(texts, edges)
 @example('a,"b\n', [])
 @example('a,"b"c\n', [])
@@ -60,7 +60,7 @@ def test_of_plain_quotes_none_is_unbalanced(text: str, edges: list[int]) -> None
         assert strictly_read(text) is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(cells, min_size=2, max_size=2), min_size=1),
     edges,

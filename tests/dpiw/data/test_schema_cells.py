@@ -171,19 +171,6 @@ def test_datetime_cells(cell, value):
         assert cells_of(schema, [moment])[0] == expected
 
 
-def test_datetime_dtypes_agree_with_text():
-    schema = one_column(
-        "datetime", lower="1900-01-01", upper="2020-12-31", time_zone="Europe/Berlin", nullable=True
-    )
-    naive = pd.Series(["2000-07-01 12:00", "2000-03-26 02:30", None], dtype="datetime64[us]")
-    zoned = pd.Series(["2000-07-01 12:00", None], dtype="datetime64[ns]").dt.tz_localize("UTC")
-    for series in (naive, zoned):
-        text = series.map(lambda m: m.isoformat(), na_action="ignore").astype(object)
-        assert schema.scale(pd.DataFrame({"c": series})).equals(
-            schema.scale(pd.DataFrame({"c": text}))
-        )
-
-
 @PROPERTY
 @given(st.lists(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.booleans(),
                           st.datetimes(), st.dates(), st.binary(), st.decimals()),

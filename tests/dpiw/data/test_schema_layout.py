@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
-from tests.dpiw.data.centred_bounds import (
-    reference_squared_norm,
-    squared_diameter,
-    squared_norm,
-)
+from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 from tests.dpiw.data.schema_example import (
     PROPERTY,
     SCHEMA,

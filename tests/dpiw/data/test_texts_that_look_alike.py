@@ -18,7 +18,7 @@ from dpiw.data.ingest import rows_within_unit
 from dpiw.errors import SchemaError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=60)
+PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 SPACES = " \u00a0\u2002\u2003\u2007\u2009\u202f\u205f\u3000"
 LETTERS = "aZ\u00e9\u00fc\u00f1\u0130\u0141\u1e69\uac00\u3042\u304c\u212b\u03ce\u00df"
 WORDS = st.text(LETTERS + " ", min_size=1, max_size=6).map(lambda text: f"{text}\u00e9".strip())

@@ -68,7 +68,7 @@ def test_as_deep_as_allowed_is_read() -> None:
         st.sampled_from(":-?[]{},&*!|>'\"%@`# \n\t~019.eEa\x85\u2028\ufeff\x00\\<\r"), max_size=40
     )
 )
-@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@settings(max_examples=80, derandomize=True, database=None, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         load_text(text, what="spec")
@@ -85,7 +85,7 @@ PLAIN = st.dictionaries(
 
 
 @given(PLAIN)
-@settings(max_examples=150, derandomize=True, database=None, deadline=None)
+@settings(max_examples=80, derandomize=True, database=None, deadline=None)
 def test_what_is_written_for_a_file_is_read_as_it_was(mapping: dict[str, object]) -> None:
     text = flow_text(mapping)
     assert "\n" not in text
