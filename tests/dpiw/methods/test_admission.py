@@ -73,7 +73,7 @@ def check(frame):
 
 
 FITTED = sorted(GENERATORS.keys() - {"external", "levels"})
-"""Rows of a file that break a constraint are refused: `test_external_rows.py`."""
+"""Rows of a file that break a constraint are refused: `test_public_rows.py`."""
 
 
 @pytest.mark.nightly_cases("[aim]", "[mst]")
