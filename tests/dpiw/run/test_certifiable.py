@@ -130,6 +130,13 @@ class Odd(Histogram):
         return {**super().parameters(), "rates": {0.5}}
 
 
+class Threshold(Histogram):
+    """A toy whose public parameter readers of the release take for that of a list of levels."""
+
+    def parameters(self) -> Any:
+        return {**super().parameters(), "threshold": 5.0}
+
+
 class Foreign(Histogram):
     """A toy that rests on a library that nobody has."""
 
@@ -166,7 +173,20 @@ class OtherEvent(Histogram):
         return (dataclasses.replace(law, event=1),)
 
 
-TOYS = [Silent, Fewer, Less, Loose, Endless, Odd, Foreign, Wordless, Vector, OtherLaw, OtherEvent]
+TOYS = [
+    Silent,
+    Fewer,
+    Less,
+    Loose,
+    Endless,
+    Odd,
+    Foreign,
+    Wordless,
+    Vector,
+    OtherLaw,
+    OtherEvent,
+    Threshold,
+]
 
 
 @pytest.fixture
