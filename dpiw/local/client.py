@@ -36,12 +36,6 @@ def report_once(
         bare: names of the features that the person agrees to send unprotected.
         noise: None: the operating system's, exact (`SecureNoise`).
 
-    Raises:
-        PrivacyError: the parameters break their promise, or `bare` lacks an unprotected feature.
-        NotPublishableError: the noise is from a seed.
-        SourceError: a value is missing or not admissible; the text never holds it.
-        ManifestError: the file holds something else, or another collection's report.
-
     Privacy:
         Unit: one record, replaced by any other. Event: as `privatise`, once for each file.
 
@@ -65,8 +59,12 @@ def report_once(
 
 
 def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
-    """Raise PrivacyError if an unprotected feature is not in `bare` (a single text is one name)."""
-    agreed = {bare} if isinstance(bare, str) else set(bare)
+    """Raise PrivacyError if an unprotected feature is not in `bare` (a single text is one name).
+
+    A mapping agrees to nothing: its values may say no.
+    """
+    names = () if isinstance(bare, Mapping) else bare
+    agreed = {names} if isinstance(names, str) else set(names)
     unnamed = [name for name in parameters.bare if name not in agreed]
     if unnamed:
         raise PrivacyError(

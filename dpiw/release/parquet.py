@@ -277,6 +277,9 @@ def read_footer(file: FileBytes) -> Footer:
     return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
 
 
+_SCALARS = {str(known) for known in _ARROW_TYPES.values()}
+"""Types of released columns, besides moments: none holds several values in a cell."""
+
 _FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
 """Cells of an unpinned file: so many, and more per byte (honest files need 50); bytes of a cell."""
 
@@ -299,12 +302,16 @@ class RowReader:
     def __call__(self, file: FileBytes) -> Footer:
         """Read a footer and rows; excess cells raise ManifestError with only text lists decoded."""
         footer = read_footer(file)
+        for field in footer.columns:
+            if field.type not in _SCALARS and not field.type.startswith("timestamp[ms"):
+                raise ManifestError(f"{file.name}: a column of a type that no release has")
         if footer.columns != self._columns:
             raise ManifestError("Arrow schema: manifest, certificate and Parquet file disagree")
         self._take(footer.rows * len(footer.columns))
         texts = [field.name for field in footer.columns if field.type == "string"]
         try:
             with pq.ParquetFile(pa.BufferReader(file.data), read_dictionary=texts) as parquet:
+                self._check_size(parquet.metadata)
                 table = parquet.read(use_threads=False)
             if table.num_rows != footer.rows:
                 raise ManifestError(f"{file.name}: holds other rows than its footer states")
@@ -317,6 +324,18 @@ class RowReader:
         except (pa.ArrowException, OSError) as reason:
             raise ManifestError(f"{file.name}: not readable as Parquet") from reason
         return Footer(rows=footer.rows, columns=footer.columns, facts=footer.facts, table=table)
+
+    def _check_size(self, metadata: Any) -> None:
+        """Refuse a file that states more bytes, unpacked, than its cells may have."""
+        groups = (metadata.row_group(place) for place in range(metadata.num_row_groups))
+        size = sum(
+            group.column(place).total_uncompressed_size
+            for group in groups
+            for place in range(group.num_columns)
+        )
+        own = metadata.num_rows * metadata.num_columns * 2 * _CELL  # levels and lengths too
+        if self._room is not None and size - own > self._room * _CELL:
+            raise ManifestError(_too_many(None, len(self._columns)))
 
     def _take(self, cells: int, *, more: int = 0) -> None:
         """Count cells before they are decoded; `more`: cells for long texts."""

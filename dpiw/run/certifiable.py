@@ -7,7 +7,7 @@ from typing import Any
 
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import own_libraries
-from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
+from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.plan.assumptions import assumptions, caveats, certified_facts
 from dpiw.plan.plan import Plan
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
@@ -58,6 +58,11 @@ def check_certifiable(plan: Plan) -> None:
     """
     for stage in plan.stages:
         _check_noise(stage)
+        if "threshold" in stage.parameters and not isinstance(plan.generator, FindsLevels):
+            raise PrivacyError(  # or `verify` would look for a list of levels, for ever
+                f"stage {stage.name}, method {stage.method}: a parameter called threshold, which"
+                " belongs to a method that finds levels; expected another name"
+            )
     epsilon, delta = decimals(plan.spec.cost)
     try:
         facts: dict[str, Any] = planned_facts(plan, plan.generator, max_unpaid_reads=0)

@@ -105,7 +105,8 @@ def check_draws(
 
     As many draws as its events count, each of scale multiplier times the stated sensitivity; as
     many selections, each of its epsilon; the law that is stated, which its event accounts for; the
-    measurement states what the method does; and all values of two neighbouring tables together lie
+    measurement states what the method does; the table decides neither that nor what is written
+    beside the arrays; and all values of two neighbouring tables together lie
     no further apart than the events account for, each array of them behind noise.
 
     Args:
@@ -117,6 +118,10 @@ def check_draws(
     stated = method.released_noise(schema=schema, unit=unit)
     by_event = {law.event: law for law in stated}
     laws, selections = drawn(neighbours[0])
+    other_laws, other_selections = drawn(neighbours[1])
+    by_table = [[(law.kind, law.scale) for law in each] for each in (laws, other_laws)]
+    assert by_table[0] == by_table[1], "the table decides what is drawn"
+    assert selections == other_selections, "the table decides what is selected"
     assert all(isinstance(events[law.event], ACCOUNTED_BY[law.law]) for law in stated), "other law"
     expected = [
         (by_event[place].law, event.noise_multiplier * by_event[place].sensitivity)
@@ -142,7 +147,11 @@ def check_draws(
     )
     measurement = neighbours[0](SeededNoise(1))
     assert Measurement.from_bytes(measurement.to_bytes()).noise == measurement.noise == stated
-    arrays = [measure(Still()).arrays for measure in neighbours]
+    still = [measure(Still()) for measure in neighbours]
+    arrays = [each.arrays for each in still]
+    outside = [(each.kind, each.facts, [(n, a.shape) for n, a in each.arrays.items()])
+               for each in still]  # fmt: skip
+    assert outside[0] == outside[1], "the table is told outside of noisy values"
     _check_sensitivity(events, stated, *arrays)
     again = neighbours[0](SeededNoise(2)).arrays
     for name, values in arrays[0].items():

@@ -112,7 +112,8 @@ def test_no_feature_goes_bare_that_nobody_named(shape, levels, tmp_path):
     for left in range(len(bare)):  # all but one are not enough, nor are names that look alike
         others = [name for place, name in enumerate(bare) if place != left]
         for agreed in (others, [*others, bare[left].upper()], [*others, f"{bare[left]} "],
-                       {"abc": 1}, "abc", [*others, "home"]):  # fmt: skip
+                       {"abc": 1}, dict.fromkeys(bare, False), "abc",
+                       [*others, "home"]):  # fmt: skip
             assert f"'{bare[left]}'" in refuses(agreed)
     if bare:
         assert all(f"'{name}'" in refuses(()) for name in bare)

@@ -165,21 +165,41 @@ def test_parts_share_one_limit(tmp_path):
         read(file)
 
 
+def made(path, columns, **options):
+    """A file whose columns have the types that the reader sees, and what its manifest says."""
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False, **options)
+    file = FileBytes.of(path)
+    return file, facts_of(pq.read_metadata(path).num_rows, arrow_fields(pq.read_schema(path)))
+
+
 def test_one_long_text_in_every_row_is_refused(tmp_path):
-    """A dictionary holds it once, and a column of texts once a row: 2 GB of 20 KB."""
-    rows = 20_000
-    schema = arrow_schema(TWO)
-    file = bomb(tmp_path / "f", rows=rows, text="a" * 100_000)
+    """A dictionary holds it once, and a column of texts once a row: 2 GB of 100 KB."""
+    same = pa.DictionaryArray.from_arrays(pa.array(np.zeros(20_000, np.int32)), ["a" * 100_000])
+    file, facts = made(tmp_path / "f", {"g": same})
+    assert facts.columns[0].type == "string"
     assert len(file.data) < 200_000
-    facts = facts_of(rows, tuple(
-        replace(field, type="string") if field.type.startswith("dict") else field
-        for field in read_footer(file).columns
-    ))  # fmt: skip
-    assert schema.names == [field.name for field in facts.columns]
     before = pa.total_allocated_bytes()
-    with pytest.raises(ManifestError):
+    with pytest.raises(ManifestError, match="texts of more bytes"):
         RowReader(facts, size=len(file.data))(file)
     assert pa.total_allocated_bytes() - before < 2**24
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(
+    "cells",
+    [["a" * 2**23], ["a" * 2**19] * 16, [[1.0] * 2**20], [b"a"]],
+    ids=["one text", "some texts", "lists", "bytes"],
+)
+def test_what_unpacks_to_more_than_its_cells_is_refused_before_it_is_decoded(
+    tmp_path, monkeypatch, cells, listed
+):
+    """Long texts, and types that no release has: a cell of them may hold anything."""
+    monkeypatch.setattr(parquet, "_FREE_CELLS", 2**13)
+    monkeypatch.setattr(parquet, "_CELLS_A_BYTE", 1)
+    file, facts = made(tmp_path / "f", {"g": cells}, use_dictionary=listed)
+    monkeypatch.setattr(pq.ParquetFile, "read", never)
+    with pytest.raises(ManifestError):
+        RowReader(facts, size=len(file.data))(file)
 
 
 def test_a_bomb_signed_by_its_maker_is_refused_by_load_release(folder, monkeypatch):

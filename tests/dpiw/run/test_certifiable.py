@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpiw.cli.main import main
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError
@@ -28,7 +29,7 @@ from dpiw.release.certificate import CertifiedStage
 from dpiw.run.certifiable import check_certifiable, stage_record
 from dpiw.run.run import ReleaseRun
 from tasks import stages
-from tasks.failures import DRAWN_ADVICE, DrawnStepFailedError
+from tasks.failures import DRAWN_ADVICE, DrawnStepFailedError, StepFailedError
 from tests.support import made_elsewhere, specs
 from tests.support.whole_runs import draw, finish
 
@@ -83,59 +84,135 @@ def test_a_stand_in_s_certificate_is_written(generator: str, weights: str, tmp_p
         assert isinstance(stage_record(stage, kept.stated_noise), CertifiedStage)
 
 
-def _changed(*, times: float = 1, **change: Any) -> Callable[..., Any]:
-    """What a histogram states of its noise, with its scale or another thing changed."""
+class Silent(Histogram):
+    """A toy that states nothing of its noise."""
 
-    def released_noise(self: Histogram, **whom: Any) -> Any:
-        (law,) = Histogram.released_noise(self, **whom)
-        return (dataclasses.replace(law, **{"scale": law.scale * times} | change),)
-
-    return released_noise
+    released_noise = None  # type: ignore[assignment]
 
 
-def _endless(self: Histogram, **_: Any) -> Any:
-    return (
-        ReleasedNoise(
-            values="v", law=NoiseKind.GAUSSIAN, scale=float("nan"), sensitivity=1.0, event=0
-        ),
-    )
+class Fewer(Histogram):
+    """A toy that states no noise, though its events have it."""
+
+    def released_noise(self, **_: Any) -> Any:
+        return ()
 
 
-TOYS: Mapping[str, dict[str, Any]] = {
-    "states nothing of its noise": {"released_noise": None},
-    "states no noise, though its events have it": {"released_noise": lambda self, **_: ()},
-    "states less noise than its events account for": {"released_noise": _changed(times=1 / 3)},
-    "states noise without what it covers": {
-        "released_noise": lambda self, **_: (
-            ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0),
+class Less(Histogram):
+    """A toy that states a third of the noise that its events account for."""
+
+    def released_noise(self, **whom: Any) -> Any:
+        (law,) = super().released_noise(**whom)
+        return (dataclasses.replace(law, scale=law.scale / 3),)
+
+
+class Loose(Histogram):
+    """A toy that states noise without what it covers."""
+
+    def released_noise(self, **_: Any) -> Any:
+        return (ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0),)
+
+
+class Endless(Histogram):
+    """A toy whose noise is no number."""
+
+    def released_noise(self, **_: Any) -> Any:
+        return (
+            ReleasedNoise(
+                values="v", law=NoiseKind.GAUSSIAN, scale=float("nan"), sensitivity=1.0, event=0
+            ),
         )
-    },
-    "states noise that is no number": {"released_noise": _endless},
-    "states a scale for each column": {"released_noise": _changed(scale=np.full(5, 9.0))},
-    "states another law than its event's": {"released_noise": _changed(law=NoiseKind.SPHERICAL)},
-    "states another event than it has": {"released_noise": _changed(event=1)},
-    "has a parameter that JSON cannot hold": {
-        "parameters": lambda self: {**Histogram.parameters(self), "rates": {0.5}}
-    },
-    "rests on a library that nobody has": {"libraries": ("no-such-distribution",)},
-    "has caveats that are no sentences": {"caveats": (3,)},
-}
-"""Generators that no certificate can be written of, and in what they differ from a histogram."""
+
+
+class Odd(Histogram):
+    """A toy with a parameter that JSON cannot hold."""
+
+    def parameters(self) -> Any:
+        return {**super().parameters(), "rates": {0.5}}
+
+
+class Threshold(Histogram):
+    """A toy whose public parameter readers of the release take for that of a list of levels."""
+
+    def parameters(self) -> Any:
+        return {**super().parameters(), "threshold": 5.0}
+
+
+class Foreign(Histogram):
+    """A toy that rests on a library that nobody has."""
+
+    libraries = ("no-such-distribution",)
+
+
+class Wordless(Histogram):
+    """A toy whose caveats are no sentences."""
+
+    caveats = (3,)
+
+
+class Vector(Histogram):
+    """A toy that states a scale for each column."""
+
+    def released_noise(self, **whom: Any) -> Any:
+        (law,) = super().released_noise(**whom)
+        return (dataclasses.replace(law, scale=np.full(5, law.scale)),)
+
+
+class OtherLaw(Histogram):
+    """A toy that states noise of a law that its event does not account for."""
+
+    def released_noise(self, **whom: Any) -> Any:
+        (law,) = super().released_noise(**whom)
+        return (dataclasses.replace(law, law=NoiseKind.SPHERICAL),)
+
+
+class OtherEvent(Histogram):
+    """A toy that states another event than it has."""
+
+    def released_noise(self, **whom: Any) -> Any:
+        (law,) = super().released_noise(**whom)
+        return (dataclasses.replace(law, event=1),)
+
+
+TOYS = [
+    Silent,
+    Fewer,
+    Less,
+    Loose,
+    Endless,
+    Odd,
+    Foreign,
+    Wordless,
+    Vector,
+    OtherLaw,
+    OtherEvent,
+    Threshold,
+]
+
+
+@pytest.fixture
+def registered(make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Register a toy, and make a workplace whose spec names it."""
+
+    def register(toy: type[Histogram]) -> Any:
+        monkeypatch.setattr(registry, "GENERATORS", {**GENERATORS, "toy": toy})
+        place = make_workplace(weights="none")
+        text = place.spec.read_text()
+        place.spec.write_text(text.replace("method: histogram", "method: toy"))
+        assert "toy" in place.spec.read_text()
+        return place
+
+    return register
 
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, toy: str
+    registered: Any, toy: type[Histogram], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        registry, "GENERATORS", {**GENERATORS, "toy": type("Toy", (Histogram,), TOYS[toy])}
-    )
-    place = make_workplace(weights="none")
-    text = place.spec.read_text()
-    assert "method: histogram" in text
-    place.spec.write_text(text.replace("method: histogram", "method: toy"))
-    with pytest.raises(PrivacyError):
+    place = registered(toy)
+    with pytest.raises(PrivacyError) as refused:
         ReleaseRun.prepare(place.spec, period=None)
+    assert main(["plan", str(place.spec)]) == refused.value.exit_code
+    assert "Error: " in capsys.readouterr().err
     kinds = {entry.kind for entry in Ledger.open(f"sqlite:///{place.ledger}").entries()}
     assert EntryKind.RESERVE not in kinds
 
@@ -165,8 +242,9 @@ def run_step(name: str, run: ReleaseRun) -> Path:
 
 
 @pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("error", [KeyError("noise"), AssertionError(), ZeroDivisionError()])
 def test_what_nobody_foresaw_keeps_what_was_drawn(
-    drawn: ReleaseRun, name: str, monkeypatch: pytest.MonkeyPatch
+    drawn: ReleaseRun, name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says what is safe and whom to ask; repaired, the run publishes the same draws."""
     ledger = drawn.open_ledger()
@@ -174,7 +252,7 @@ def test_what_nobody_foresaw_keeps_what_was_drawn(
     (drawn.directory / "synthetic_rows.parquet").unlink()
 
     def broken(*_: Any, **__: Any) -> Any:
-        raise KeyError("noise")
+        raise error
 
     steps = list(MEASURED)
     with monkeypatch.context() as patch:
@@ -210,6 +288,12 @@ def test_an_error_of_ours_behind_a_draw_does_not_say_that_nothing_was_spent(
     with pytest.raises(SpecError) as failed:
         run_step(name, drawn)
     assert failed.value.advice == DRAWN_ADVICE != SpecError.advice
+
+
+def test_before_a_draw_the_advice_is_to_start_again(tmp_path: Path) -> None:
+    with pytest.raises(StepFailedError) as failed:
+        run_step("reserve", type("Gone", (), {"directory": tmp_path})())  # type: ignore[arg-type]
+    assert not isinstance(failed.value, DrawnStepFailedError)
 
 
 # Measurements of earlier versions

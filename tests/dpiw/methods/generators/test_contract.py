@@ -254,6 +254,27 @@ class OneDrawForAllColumns(Histogram):
         return replace(honest, arrays=dict(zip(honest.arrays, pieces, strict=True)))
 
 
+class CountInFacts(Histogram):
+    """A toy: an exact count lies in the facts."""
+
+    def measure(self, table, *, noise):
+        honest = super().measure(table, noise=noise)
+        return replace(honest, facts={**honest.facts, "rows": exact_rows(table)})
+
+
+class LessNoiseForSomeTables(ThirdOfTheNoise):
+    """A toy: the table decides how much noise is drawn."""
+
+    def measure(self, table, *, noise):
+        odd = exact_rows(table) % 2
+        return (super() if odd else super(ThirdOfTheNoise, self)).measure(table, noise=noise)
+
+
+def exact_rows(table):
+    domain = histogram.Domain.from_schema(table.schema, bins=4)
+    return int(next(iter(histogram.ContingencyCounter.of(table, domain).one_way())).sum())
+
+
 class ExactBesideNoise(Histogram):
     """A toy: an exact count lies beside the noisy ones."""
 
@@ -281,7 +302,7 @@ class NoiseInTheModel(Histogram):
 TOYS = [
     ThirdOfTheNoise, ThirdOfTheSensitivity, OneEventForAllDraws, NoiseOfItsOwn, NothingStated,
     AnotherLaw, AnotherEvent, OneDrawForAllColumns, ExactBesideNoise, ExactForOneColumn,
-    NoiseInTheModel,
+    NoiseInTheModel, CountInFacts, LessNoiseForSomeTables,
 ]  # fmt: skip
 
 
