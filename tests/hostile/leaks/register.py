@@ -148,7 +148,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(19, "retry until it looks right", "H", "every armed draw is charged, no gate after it",
          "dpiw/run/draw.py::_draw_once dpiw/run/reserve.py::reserve",
          f"{STEPS}::test_a_second_attempt_pays_again_for_the_lost_stage_alone",
-         f"{STEPS}::test_a_release_from_beginning_to_end",
+         f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
          f"{STEPS}::test_a_draw_that_died_is_lost_and_charged", NO_TASK_STORES),
     leak(20, "losses, solver steps, diagnostics of real data", "H", "not computed for release",
          "dpiw/methods/weights/paper/regression.py::",
@@ -295,6 +295,6 @@ REGISTER: tuple[Leak, ...] = (
          f"{PUBLISHING}::test_post_processing_is_repeatable"),
     leak(47, "several versions published", "M", "one release per run, never a lost draw",
          "dpiw/run/publish.py::publish",
-         f"{STEPS}::test_a_release_from_beginning_to_end",
+         f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
          "dpiw/release/test_publication.py::test_a_release_is_never_replaced"),
 )  # fmt: skip
