@@ -19,6 +19,7 @@ from rich.console import Console
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, LedgerConflictError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
+from dpiw.plan.spec import load_spec
 from dpiw.run.advice import advice
 from dpiw.run.ahead import question, source_fault
 from dpiw.run.commands import program, release_command, typed_commands, void_command
@@ -127,12 +128,16 @@ def quiet_prefect() -> StepLog:
     return step_log
 
 
-def _explain(error: DPIWError, request: RunRequest | None, run: ReleaseRun | None) -> str:
+def _explain(
+    error: DPIWError, path: Path, request: RunRequest | None, run: ReleaseRun | None
+) -> str:
     if request is None or not isinstance(error, StageFailedError):
-        text = error.told(typed_commands(request.spec, request.path) if request else None)
-        if request is not None and isinstance(error, SourceError):
+        text = error.told()
+        with contextlib.suppress(DPIWError):  # without a request: its key may be missing alone
+            spec = request.spec if request else load_spec(path)
             # With path and nearest name, which no worker sees.
-            text = source_fault(request.spec, names_others=True) or text
+            fault = source_fault(spec, names_others=True)
+            text = fault if fault.startswith(text) else error.told(typed_commands(spec, path))
         return f"{type(error).__name__}: {text}"
     run = run or request.prepared()
     reason = failure_text(run.directory, error.stage)
@@ -202,21 +207,23 @@ def _again(parsed: argparse.Namespace, request: RunRequest | None) -> str:
     """The command that goes on with this run on any day: in a new period it would pay again."""
     if request is not None:
         return release_command(request.spec, request.path, request.period)
-    # The spec cannot be read: nothing goes on until it is repaired.
+    # The spec, or what it names, cannot be read: nothing goes on until it is repaired.
     named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
     return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
 
 
-def _until(parsed: argparse.Namespace) -> str:
-    return f" --until {parsed.until}" if parsed.until else ""
+def _options(parsed: argparse.Namespace) -> str:
+    """What else was typed; a person types `--pay-again` each time."""
+    given = {"until": parsed.until, "rows": parsed.rows}
+    return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
 
 
 def _on_any_day(parsed: argparse.Namespace, request: RunRequest | None) -> str:
     """A line with the whole command: without its period it may mean another one tomorrow."""
-    command = _again(parsed, request)
+    command = _again(parsed, request) + _options(parsed)
     if parsed.period is not None or " --period " not in command:
         return ""
-    return f"\nthe same command, on any day: {command}{_until(parsed)}"
+    return f"\nthe same command, on any day: {command}"
 
 
 def release_flow(spec: str, period: str | None) -> str:
@@ -313,14 +320,14 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
                 step_log.settle()
     except KeyboardInterrupt:
         try:
-            command = _again(parsed, request) + _until(parsed)
+            command = _again(parsed, request) + _options(parsed)
             print(f"\n{interrupts.told(command)}", flush=True)
         except OSError:  # the terminal is gone: print nothing more
             sys.stdout = io.StringIO()
         return interrupts.exit_code
     except DPIWError as error:
         failed = "not read" if parsed.until else "not published"
-        reason = _explain(error, request, interrupts.run)
+        reason = _explain(error, parsed.spec, request, interrupts.run)
         print(f"\n{failed}: {reason}{_on_any_day(parsed, request)}")
         return error.exit_code
     except Exception as error:

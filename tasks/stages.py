@@ -1,4 +1,4 @@
-"""The steps of a release after `tasks.stages`: each calls one function of dpiw."""
+"""The steps of a release, an audit and a local collection, as tasks."""
 
 from __future__ import annotations
 

@@ -10,7 +10,13 @@ import pytest
 from rich.console import Console
 
 from dpiw.cli.main import main as dpiw
-from dpiw.errors import BudgetExceededError, SourceError, SpecError, StageFailedError
+from dpiw.errors import (
+    BudgetExceededError,
+    ReleaseError,
+    SourceError,
+    SpecError,
+    StageFailedError,
+)
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import UNSEEN
@@ -151,6 +157,45 @@ def test_a_spec_that_does_not_load_keeps_what_was_typed():
     """Its period, and a path that a shell would part."""
     parsed = console._arguments(["my town.yaml", "--period", "2026-w40"])
     assert console._again(parsed, None) == f"{program()} release 'my town.yaml' --period 2026-w40"
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.usefixtures("without_server")
+def test_a_missing_key_comes_with_the_place_that_the_spec_names(workplace, capsys, half):
+    """Also where its public half is there, so that another pair has another name."""
+    key = workplace.root / "state" / "keys" / "test.key"
+    key.unlink()
+    if not half:
+        key.with_suffix(".pub").unlink()
+    assert console.main(pytest.fail, [str(workplace.spec)]) == ReleaseError.exit_code
+    place = os.path.relpath(key.with_suffix("")) + "-2" * half
+    assert capsys.readouterr().out.endswith(f": dpiw key new {place}\n")
+
+
+@pytest.mark.usefixtures("without_server")
+def test_more_rows_that_failed_are_not_told_to_be_a_release_that_pays(workplace, capsys):
+    text = workplace.spec.read_text()
+    workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
+    words = [str(workplace.spec), "--rows", "10"]
+    assert console.main(pytest.fail, words) == SpecError.exit_code
+    first, last = capsys.readouterr().out.splitlines()[-2:]
+    assert first.startswith("to publish it first: ")
+    assert last.startswith("the same command, on any day: ")
+    assert last.endswith(" --rows 10")
+
+
+@pytest.mark.usefixtures("without_server")
+def test_an_error_of_another_file_is_told_where_the_source_is_gone_too(
+    workplace, capsys, monkeypatch
+):
+    def failed(*_, **__):
+        raise SourceError("made_elsewhere.parquet: no table")
+
+    monkeypatch.setattr(console, "more_rows", failed)
+    workplace.source.unlink()
+    words = [str(workplace.spec), "--rows", "10"]
+    assert console.main(pytest.fail, words) == SourceError.exit_code
+    assert "SourceError: made_elsewhere.parquet: no table\n" in capsys.readouterr().out
 
 
 def test_a_flow_s_own_command_line_names_the_nearest_option(capsys):
