@@ -33,7 +33,7 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
-from study import RESULTS, ROOT, table, write
+from study import CODE, RESULTS, ROOT, table, write
 
 from dpiw import __version__
 from dpiw.data.tables import PrivateTable
@@ -163,7 +163,7 @@ def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
 def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
     settings = f"n{chosen.rows}-m{chosen.synthetic}-e{chosen.epsilon}-s{chosen.seed}-own"
     settings += f"-r{chosen.replicates}" if chosen.replicates else ""
-    folder = chosen.cache / settings
+    folder = chosen.cache / f"{settings}-{CODE[:12]}"  # other code, other releases
     folder.mkdir(parents=True, exist_ok=True)
     return folder / ("-".join(cell) + ".jsonl")
 

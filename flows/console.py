@@ -135,9 +135,9 @@ def _explain(
         text = error.told()
         with contextlib.suppress(DPIWError):  # without a request: its key may be missing alone
             spec = request.spec if request else load_spec(path)
-            text = error.told(typed_commands(spec, path))
-            if isinstance(error, SourceError):  # with path and nearest name, which no worker sees
-                text = source_fault(spec, names_others=True) or text
+            # With path and nearest name, which no worker sees.
+            fault = source_fault(spec, names_others=True)
+            text = fault if fault.startswith(text) else error.told(typed_commands(spec, path))
         return f"{type(error).__name__}: {text}"
     run = run or request.prepared()
     reason = failure_text(run.directory, error.stage)
