@@ -375,3 +375,11 @@ def test_every_kind_of_finding_is_tested_here_or_beside():
     words = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     assert [code for code in KINDS if f'"{code}"' not in words] == []
     assert all(kind.action for kind in KINDS.values())
+
+
+def test_it_writes_nothing_into_the_site(site):
+    """It has no workspace, and needs none."""
+    before = sorted(path for path in site.root.rglob("*") if "ledger.sqlite" not in path.name)
+    assert not (site.root / "workspace").exists()
+    site.audit()
+    assert before == sorted(p for p in site.root.rglob("*") if "ledger.sqlite" not in p.name)

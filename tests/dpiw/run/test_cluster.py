@@ -234,6 +234,16 @@ def test_two_snapshots_differ_whatever_their_size_and_time(
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
 
 
+def test_workers_that_count_for_another_stage_are_waited_for(snapshot, local, monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    busy = [
+        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
+        for worker in local.nthreads()
+    ]
+    assert cluster._problems(local, snapshot.path) == []
+    assert all(worker.done() for worker in busy)
+
+
 @pytest.mark.nightly
 def test_threads_and_kinds_of_processor_are_told_apart() -> None:
     (blas, *_) = [one for one in threadpool_info() if one["user_api"] == "blas"]
