@@ -2,12 +2,9 @@
 
     python benchmarks/house.py [--release] [COMMIT ...]
 
-A table with a column for each commit (default: HEAD). Circles and imports against the rooms'
-direction count imports in functions and for type checkers. Reads source text; imports nothing of
-it.
-
-`--release` also publishes the worked example from each commit's files, with this environment's
-packages: seconds until the folder is signed, and how often a plan is compiled on the way.
+A table with a column for each commit (default: HEAD), from source text. Circles and imports
+against the rooms' direction count imports in functions and for type checkers. `--release` also
+publishes the worked example: seconds, and how often a plan is compiled on the way.
 """
 
 from __future__ import annotations
