@@ -35,7 +35,7 @@ _LINES, _NEARLY = 3, 0.8
 _LOOKED_AT = 1000
 """Lines, and characters of each, in which columns of a fixed width are looked for."""
 
-_MARKUP = re.compile(r"</|<t[dr]\b", re.IGNORECASE)
+_MARKUP = re.compile(r"</[^\W\d]|<t[dr]\b", re.IGNORECASE)
 
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 

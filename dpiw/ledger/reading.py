@@ -187,9 +187,9 @@ def _rule_fault(book: Book, entry: Entry) -> Fault | None:
     try:
         book.apply(entry)
     except BudgetExceededError as error:
-        return Fault(kind=FaultKind.OVERSPENT, seq=entry.seq, reason=str(error))
+        return Fault(kind=FaultKind.OVERSPENT, seq=entry.seq, reason=error.message)
     except DPIWError as error:
-        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=entry.seq, reason=str(error))
+        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=entry.seq, reason=error.message)
     except (KeyError, TypeError, ValueError, AttributeError):
         return Fault(
             kind=FaultKind.ILLEGAL_TRANSITION,

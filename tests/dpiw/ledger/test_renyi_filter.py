@@ -237,6 +237,7 @@ def test_a_forged_vector_in_a_perfect_chain(ledger, name):
     assert fault is not None
     kind = FaultKind.OVERSPENT if name == "overspent" else FaultKind.ILLEGAL_TRANSITION
     assert (fault.kind, fault.seq) == (kind, seq)
+    assert "dpiw ledger" not in fault.reason  # commands are for who was refused
 
 
 class Oracle:

@@ -357,6 +357,7 @@ def test_any_two_columns_in_any_order_and_spelling_are_a_table(
         ("codes.txt", "levels_file", "0110: Officers\n2211: Doctors\n"),
         ("codes.txt", "levels_file", "A01|Cholera\nA02|Salmonella\nA03|Shigella\n"),
         ("codes.txt", "levels_file", "[0,10]\n[11,20]\n<5\n>= 90\n"),
+        ("codes.txt", "levels_file", "</= 5\n6 to 10\n>/= 11\n"),
         ("codes.txt", "levels_file", "2026-01-01\n2026-02-01\n2026-03-01\n"),
         ("codes.txt", "levels_file", "01.11.1\n01.11.2\n01.12.1\n"),
         ("codes.txt", "levels_file", "10:30:00\n11:30:00\n12:30:00\n"),
