@@ -104,6 +104,7 @@ REFUSED_CALIBRATIONS = [
     (calibrating(PUBLIC | {"tau": Decimal("0.1")}), "beta_calibrate.tau: unknown"),
     (calibrating(PUBLIC | {"rows": 7}), "rows: expected text"),
     (calibrating(PUBLIC | {"declared": ""}), "or `rows`, a file, and `declared`"),
+    (calibrating(PUBLIC | {"declared": "  "}), "or `rows`, a file, and `declared`"),
     (calibrating(PUBLIC | {"declared": "\ud800"}), "declared: expected at most 4096 plain"),
     (calibrating(PUBLIC | {"rows": "x" * 5000}), "rows: expected at most 4096 plain"),
     (calibrating(PUBLIC, normalisation="unnormalised"), "loses the scale"),

@@ -193,7 +193,7 @@ class BetaCalibrate(Step):
         given = [name for name in "abc" if getattr(self, name) is not None]
         for name in given:
             _set_real(self, name, above=-1e6, at_most=1e6)
-        if not self.declared or not (len(given) == 3 or self.rows):
+        if not self.declared.strip() or not (len(given) == 3 or self.rows):
             raise SpecError(
                 f"{field}: expected a, b, c and `declared`, where the"
                 " labelled rows came from; or `rows`, a file, and `declared`"
