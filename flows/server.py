@@ -72,9 +72,9 @@ def _told_if_lost() -> Iterator[None]:
         if not isinstance(error, HTTPError):
             raise
         raise ServerLostError(
-            "the Prefect server went away while this ran. The ledger is the record: start the same"
-            " command again, and it goes on with what is drawn and published; what a server of the"
-            f" run's own said stands in {_shown_log()}"
+            "the Prefect server stopped answering during the run. Start the same command again: the"
+            " ledger knows what was drawn and published, and the run continues from there. If dpiw"
+            f" started the server, its output is in {_shown_log()}"
         ) from None
 
 

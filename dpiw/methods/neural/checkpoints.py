@@ -14,6 +14,7 @@ from dpiw.privacy.measurement import Measurement
 Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
+_OTHER = "training: expected a checkpoint of this training"
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
@@ -21,9 +22,9 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     try:
         stored = Measurement.from_bytes(data)
     except Exception:
-        raise PrivacyError("training: not a checkpoint") from None
+        raise PrivacyError(f"{_OTHER}; found damaged bytes") from None
     if stored.kind != kind:
-        raise PrivacyError("training: not a checkpoint")
+        raise PrivacyError(f"{_OTHER}; found a file of another method")
     return stored
 
 
