@@ -100,8 +100,8 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
     if running.seconds > LONGEST:
         raise SpecError(
             f"method {method.method}: would run about {running.seconds / 3600:.0f} hours on"
-            f" {columns} columns and {spec.nominal_rows} rows; expected at most {LONGEST // 3600} hours;"
-            f" {fewer}"
+            f" {columns} columns and {spec.nominal_rows} rows; expected at most"
+            f" {LONGEST // 3600} hours; {fewer}"
         )
     limit = spec.source.max_memory_bytes
     if running.held_bytes > limit:
