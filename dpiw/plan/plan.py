@@ -287,7 +287,10 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
         if spec.weights.when_infeasible == "refuse" or (
             elsewhere and spec.weights.when_infeasible == "none"
         ):
-            raise SpecError(infeasible(forecast))
+            raise SpecError(
+                f"{infeasible(forecast)}; raise epsilon, release fewer columns, or set weights.method"
+                " to none"
+            )
         if spec.weights.when_infeasible == "none":
             warnings.append(
                 f"{infeasible(forecast)}: none are published, and the whole budget goes to the"
