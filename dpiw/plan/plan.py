@@ -288,8 +288,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
             elsewhere and spec.weights.when_infeasible == "none"
         ):
             raise SpecError(
-                f"{infeasible(forecast)}; raise epsilon, release fewer columns, or set weights.method"
-                " to none"
+                f"{infeasible(forecast)}; raise epsilon, release fewer columns, or set"
+                " weights.method to none"
             )
         if spec.weights.when_infeasible == "none":
             warnings.append(
