@@ -164,7 +164,9 @@ def _shuffled(
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
-            raise ReleaseError("log_weights: expected one number for each synthetic row")
+            raise ReleaseError(
+                "log_weights: expected one number for each synthetic row; found fewer or more"
+            )
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
         permutation = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
@@ -217,8 +219,7 @@ def _table(
         raise ReleaseError("synthetic rows: expected the schema's released columns, in their order")
     if len(weights) != len(frame):
         raise ReleaseError(
-            f"log_weights: expected one number for each of the {len(frame)} synthetic rows; found"
-            f" {len(weights)}"
+            "log_weights: expected one number for each synthetic row; found fewer or more"
         )
     arrays = [_array(frame[column.name], column) for column in schema.released]
     logs = np.asarray(log_weights, dtype=np.float64)

@@ -96,8 +96,8 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         return
     if spec.cadence == "once":
         raise SpecError(
-            f"period {period}: the spec's cadence is once; leave --period out, or write --period"
-            " once. A further release of the same people pays again: give the spec another name,"
+            f"period {period}: the spec's cadence is once; leave the period out, or name it once."
+            " A further release of the same people pays again: give the spec another name,"
             " a new source.snapshot, or another cadence, such as quarterly"
         )
     meant = f"; did you mean {near!r}?" if near else ""

@@ -14,7 +14,10 @@ from dpiw.privacy.measurement import Measurement
 Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
-_OTHER = "training: expected a checkpoint of this training"
+_OTHER = (
+    "training: expected a checkpoint of this training; found a damaged file or one of another"
+    " training. Restore the checkpoint, and start the run again"
+)
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
@@ -22,9 +25,9 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     try:
         stored = Measurement.from_bytes(data)
     except Exception:
-        raise PrivacyError(f"{_OTHER}; found damaged bytes") from None
+        raise PrivacyError(_OTHER) from None
     if stored.kind != kind:
-        raise PrivacyError(f"{_OTHER}; found a file of another method")
+        raise PrivacyError(_OTHER)
     return stored
 
 
