@@ -72,9 +72,9 @@ def _told_if_lost() -> Iterator[None]:
         if not isinstance(error, HTTPError):
             raise
         raise ServerLostError(
-            "the Prefect server went away while this ran. The ledger is the record: start the same"
-            " command again, and it goes on with what is drawn and published; what a server of the"
-            f" run's own said stands in {_shown_log()}"
+            "the Prefect server stopped answering during the run. Start the same command again: the"
+            " ledger knows what was drawn and published, and the run continues from there. If dpiw"
+            f" started the server, its output is in {_shown_log()}"
         ) from None
 
 
@@ -163,13 +163,15 @@ def wait_for_server(own: subprocess.Popen[bytes] | None = None) -> None:
     while not _answers():
         if own is not None and own.poll() is not None:
             raise ServerUnreachableError(
-                f"the run's own Prefect server ended with code {own.returncode} before it"
-                f" answered; nothing was read or spent. What it said stands in {_shown_log()}"
+                f"the Prefect server that dpiw started ended with code {own.returncode} before it"
+                f" answered; nothing was read or spent. Read its output in {_shown_log()}, and"
+                " start the run again"
             )
         if time.monotonic() > deadline:
             raise ServerUnreachableError(
                 f"no Prefect server answered for {seconds:.0f} s (DPIW_SERVER_WAIT_SECONDS);"
-                " nothing was read or spent. Is the server of PREFECT_API_URL up?"
+                " nothing was read or spent. Start the server at PREFECT_API_URL, or raise"
+                " DPIW_SERVER_WAIT_SECONDS, and start the run again"
             )
         if own is None and not is_announced:
             sys.stdout.write(f"  waiting for the Prefect server, up to {seconds:.0f} s\n")

@@ -244,7 +244,9 @@ def export(
                 raise ReleaseError(_not_held(changed, columns, form, path.suffix))
             draft.replace(path)
     except OSError as reason:
-        raise ReleaseError(f"export: {path}: {reason.strerror or 'not writable'}") from reason
+        raise ReleaseError(
+            f"export: {path}: the file cannot be written: {reason.strerror or 'unknown reason'}"
+        ) from reason
     if path.suffix == ".csv":
         _warn_of_readers(table, columns)
     return path

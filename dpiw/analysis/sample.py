@@ -39,7 +39,7 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     if weights is None:
         return np.ones(len(table))
     if np.ndim(weights) > 1:
-        raise WeightError(f"{_WEIGHTS}; found {_columns_of(weights)}: name one of them")
+        raise WeightError(f"{_WEIGHTS}; found {_columns_of(weights)}; choose one column")
     try:
         values = np.asarray(in_row_order(weights, table), dtype=np.float64)
     except (TypeError, ValueError):

@@ -48,18 +48,19 @@ def checked(report: AuditReport) -> tuple[str, ...]:
     ledger: tuple[str, ...] = ()
     if report.counted is not None:
         ledger = (
-            f"All {report.entries} entries of the ledger: the hash chain, and the legality of "
-            "every step, by the ledger's own replay and by a second implementation.",
-            "Every population's sum in whole units of 1e-12 and 1e-18, by both, against its "
-            "lifetime budget after every reservation; all of the entries of one moment, even while "
-            "runs write.",
+            f"All {report.entries} entries of the ledger: the hash chain, and whether the rules "
+            "allow every step. The ledger's own replay and a second implementation both checked "
+            "this.",
+            "Every population's sum of epsilon and delta, in whole units of 1e-12 and 1e-18, "
+            "against its lifetime budget after every reservation. Both implementations computed "
+            "the sum. All entries are of one moment, even if runs write during the audit.",
             f"The epsilon of {len(report.costs)} reservations at their charged delta, recomputed "
-            "from the stored events: by privacy loss distributions alone, by Renyi accounting "
-            "alone, and by the audit's own account, which inverts Laplace transforms and shares "
-            "no code with the two. The charge covers the least sound one and all that none can be "
-            f"below; each of the two agrees with the audit's within {AGREEMENT:.0%}. Selections by "
-            "the exponential mechanism agree within what is known of their composition, and Renyi "
-            "vectors order by order.",
+            "from the stored events in three ways: by privacy loss distributions, by Renyi "
+            "accounting, and by the audit's own method, which inverts Laplace transforms and "
+            "shares no code with the other two. The charge is at least the smallest valid figure, "
+            "and at least every proven lower bound. The first two agree with the audit's method "
+            f"within {AGREEMENT:.0%}. Selections by the exponential mechanism agree within the "
+            "known bounds of their composition. Renyi vectors agree order by order.",
         )
     if report.signers is not None:
         ledger = (*ledger, f"Signatures of its entries: {report.signers.statement}.")
@@ -94,27 +95,29 @@ def next_steps(report: AuditReport) -> tuple[str, ...]:
     """Sentences about what an auditor does next."""
     steps = []
     if not report.ok:
-        steps.append("Stop: have nothing more released until every error above is explained.")
+        steps.append("Stop: publish no release until every error above is explained.")
     if not report.pinned:
         steps.append(
-            "Get the curator's public key by another way, and audit again with --key, once for each"
-            " curator."
+            "Get each curator's public key from another place than the folders, and audit again"
+            " with one --key for each curator."
         )
     if not report.folders:
         steps.append("Get the published folders, and audit again with --releases.")
     if any(f.severity is Severity.WARNING for f in report.findings):
-        steps.append("Ask the curator about each warning; what to do stands beside it.")
+        steps.append(
+            "Ask the curator about each warning. The text beside a warning says what to do."
+        )
     codes = {finding.code for finding in report.findings}
     if codes & _DOUBTED and report.head is not None:
         steps.append(
-            "Do not keep the ledger head below: it is that of a ledger that is broken, old or"
-            " another one. Compare it with the one you noted before; note a new one once an audit"
-            " finds the ledger in order."
+            "Do not keep the ledger head below, because the ledger is damaged, old or another one."
+            " Compare the head with the one you noted before. Note a new head when an audit finds"
+            " no error."
         )
     elif report.head is not None:
         steps.append(
-            "Keep the ledger head below where the curator cannot change it. At the next audit: "
-            f"dpiw ledger verify --ledger URL --head {report.head.hash}"
+            "Keep the ledger head below where the curator cannot change it. At the next audit, "
+            f"type: dpiw ledger verify --ledger URL --head {report.head.hash}"
         )
     steps.append(
         "Ask the curator which public source each bound and level came from (schema.json of each "
@@ -127,9 +130,9 @@ def not_checked(report: AuditReport) -> tuple[str, ...]:
     """Sentences about what was not or cannot be checked."""
     missing = []
     if report.counted is None:
-        missing.append("The ledger, which could not be read; and no folder was compared with it.")
+        missing.append("The ledger: it could not be read. No folder was compared with it.")
     if not report.folders:
-        missing.append("Releases: no folder was given, or none lay where you pointed.")
+        missing.append("Releases: no folder was given, or the place you named holds none.")
     elif not report.pinned:
         missing.append("Who signed the folders: no public key was given.")
     return (

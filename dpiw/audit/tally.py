@@ -175,7 +175,7 @@ def _recover(counted: Tally, entry: Fields) -> None:
         counted.recovered[digest] = lost
     reads = payload["reads"]
     if type(reads) is not int or not 0 <= reads <= 10**6:
-        raise IllegalError("it states no number of reads")
+        raise IllegalError("its number of reads is no whole number from 0 to 1000000")
     if not payload["releases"] and loss.amount == Units() and not reads:
         raise IllegalError("it recovers neither a release, nor a loss, nor a read")
     if loss.amount != Units():

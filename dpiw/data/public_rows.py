@@ -43,7 +43,10 @@ def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def check_digest(path: Path, sha256: str, *, field: str) -> None:
     """Raise SpecError, which names `field`, unless this is a regular file of that SHA-256."""
     if _digest(path, field) != sha256:
-        raise SpecError(f"{field}: the file's SHA-256 is not the one that `sha256` states")
+        raise SpecError(
+            f"{field}: the file's SHA-256 is not the one that `sha256` states; put the right file"
+            " there, or correct `sha256`"
+        )
 
 
 def _digest(path: Path, field: str) -> str:
@@ -64,7 +67,10 @@ def read_public_rows(
     try:
         copy_source(path, copy)
         if _digest(copy, FIELD) != sha256:
-            raise SpecError(f"{FIELD}: the file has changed since the plan was made")
+            raise SpecError(
+                f"{FIELD}: the file has changed since the plan was made; put the planned file back,"
+                " and start the run again"
+            )
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
         reason = str(error)

@@ -172,7 +172,7 @@ class PublicSchema:
         columns = {}
         for column in self.released:
             if column.name not in frame.columns:
-                raise SourceError(f"column {column.name}: missing in the table")
+                raise SourceError(f"column {column.name}: declared, but missing in the table")
             cells = frame[column.name]
             if not isinstance(cells, pd.Series):
                 raise SourceError(f"column {column.name}: occurs more than once in the table")

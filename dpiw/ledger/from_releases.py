@@ -266,17 +266,18 @@ def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
         before = missing.previous
         if missing.stands_in:
             raise SpecError(
-                f"release {missing.release.certificate.release_id}: these are more rows of a"
-                f" release (manifest {missing.digest[:12]}) that is neither among these folders nor"
-                " recovered; give its folder, too. If it is lost, say so (--previous-lost): then"
-                " all that this release's certificate says was spent is charged, once"
+                f"release {missing.release.certificate.release_id}: it holds more rows of an"
+                f" earlier release (manifest {missing.digest[:12]}), which is neither in --releases"
+                " nor recovered. Add the earlier release's folder with --releases. If the folder is"
+                " lost, add --previous-lost: the ledger then charges once all that this release's"
+                " certificate says was spent"
             )
         if before is not None and missing.after is None and before not in known:
             raise SpecError(
                 f"release {missing.release.certificate.release_id}: the release before it (manifest"
-                f" {before[:12]}) is neither among these folders nor recovered; give its folder,"
-                " too. If it is lost, say so (--previous-lost): then all that this release's"
-                " certificate says was spent is charged"
+                f" {before[:12]}) is neither in --releases nor recovered. Add its folder with"
+                " --releases. If the folder is lost, add --previous-lost: the ledger then charges"
+                " all that this release's certificate says was spent"
             )
 
 

@@ -103,7 +103,10 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
     for name, facts in payload.get("resumable", {}).items():
         terms = Resumption.from_json(facts)
         if not terms.is_paid_by(payload["stages"].get(name, ())):
-            raise SpecError(f"stage {name}: no event of it counts the steps a resume may repeat")
+            raise SpecError(
+                f"stage {name}: its privacy events do not pay for the steps that a resume may"
+                " repeat; expected an event that counts them"
+            )
         resumptions[name] = terms
     return resumptions
 

@@ -238,7 +238,9 @@ class LocalParameters:
         try:
             data = Path(path).read_bytes()
         except OSError as reason:
-            raise ReleaseError(f"{Path(path).name}: {reason.strerror}") from reason
+            raise ReleaseError(
+                f"{Path(path).name}: the parameters file cannot be read: {reason.strerror}"
+            ) from reason
         return cls.from_json(data)
 
 

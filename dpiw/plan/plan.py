@@ -96,17 +96,18 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
     if running is None:
         return None
     columns = len(schema.released)
-    fewer = "expected fewer columns or levels, or another method, such as histogram"
+    fewer = "declare fewer columns or levels, or choose another method, such as histogram"
     if running.seconds > LONGEST:
         raise SpecError(
-            f"method {method.method}: about {running.seconds / 3600:.0f} hours on {columns} columns"
-            f" of {spec.nominal_rows} rows (expected at most {LONGEST // 3600}); {fewer}"
+            f"method {method.method}: would run about {running.seconds / 3600:.0f} hours on"
+            f" {columns} columns and {spec.nominal_rows} rows; expected at most"
+            f" {LONGEST // 3600} hours; {fewer}"
         )
     limit = spec.source.max_memory_bytes
     if running.held_bytes > limit:
         raise SpecError(
-            f"method {method.method}: about {running.held_bytes >> 20} MiB besides the table;"
-            f" source.max_memory_bytes admits {limit >> 20}; {fewer}"
+            f"method {method.method}: would hold about {running.held_bytes >> 20} MiB besides the"
+            f" table; source.max_memory_bytes allows {limit >> 20} MiB; {fewer}"
         )
     return running
 
@@ -286,7 +287,10 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
         if spec.weights.when_infeasible == "refuse" or (
             elsewhere and spec.weights.when_infeasible == "none"
         ):
-            raise SpecError(infeasible(forecast))
+            raise SpecError(
+                f"{infeasible(forecast)}; raise epsilon, release fewer columns, or set"
+                " weights.method to none"
+            )
         if spec.weights.when_infeasible == "none":
             warnings.append(
                 f"{infeasible(forecast)}: none are published, and the whole budget goes to the"

@@ -152,13 +152,14 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
     for name, text in (("declared", step.declared), ("rows", step.rows or "")):
         if len(text) > 4096 or not is_plain(text):
             raise SpecError(
-                f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 plain"
-                " characters and no password"
+                f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 printable"
+                " characters; found more, or a control character. Do not write a password here"
             )
     if step.a is not None:
         raise SpecError(
-            "weights.post_processing: beta_calibrate.a, b, c: the released ratio they belong to"
-            " does not exist yet; expected `rows`, a file"
+            "weights.post_processing: beta_calibrate.a, b, c: found numbers, but they can be fitted"
+            " only after the release has drawn its log ratio; expected `rows` instead, a public CSV"
+            " file from which dpiw fits them"
         )
 
 

@@ -222,4 +222,4 @@ def _draw(law: NoiseLaw, *, step: float, noise: NoiseSource) -> NDArray[np.int64
         return noise.discrete_laplace(scale=scale, size=law.dimension)
     if law.kind is NoiseKind.SPHERICAL:
         return noise.spherical_laplace(scale=scale, dimension=law.dimension)
-    raise SpecError("noise law: unknown kind")
+    raise SpecError("noise law: unknown kind; expected gaussian, laplace or spherical")

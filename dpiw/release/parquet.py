@@ -164,7 +164,9 @@ def _shuffled(
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
-            raise ReleaseError("log_weights: expected one per synthetic row")
+            raise ReleaseError(
+                "log_weights: expected one number for each synthetic row; found fewer or more"
+            )
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
         permutation = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
@@ -201,7 +203,9 @@ def write_table(
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
             writer.add_key_value_metadata({name: facts[name] for name in FACTS if name in facts})
     except OSError as reason:
-        raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
+        raise ReleaseError(
+            f"{path.name}: the file cannot be written: {reason.strerror or 'unknown reason'}"
+        ) from reason
 
 
 def _table(
@@ -214,7 +218,9 @@ def _table(
     if list(frame.columns) != names:
         raise ReleaseError("synthetic rows: expected the schema's released columns, in their order")
     if len(weights) != len(frame):
-        raise ReleaseError("log_weights: expected one per synthetic row")
+        raise ReleaseError(
+            "log_weights: expected one number for each synthetic row; found fewer or more"
+        )
     arrays = [_array(frame[column.name], column) for column in schema.released]
     logs = np.asarray(log_weights, dtype=np.float64)
     return pa.table([*arrays, pa.array(weights), pa.array(logs)], schema=arrow_schema(schema))

@@ -85,7 +85,9 @@ def write_replicates(
                 writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
             writer.add_key_value_metadata({f"dpiw.{name}": facts[name] for name in _FACTS})
     except OSError as reason:
-        raise ReleaseError(f"{path.name}: {reason.strerror or 'could not be written'}") from reason
+        raise ReleaseError(
+            f"{path.name}: the file cannot be written: {reason.strerror or 'unknown reason'}"
+        ) from reason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,14 +96,15 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         return
     if spec.cadence == "once":
         raise SpecError(
-            f"period {period}: expected none (or once), for cadence is once; a further release of"
-            " the same people, which pays again, has another name, a new source.snapshot, or"
-            " another cadence, such as quarterly, in its spec"
+            f"period {period}: the spec's cadence is once; leave the period out, or name it once."
+            " A further release of the same people pays again: give the spec another name,"
+            " a new source.snapshot, or another cadence, such as quarterly"
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
-        f"period {period}: cadence {spec.cadence} has labels such as {current_label(spec)}{meant}"
-        "\n(releases that follow no calendar: cadence: once, and a name for each)"
+        f"period {period}: the spec's cadence is {spec.cadence}; expected a label such as"
+        f" {current_label(spec)}{meant}\nFor releases that follow no calendar, write cadence: once,"
+        " and give each release its own name"
     )
 
 

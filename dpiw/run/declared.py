@@ -186,8 +186,9 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     generator, spec = run.plan.generator, run.spec
     if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:
         raise SpecError(
-            f"generator.method: population {spec.population} composes by Renyi vectors, which no"
-            " delta of a threshold enters; expected a population that composes by sums"
+            f"generator.method: population {spec.population} adds costs up as Renyi vectors, which"
+            " cannot hold the delta that this method's threshold costs; expected a population"
+            " registered without Renyi composition, or a method without a threshold"
         )
     if not isinstance(generator, MadeElsewhere):
         return
@@ -210,10 +211,10 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
         or _declared_by(run, paid.run_key, stage.output_digest) != _words(generator.declaration())
     ):
         raise SpecError(
-            "generator.settings.counted_by: expected the key of a run of population"
-            f" {spec.population}, kept in this state folder, whose {GENERATOR_STAGE} is committed"
-            f" and was charged with epsilon={event.epsilon}, delta={event.delta} for rows of this"
-            " sha256, declared in the same words; left out, this release pays"
+            "generator.settings.counted_by: expected the key of a run that already paid for these"
+            f" rows: of population {spec.population}, in this state folder, with a committed"
+            f" {GENERATOR_STAGE} that was charged epsilon={event.epsilon}, delta={event.delta} for"
+            " the same sha256 and the same declaration. Leave counted_by out if this release pays"
         )
 
 

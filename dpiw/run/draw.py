@@ -243,9 +243,10 @@ def _check_before_drawing(
         raise StageFailedError("ingest", StageFailedError.exit_code)
     if not is_whole(run.snapshot):
         raise LedgerConflictError(
-            f"stage {stage.stage}: the scaled table is damaged, and nothing is drawn on it. Put a"
-            " copy of it back; or give the run up (`dpiw ledger void`): another period or"
-            " source.snapshot is a new one"
+            f"stage {stage.stage}: the run's copy of the table in the workspace is damaged, so dpiw"
+            " draws nothing from it. Restore the copy from a backup. If there is none, give the run"
+            " up with `dpiw ledger void`, and start a new one with another period or another"
+            " source.snapshot"
         )
     try:
         check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
@@ -253,10 +254,11 @@ def _check_before_drawing(
         raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
         raise LedgerTamperedError(
-            f"stage {stage.stage}: its output is there, but this ledger never armed it; it was"
-            " restored from an old copy. What is reserved pays for that draw. State what else it"
-            " forgot as loss (`dpiw ledger recover --loss-only`), and start a new run: another"
-            " period or source.snapshot"
+            f"stage {stage.stage}: the workspace holds this stage's output, but the ledger has no"
+            " entry that it was drawn. The ledger was restored from an old copy. The reservation"
+            " pays for this draw. Enter all other draws that the ledger lacks with `dpiw ledger"
+            " recover --loss-only`. Then start a new run, with another period or another"
+            " source.snapshot"
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
     check_drawn(run, ledger)

@@ -99,7 +99,7 @@ REFUSED_CALIBRATIONS = [
     (calibrating(PUBLIC) | {"shares": {"calibration": 0.1}}, r"^shares.calibration: unknown key"),
     (calibrating(PUBLIC, method="none"), "expected weights.method beta_debiased or"),
     (calibrating(PUBLIC, method="output_noised"), "expected weights.method beta_debiased or"),
-    (calibrating({**PUBLIC, "rows": None, "a": 1, "b": 1, "c": 0}), "does not exist yet"),
+    (calibrating({**PUBLIC, "rows": None, "a": 1, "b": 1, "c": 0}), "beta_calibrate.a, b, c"),
     (calibrating(PUBLIC | {"source": "private"}), "source: expected public"),
     (calibrating(PUBLIC | {"tau": Decimal("0.1")}), "beta_calibrate.tau: unknown"),
     (calibrating(PUBLIC | {"rows": 7}), "rows: expected text"),

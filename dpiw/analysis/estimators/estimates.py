@@ -216,7 +216,10 @@ def joint(*estimates: Estimate) -> Estimate:
         not np.array_equal(estimate.sample.weights, estimates[0].sample.weights)
         for estimate in estimates
     ):
-        raise ReleaseError("joint: expected estimates of one sample; give `release.sample` to each")
+        raise ReleaseError(
+            "joint: expected at least one estimate, and all from the same sample; compute each"
+            " estimate from `release.sample`"
+        )
 
     smooth = {bool(estimate.facts.get("smooth", True)) for estimate in estimates}
     if len(smooth) > 1:

@@ -19,7 +19,7 @@ def check_left(formula: str) -> None:
     if left and right and not _is_one_term(left):
         product = _bare(left).replace(":", " * ")
         raise ReleaseError(
-            f"formula {formula!r}: {left!r} is arithmetic, which stands in I(...) on the left side:"
+            f"formula {formula!r}: found arithmetic on the left side ({left!r}); put it in I(...):"
             f" write {f'I({product}) ~ {right}'!r}"
         )
 

@@ -153,8 +153,9 @@ def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float |
         raise ReleaseError("total: rows, population: expected one of them, found both")
     if population is not None and sample.max_rows > 1:
         raise ReleaseError(
-            f"total: population: found a number of people, of whom each has up to {sample.max_rows}"
-            " rows; expected rows=, the public number of rows of the confidential table"
+            f"total: population: found a number of people, but a person may have {sample.max_rows}"
+            " rows in this release; expected rows= instead, the public number of rows of the"
+            " confidential table"
         )
     what, count = ("population", population) if rows is None else ("rows", rows)
     if count is None:

@@ -168,12 +168,14 @@ def _check_file_system(path: Path, folder: Path, local_file_system: str | None) 
     if kind is None:
         return  # nothing here tells
     if _NETWORK_FILE_SYSTEMS.fullmatch(kind):
-        raise LedgerError(f"ledger {path}: on a network file system ({kind}); use a local disk")
+        raise LedgerError(
+            f"ledger {path}: found a network file system ({kind}); expected a local disk"
+        )
     if kind not in _LOCAL_FILE_SYSTEMS and kind != local_file_system:
         raise LedgerError(
-            f"ledger {path}: on a file system that is not known as local ({kind}); use a local"
-            " disk. If all who open it run on this one host, say so in the ledger's URL:"
-            f" sqlite:///PATH?local_file_system={kind}"
+            f"ledger {path}: found a file system that dpiw does not know as local ({kind});"
+            " expected a local disk. If every process that opens the ledger runs on this host,"
+            f" write in the spec or command: sqlite:///PATH?local_file_system={kind}"
         )
 
 

@@ -228,7 +228,10 @@ def _measured(measurement: Measurement, schema: PublicSchema) -> list[Column]:
     columns = _unseen(schema)
     names = [column.name for column in columns]
     if measurement.kind != UnseenLevels.method or measurement.facts.get("columns") != names:
-        raise SpecError("levels: a measurement of another method or schema")
+        raise SpecError(
+            f"levels: expected a measurement of {UnseenLevels.method} for this schema's columns;"
+            " found a measurement of another method or schema"
+        )
     return columns
 
 

@@ -14,6 +14,10 @@ from dpiw.privacy.measurement import Measurement
 Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
+_OTHER = (
+    "training: expected a checkpoint of this training; found a damaged file or one of another"
+    " training. Restore the checkpoint, and start the run again"
+)
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
@@ -21,9 +25,9 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     try:
         stored = Measurement.from_bytes(data)
     except Exception:
-        raise PrivacyError("training: not a checkpoint") from None
+        raise PrivacyError(_OTHER) from None
     if stored.kind != kind:
-        raise PrivacyError("training: not a checkpoint")
+        raise PrivacyError(_OTHER)
     return stored
 
 

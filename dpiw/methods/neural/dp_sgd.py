@@ -289,9 +289,15 @@ class PrivateTraining:
     def check_settings(self, state: TrainingState) -> None:
         """Raise PrivacyError unless a state is of this training."""
         if state.settings != self.digest:
-            raise PrivacyError("training: the state is of other settings")
+            raise PrivacyError(
+                "training: the checkpoint belongs to other settings; expected a checkpoint of this"
+                " training"
+            )
 
     def check_resumable(self) -> None:
         """Raise PrivacyError unless a resumed training may repeat steps."""
         if self.resumes == 0:
-            raise PrivacyError("training: no step is reserved to be repeated from a checkpoint")
+            raise PrivacyError(
+                "training: the ledger reserved no resume for this training, so it cannot continue"
+                " from a checkpoint"
+            )

@@ -39,19 +39,19 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
     if separator:
         quoted = "$'\\t'" if separator == "\t" else f"'{separator}'"
         raise SchemaError(
-            f"header: its names stand between {quoted}, not ','; add --delimiter {quoted}"
+            f"header: found {quoted} between the names, expected ','; add --delimiter {quoted}"
         )
     if not names or any("\n" in name for name in names):
         raise SchemaError("header: expected one line of column names")
     if len(names) == 1 and delimiter == "," and "\\t" in line:
         raise SchemaError(
-            "header: a backslash and a t stand there, no tab; in bash a tab is $'\\t', as in"
-            " --header $'a\\tb' --delimiter $'\\t'"
+            "header: found a backslash and a t, expected a tab; in bash write a tab as $'\\t', as"
+            " in --header $'a\\tb' --delimiter $'\\t'"
         )
     for place, name in enumerate(names, start=1):
         where = f"header: name {place} of {len(names)}"
         if _is_number(name):
-            raise SchemaError(f"{where}: a name is a number; is this a row of the table?")
+            raise SchemaError(f"{where}: found a number; expected the column names, not a row")
         if fault := name_fault(name):
             raise SchemaError(f"{where}: {fault}")
     return TableDraft(columns=tuple(map(_column, cells)))

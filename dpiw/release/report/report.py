@@ -34,30 +34,30 @@ _GROUPS = {
     "Rows": {
         "rows": ("Synthetic rows", "published"),
         "effective_sample_size": (
-            "Effective sample size", "as steady as so many rows of equal weight",
+            "Effective sample size", "results vary as those of this many rows of equal weight",
         ),
-        "design_effect": ("Design effect", "rows over effective sample size; 1: all weights equal"),
+        "design_effect": ("Design effect", "rows / effective sample size; 1: all weights equal"),
         "base_rows": ("Base rows", "drawn from the model; the published rows are chosen from them"),
         "effective_base_rows": ("Effective base rows", "effective sample size of the base rows"),
     },
     "Weights: signal against chance": {
         "evidence_p_value": (
-            "Evidence test (p)", "how often chance alone would correct as much; small is good",
+            "Evidence test (p)", "how often chance alone corrects as much; lower is better",
         ),
         "gain": (
             "Expected gain", "share of the measured averages' squared error that weights remove",
         ),
         "signal_p_value": (
-            "Signal test (p)", "how often chance alone would spread them as much; small is good",
+            "Signal test (p)", "how often chance alone spreads weights as much; lower is better",
         ),
         "log_ratio_variance": ("Variance of the log weights", "before debiasing and scaling"),
-        "chance_variance": ("Chance in that variance", "privacy noise and sampling error"),
-        "resolution": ("Resolution", "forecast: share of the signal that survives; at most 1"),
-        "k_hat": ("Pareto k-hat", "how far the largest weights stick out; below 0.7 is steady"),
+        "chance_variance": ("Chance in that variance", "from privacy noise and sampling error"),
+        "resolution": ("Resolution", "forecast: share of the signal that noise leaves; at most 1"),
+        "k_hat": ("Pareto k-hat", "how far the largest weights exceed others; below 0.7 is stable"),
     },
     "Privacy noise in the weights": {
-        "tau": ("Noise in a log weight, forecast (tau)", "before data were read"),
-        "noise": ("Noise in a log weight", "standard deviation, over rows by their weights"),
+        "tau": ("Noise in a log weight, forecast (tau)", "computed before the data were read"),
+        "noise": ("Noise in a log weight", "standard deviation; rows count by their weights"),
     },
 }  # fmt: skip
 _SAID_ELSEWHERE = {"reasons", "verdict", "rule"}

@@ -89,7 +89,8 @@ def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
     report, ledger = site.audit(), Ledger.open(site.ledger)
     run = ledger.runs("town")[-1]
     page = " ".join(build_page(report).split())
-    assert f"By our own count {more_such(ledger.account('town'), run)}, such as" in page
+    assert f"By this audit's count, {more_such(ledger.account('town'), run)}, such as" in page
+    assert "What epsilon means for a person" in page
     authors = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
     assert all(f"{name}</td>" in page for name in authors)
     assert f"--head {report.head.hash}" in page
@@ -137,7 +138,7 @@ def test_an_edited_entry(site):
     assert report.number(Severity.ERROR) == 1  # a changed entry is one error, whatever follows
     following = [f for f in rest if f.follows]
     assert {f.code for f in following} >= {"chain_broken"}
-    assert f"{len(following)} more that may follow" in build_page(report)
+    assert f"{len(following)} more findings" in build_page(report)
     assert "Withdraw" not in build_page(report)
 
 

@@ -245,7 +245,7 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, pub
     draw_first(run)
     restore(place, before)
     steps.reserve(run)
-    with pytest.raises(LedgerTamperedError, match="never armed it"):
+    with pytest.raises(LedgerTamperedError, match="stage fit_generator: the workspace"):
         steps.fit_generator(run, noise=SecureNoise())
     held = spent(place)
     with pytest.raises(LedgerTamperedError, match="not given back"):

@@ -128,7 +128,7 @@ def test_fewer_or_more_rows_than_weights_are_refused(rows, tmp_path, monkeypatch
     for weights, given in ((200, rows), (rows, 200)):
         folder = tmp_path / str(given)
         folder.mkdir()
-        with pytest.raises(ReleaseError, match="one per synthetic row"):
+        with pytest.raises(ReleaseError, match="log_weights: expected"):
             write(folder, pieces(example_frame()[:given]), np.zeros(weights))
 
 

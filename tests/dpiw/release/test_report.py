@@ -76,8 +76,8 @@ def test_the_report_is_one_file_without_scripts_or_outside_resources():
 def test_the_report_says_what_was_promised_and_what_it_cost():
     words = _words(_usual())
     for said in (
-        "example-2027-q1", "differ by one person's rows (at most 2) being there or not",
-        "at most 2.72 times larger",
+        "example-2027-q1", "differ only in one person's rows (at most 2), present in one version",
+        "at most 2.72 times its probability", "What epsilon means for a person",
         "at most 73.2% of the time",  # (e + 1e-6) / (1 + e) = 0.73106, rounded up
         "generator: privbayes weights: beta_debiased all together", "left: 5 of 8",
         "earlier releases: 0.000002", "ε = 1 and δ = 0.000001.", "pld: ε = 0.9999, rdp: ε = 1.12",
@@ -105,8 +105,8 @@ def test_what_earlier_attempts_paid_has_a_row_and_the_rows_add_up():
     assert "1 0.5124 1.5124" in words  # 1 + 0.5124 = 1.5124
     assert "attempt 1: generator committed, weights lost" in words
     assert "attempt 2: weights committed" in words
-    assert "rests on the sum of all attempts, ε = 1.512345678901." in words
-    joint = "accounted jointly"
+    assert "is the sum of all attempts, ε = 1.512345678901." in words
+    joint = "counted together"
     assert joint in _words(_usual())
     assert "attempt 1" not in _words(_usual())
     # A second output of one draw is charged again, and the certificate has one attempt.
@@ -118,22 +118,25 @@ def _replaced(**unit):
     return {"unit": PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE, **unit)}
 
 
-NO_NOISE = "carry no privacy noise"
+NO_NOISE = "have no privacy noise"
 SAID = [
-    (_replaced(), "differ by the values of one row."),
-    (_replaced(id_column="p"), "differ by the values of one person's row."),
+    (_replaced(), "differ only in the values of one row."),
+    (_replaced(id_column="p"), "differ only in the values of one person's row."),
     (_replaced(id_column="p", max_rows=3), "the values of one person's rows (at most 3)."),
-    (_replaced(), "which of two records a given person has"),
+    (_replaced(), "which of two possible records a given row holds,"),
+    (_replaced(), "A person with several rows in the table is protected less."),
+    (_replaced(id_column="p"), "which of two possible records a given person has,"),
+    (_replaced(id_column="p"), "not: is protected less"),
     ({"epsilon": "0.7341", "spent_epsilon": "0.7341"}, "at most 2.09 times"),  # e^0.7341 = 2.0836
-    ({"delta": "0", "spent_delta": "0", "budget_delta": "0"}, "not: apart from a probability"),
+    ({"delta": "0", "spent_delta": "0", "budget_delta": "0"}, "not: with the other version, plus"),
     ({"delta": "0", "spent_delta": "0", "budget_delta": "0"}, "not: Lifetime δ"),
-    ({"weights": {"method": "none"}}, "They were published without weights"),
+    ({"weights": {"method": "none"}}, "The release has no weights"),
     ({"weights": {"method": "none"}}, "No weights were published: every row counts as one."),
     ({"weights": {"method": "none"}}, "not: Use the weights:"),
     ({"weights": {"method": "beta_debiased", "published": False}}, "No weights were published"),
-    ({"accountants": {"pld": 1.0}}, "Computed by one accountant: pld: ε = 1."),
+    ({"accountants": {"pld": 1.0}}, "computed by one method of accounting: pld: ε = 1."),
     ({}, "All weights are one"), ({}, NO_NOISE),
-    ({}, "The heaviest 1% of the rows carry 1.0% of all weight"),
+    ({}, "with the largest weights have 1.0% of the total weight"),
 ]  # fmt: skip
 
 
@@ -149,7 +152,7 @@ def test_noise_is_said_and_marked_at_tau_if_it_is_known():
     assert NO_NOISE not in usual
     assert NO_NOISE in _words(_report(log_weight_noise_sd=np.zeros(200)))
     assert "forecast 0.2" in usual
-    assert "multiplies or divides that weight by 1.22" in usual  # exp(0.2)
+    assert "multiplies or divides the weight by 1.22" in usual  # exp(0.2)
     without = example_certificate(diagnostics={"tau": float("inf")})
     assert "forecast 0.2" not in _words(_report(without, drawn=True))
 
@@ -185,7 +188,7 @@ def test_nothing_seen_is_told_from_weights_that_are_too_noisy(facts, unseen):
     assert certificate.unseen == (UNSEEN if unseen else "")
     page = _words(_report(certificate))
     assert (UNSEEN in page) == unseen
-    assert ("their bias is not corrected" in page) == (not unseen)
+    assert ("Nothing corrects the errors" in page) == (not unseen)
 
 
 def test_chance_is_what_the_rules_of_verdicts_say():

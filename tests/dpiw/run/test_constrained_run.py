@@ -42,7 +42,7 @@ def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
     assert any("Every row satisfies the data dictionary's constraints" in sentence
                for sentence in certificate.caveats)  # fmt: skip
     page = (folder / "report.html").read_text()
-    assert "What no row can be" in page
+    assert "Constraints that every row satisfies" in page
     assert f"{bound['broken']['old']:.2%}" in page
     assert json.loads((folder / "schema.json").read_bytes())["constraints"][0]["name"] == "healthy"
 

@@ -83,7 +83,7 @@ class GANModel:
 def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
     """Build the model of a measurement; SpecError if it has another method or schema."""
     if measurement.kind != kind:
-        raise SpecError(f"measurement.kind: expected {kind}")
+        raise SpecError(f"measurement.kind: expected {kind}; found a measurement of another method")
     facts, arrays = measurement.facts, measurement.arrays
     design = Design.from_json(facts["design"], schema=schema)
 

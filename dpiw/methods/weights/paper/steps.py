@@ -402,7 +402,8 @@ def _step(value: object) -> Step:
     name = value.get("step") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(name, str) or name not in kinds:
         raise SpecError(
-            f"weights.post_processing: each a mapping with `step`; {one_of(name, kinds)}"
+            "weights.post_processing: expected a list of mappings, each with a field `step`; step:"
+            f" {one_of(name, kinds)}"
         )
     kind = kinds[name]
     settings = {key: setting for key, setting in value.items() if key != "step"}

@@ -89,9 +89,9 @@ def test_one_order_and_each_step_once():
     [
         ("temper", "expected a list of steps"),
         (None, "expected a list of steps"),
-        (["temper"], "each a mapping with `step`; expected one of beta_calibrate"),
-        ([{"step": "smooth"}], "each a mapping with `step`"),
-        ([{"step": ["temper"]}], "each a mapping with `step`"),
+        (["temper"], "weights.post_processing: .* expected one of beta_calibrate"),
+        ([{"step": "smooth"}], "weights.post_processing: expected a list of mappings"),
+        ([{"step": ["temper"]}], "weights.post_processing: expected a list of mappings"),
         ([{"step": "temper"}], "temper.alpha: missing"),
         ([{"step": "temper", "alpha": 1, "beta": 1}], r"temper.beta: unknown \(known: alpha\)"),
         ([{"step": "temper", 7: 1, "alpha": 1}], "temper.7: unknown"),
