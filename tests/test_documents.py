@@ -67,7 +67,7 @@ PICTURE = (
 )
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
-SHOWN = "flows/test_canary_scan.py::test_no_canary_leaves_the_confidential_zone"
+SHOWN = "flows/test_canary_scan.py::test_a_run_is_pictured_by_the_documents_script"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
 READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"

@@ -6,10 +6,12 @@ failure.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,7 @@ def faults_of(page: Path, browser: Browser, views: Sequence[tuple[int, Any]]) ->
             heard += [f"axe {rule['id']}: {node['html'][:80]}" for node in rule["nodes"]]
         yield from (f"{width} {theme}: {fault}" for fault in heard)
         heard.clear()
+    tab.close()
 
 
 @pytest.fixture
@@ -92,19 +95,36 @@ def browser_path() -> str:
     pytest.skip(missing)
 
 
+@pytest.fixture(scope="module")
+def _one_browser() -> Iterator[Callable[..., list[str]]]:
+    """One browser for a module, started when a page is looked at first.
+
+    In a thread: its event loop would be in the way of the tests that have their own.
+    """
+    opened: list[Browser] = []
+    stack = contextlib.ExitStack()
+
+    def look(browser_path: str, page: Path, views: Sequence[tuple[int, Any]]) -> list[str]:
+        if not opened:
+            playwright = stack.enter_context(sync_playwright())
+            opened.append(playwright.chromium.launch(executable_path=browser_path))
+            stack.callback(opened[0].close)
+        return list(faults_of(page, opened[0], views))
+
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda *words: thread.submit(look, *words).result()
+        thread.submit(stack.close).result()
+
+
 @pytest.fixture
-def look_at(tmp_path: Path, browser_path: str) -> Callable[..., list[str]]:
+def look_at(
+    tmp_path: Path, browser_path: str, _one_browser: Callable[..., list[str]]
+) -> Callable[..., list[str]]:
     """Show a page's text to a browser; returns what is wrong with it, best nothing."""
 
     def look(text: str, views: Sequence[tuple[int, Any]] = VIEWS) -> list[str]:
         path = tmp_path / "page.html"
         path.write_text(text)
-        # Not for a session: its event loop would be in the way of the tests that have their own.
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=browser_path)
-            try:
-                return list(faults_of(path, browser, views))
-            finally:
-                browser.close()
+        return _one_browser(browser_path, path, views)
 
     return look

@@ -129,7 +129,7 @@ def once_on_a_server(name: str, cases: Iterable[Any], one: Any) -> pytest.MarkDe
     return pytest.mark.parametrize(("store_kind", name), places)
 
 
-@pytest.mark.crash_cases("postgresql")
+@pytest.mark.crash_cases("postgresql", "sqlite-2", "sqlite-6")
 @once_on_a_server("seq", [1, 2, 4, 6, LAST], 4)
 def test_every_column_of_an_entry_is_bound(ledger, intruder, seq):
     written = ledger.export()[seq - 1]
