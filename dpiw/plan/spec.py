@@ -153,7 +153,7 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
         if len(text) > 4096 or not is_plain(text):
             raise SpecError(
                 f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 printable"
-                " characters; found more, or a control character. Do not write a password here"
+                " characters, and no URL that holds a password"
             )
     if step.a is not None:
         raise SpecError(
