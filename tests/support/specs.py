@@ -105,8 +105,8 @@ REFUSED_CALIBRATIONS = [
     (calibrating(PUBLIC | {"rows": 7}), "rows: expected text"),
     (calibrating(PUBLIC | {"declared": ""}), "or `rows`, a file, and `declared`"),
     (calibrating(PUBLIC | {"declared": "  "}), "or `rows`, a file, and `declared`"),
-    (calibrating(PUBLIC | {"declared": "\ud800"}), "declared: expected at most 4096 plain"),
-    (calibrating(PUBLIC | {"rows": "x" * 5000}), "rows: expected at most 4096 plain"),
+    (calibrating(PUBLIC | {"declared": "\ud800"}), "declared: expected at most 4096"),
+    (calibrating(PUBLIC | {"rows": "x" * 5000}), "rows: expected at most 4096"),
     (calibrating(PUBLIC, normalisation="unnormalised"), "loses the scale"),
     (calibrating(PUBLIC | {"limit": 51}), "limit=51"),
 ]
