@@ -264,7 +264,7 @@ def test_a_server_of_the_run_s_own_that_ends_is_not_waited_for_and_its_words_are
         pass
     log = tmp_path / "run-server.log"
     assert "ended with code 3 " in str(caught.value)
-    assert str(caught.value).endswith(f"stands in {os.path.relpath(log)}")
+    assert os.path.relpath(log) in str(caught.value)
     assert log.read_text() == "Traceback\n"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert capfd.readouterr() == ("", "")

@@ -199,7 +199,7 @@ def test_integers_too_long_to_print_are_clamped():
 
 def test_scale_needs_the_columns():
     frame = SCHEMA.unscale(SCHEMA.scale(conforming_frame()))
-    with pytest.raises(SourceError, match="column age: missing"):
+    with pytest.raises(SourceError, match="column age: declared, but missing"):
         SCHEMA.scale(frame.drop(columns="age"))
     with pytest.raises(SourceError, match="column age: occurs more than once"):
         SCHEMA.scale(pd.concat([frame, frame[["age"]]], axis=1))

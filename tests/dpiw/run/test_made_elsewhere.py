@@ -231,7 +231,7 @@ def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str)
         if case == "output gone":
             measurement.unlink()
         with pytest.raises(
-            SpecError, match=r"counted_by: expected the key of a run of population town"
+            SpecError, match=r"counted_by: expected the key of a run that already paid"
         ):
             steps.reserve(prepared(place))
     finally:
@@ -245,7 +245,7 @@ def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace: Any) 
     waiting = prepared_small(place)
     steps.reserve(waiting)
     write_spec(place, counted_by=waiting.key, top={"name": "again"})
-    with pytest.raises(SpecError, match="whose fit_generator is committed"):
+    with pytest.raises(SpecError, match="with a committed fit_generator"):
         steps.reserve(prepared(place))
 
 
