@@ -45,6 +45,7 @@ def mnist_world(folder, monkeypatch, sizes):
     return [str(word) for pair in where.items() for word in pair] + ["--device", "cpu", "--sizes"]
 
 
+@pytest.mark.nightly
 def test_mnist_runs_on_images_of_its_own_and_says_that_it_is_reduced(tmp_path, monkeypatch):
     sizes = {"quarter": mnist.Size(side=7, settings=SMALL)}
     run = mnist_world(tmp_path, monkeypatch, sizes)
