@@ -145,7 +145,10 @@ def test_the_notebook_is_committed_with_the_outputs_of_one_run():
                 "execute_result", "display_data", "stream",
             }  # fmt: skip
             assert all(output.get("name") != "stderr" for output in cell.outputs)
-            ast.parse(cell.source)
+            for node in ast.walk(ast.parse(cell.source)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpiw"):
+                    module = importlib.import_module(str(node.module))
+                    assert all(hasattr(module, name.name) for name in node.names), node.module
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
     outputs = [o for cell in notebook.cells for o in cell.get("outputs", ())]
