@@ -89,8 +89,8 @@ def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:
         f"look at    {_cells(run)} (exact counts, for the custodian alone)",
         f"to give up {void_command(spec, run.key, attempt)}",
         "           what is held is given back; the read counts as one without a draw",
-        "           a file that you mend is another source.snapshot in the spec: this run keeps its"
-        " copy",
+        "           if you correct the file, write another source.snapshot in the spec: this run"
+        " keeps its copy",
     ]
 
 

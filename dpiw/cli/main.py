@@ -258,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{type(error).__name__}: {shown(error.told(commands), lines=True)}\n")
         typed = "".join(words).isprintable()  # no bytes of a header in another encoding
         if typed and _stands_in_a_file(error, parsed) and parsed.command != "init":
-            sys.stderr.write(f"mend it, then: dpiw {shlex.join(words)}\n")
+            sys.stderr.write(f"correct it, then run: dpiw {shlex.join(words)}\n")
         return error.exit_code
     except ModuleNotFoundError as error:
         sys.stderr.write(f"{error.name} is not installed: {install('pipeline')}\n")

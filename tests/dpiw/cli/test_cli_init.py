@@ -118,7 +118,9 @@ def test_options_reach_their_reader(desk, capsys):
         ["--header", "a\tb", "--identifier", "a"], ["--csvw", "persons.csv"],
     ):  # fmt: skip
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
-        assert "mend it, then" not in capsys.readouterr().err  # the same command would not do
+        assert (
+            "correct it, then run" not in capsys.readouterr().err
+        )  # the same command would not do
     assert not (desk / "none").exists()
 
 
@@ -181,4 +183,4 @@ def test_a_table_s_name_is_no_header(workplace, monkeypatch, capsys, command):
     os.chmod(workplace.source, 0)
     name = workplace.source.name
     assert main([*command.split(), name]) == SourceError.exit_code
-    assert "mend it, then" not in capsys.readouterr().err
+    assert "correct it, then run" not in capsys.readouterr().err

@@ -279,7 +279,7 @@ def test_any_split_leaves_the_same_files(read):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_first_texts_are_those_of_the_whole_table(monkeypatch, size):
-    """A short text behind one that was too much is none of them, whatever batch it is in."""
+    """After the first text beyond the limit none is kept, however short, whatever its batch."""
     monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
     cells = pd.Series(["0,555555", "0,666666", "0,7"], dtype="str")
     tally = CellTally(PublicSchema(name="s", columns=[BATCHED.column("x")]))

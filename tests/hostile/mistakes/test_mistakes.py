@@ -86,7 +86,7 @@ def test_a_mistake_is_told(folder, capsys, name):
     code, text = told(mistake.command, capsys)
     assert_told(mistake, code, text)
     assert "secret7" not in text
-    again = f"mend it, then: dpiw {mistake.command}" in text
+    again = f"correct it, then run: dpiw {mistake.command}" in text
     assert again == (mistake.slip is not nothing and mistake.command == "plan release.yaml")
 
 
