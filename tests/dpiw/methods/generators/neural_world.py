@@ -28,8 +28,6 @@ SCHEMA = PublicSchema.from_mapping({
         {"name": "sick", "kind": "boolean", "role": "target"},
     ],
 })  # fmt: skip
-MARK = 0.7182818284
-"""The first value of every private row in `marked_table`; no network makes it."""
 
 
 class Counting(SeededNoise):
@@ -94,17 +92,6 @@ def without(whole, row):
     scaled = whole.confidential()
     kept = np.delete(np.arange(scaled.rows), row)
     return PrivateTable(schema=whole.schema, scaled=scaled.take(kept))
-
-
-def marked_table(rows):
-    frame = pd.DataFrame({"x": np.full(rows, MARK), "job": ["a"] * rows, "sick": [True] * rows})
-    return PrivateTable(schema=SCHEMA, scaled=SCHEMA.scale(frame))
-
-
-def is_marked(rows):
-    """Whether private rows of `marked_table` are among these."""
-    rows = rows.detach() if hasattr(rows, "detach") else rows
-    return rows.ndim >= 2 and bool(np.any(np.isclose(rows[..., 0], 2 * MARK - 1, atol=1e-9)))
 
 
 def blind(monkeypatch):

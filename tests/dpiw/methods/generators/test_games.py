@@ -84,6 +84,7 @@ PLANTS = [
         leaks.real_rows_for_the_generator)),
     *((plant, partial(with_marginals, kind)) for kind in KINDS
       for plant in (leaks.exact_counts, leaks.levelled_on_the_table)),
+    (leaks.a_trace_of_the_exact_sums, GAMES["dpgan"]),
     *((plant, partial(pate_world.ready, rho=1e6)) for plant in (
         leaks.exact_votes, leaks.teachers_by_size, leaks.student_meets_real_rows)),
 ]  # fmt: skip

@@ -4,19 +4,16 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
-from dpiw.privacy import mechanisms
-from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
-from tests.support.worlds import ADD, REPLACE, UNIT, coded, flags, levels, numbers, unit_of
+from tests.support.worlds import UNIT, coded, flags, levels, numbers
 
 
 def ready(schema, kind=PrivBayes, *, rho=1.0, rows=2000, unit=UNIT, **settings):
@@ -57,86 +54,6 @@ def two_way_distance(one, two):
 
 
 # What it declares is what it does
-
-
-@pytest.mark.parametrize(
-    ("noise", "relation", "rows", "norm"),
-    [(NoiseKind.GAUSSIAN, ADD, 1, 1.0), (NoiseKind.GAUSSIAN, REPLACE, 2, 2 * 2**0.5),
-     (NoiseKind.LAPLACE, ADD, 2, 2.0), (NoiseKind.LAPLACE, REPLACE, 1, 2.0)],
-)  # fmt: skip
-def test_noise_and_selection_are_the_declared_ones(noise, relation, rows, norm, monkeypatch):
-    """Residuals of one-way and family marginals; Kolmogorov-Smirnov level 1e-6 per case.
-
-    The declared multipliers are accepted, 2/3 and 3/2 of them rejected; every selection runs with
-    the declared epsilon and the unit's sensitivity, as often as declared.
-    """
-    column = {"kind": "categorical", "levels": [f"v{k}" for k in range(120)]}
-    schema = PublicSchema.from_mapping(
-        {"name": "wide", "columns": [{"name": f"c{j}", **column} for j in range(12)]}
-    )
-    rng = np.random.default_rng(0)
-    base = rng.integers(0, 120, 4000)
-    table = coded(schema, (base[:, None] + rng.integers(0, 2, (4000, 12))) % 120)
-    unit = unit_of(relation, rows)
-    generator = ready(schema, rho=50.0, rows=10**7, noise=noise, unit=unit, max_cells=1 << 14)
-    one_way, selection, family = generator.events(schema=schema, unit=unit)
-    calls, select = [], mechanisms.select
-
-    def spy(scores, *, epsilon, sensitivity, noise):
-        calls.append((epsilon, sensitivity))
-        return select(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)
-
-    monkeypatch.setattr(mechanisms, "select", spy)
-    drawn = generator.measure(table, noise=SeededNoise(3))
-    assert isinstance(selection, ExponentialMechanismEvent)
-    reach = rows * (2.0 if relation is REPLACE else 1.0)
-    assert calls == [(selection.epsilon, reach)] * selection.count
-    codes = Domain.from_schema(schema, bins=2).codes(table.confidential())
-    narrow = [
-        drawn.arrays[f"one_way_{j}"] - np.bincount(codes[:, j], minlength=120) for j in range(12)
-    ]
-    wide = []
-    for child, parents in drawn.facts["network"][1:]:
-        exact = np.zeros(drawn.arrays[f"family_{child}"].shape)
-        np.add.at(exact, tuple(codes[:, j] for j in (*parents, child)), 1)
-        wide.append((drawn.arrays[f"family_{child}"] - exact).ravel()[:2000])
-    law = stats.laplace if noise is NoiseKind.LAPLACE else stats.norm
-    for event, residuals in ((one_way, narrow), (family, wide)):
-        assert event.count == len(residuals)
-        joined, scale = np.concatenate(residuals), event.noise_multiplier * norm
-        assert stats.kstest(joined, law(scale=scale).cdf).pvalue > 1e-6
-        for wrong in (2 / 3, 3 / 2):
-            assert stats.kstest(joined, law(scale=wrong * scale).cdf).pvalue < 1e-6
-
-
-CHAIN = chain(300, 5)
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [(CHAIN, CHAIN[1:]), (CHAIN, np.vstack([CHAIN, [[0, 3, 0, 3, 0]]])), (CHAIN[:1], CHAIN[:0])],
-    ids=["removed", "added", "emptied"],
-)
-def test_neighbouring_tables_meet_the_same_mechanisms(one, two, monkeypatch):
-    """Same number, order, size and scale of mechanisms, if the selections come out the same."""
-    schema, seen = levels(5, 4, target=2), []
-    for codes in (one, two):
-        trace = []
-
-        def select(scores, *, trace=trace, **facts):
-            trace.append((len(scores), facts["epsilon"], facts["sensitivity"]))
-            return len(scores) // 2
-
-        def noisy(counts, *, law, noise, trace=trace):
-            trace.append((counts.shape, law))
-            return np.zeros(counts.shape)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(mechanisms, "select", select)
-            patch.setattr(mechanisms, "noisy_counts", noisy)
-            drawn = measured(schema, codes)
-        seen.append((trace, dict(drawn.facts), sorted(drawn.arrays)))
-    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize(("target", "root"), [(2, 2), (None, 0)])

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from dpiw.methods.neural import clipping, dp_sgd
@@ -122,6 +123,12 @@ def check_one_row_moves_the_sum_by_at_most_the_bound(world):
             for rows in (values, values[:-1])
         )
         assert np.linalg.norm(whole - fewer) <= clip * (1 + 1e-9)
+    enormous = dataclasses.replace(world.lots, rows=1e6 * world.settings.values(1))
+    training = dataclasses.replace(world.training, sampling_rate=1.0)
+    start = world.settings.start(training, world.no_noise)
+    end = training.private_step(start, enormous, noise=world.no_noise)
+    moved = np.linalg.norm(end.parameters - start.parameters) * training.divisor
+    assert moved == pytest.approx(clip, rel=1e-6)
 
 
 def check_a_step_sees_its_own_lot(world):

@@ -8,9 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.images import ImageDiscriminator, ImageGenerator
@@ -190,43 +187,6 @@ rules = pytest.mark.parametrize("rule", ClipRule)
 
 def rows_of(count):
     return np.random.default_rng(3).normal(size=(count, 3))
-
-
-@rules
-@hypothesis_settings(derandomize=True, database=None, deadline=None, max_examples=150)
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([1e-8, 1.0, 1e3, 1e150, 1e300]),
-    weight=st.sampled_from([1e-3, 1.0, 1e3, 1e160]),
-    clip=st.sampled_from([1e-6, 0.3, 1e4]),
-    activation=st.sampled_from(["relu", "tanh"]),
-    label=st.sampled_from([0, 1]),
-)
-def test_no_row_moves_the_sum_by_more_than_the_bound(
-    rule, seed, scale, weight, clip, activation, label
-):
-    rng = np.random.default_rng(seed)
-    architecture = Architecture(widths=(3, 4, 1), activation=activation)
-    parameters = weight * rng.normal(size=architecture.size)
-    network = architecture.network(parameters)
-    row = CPU.array(scale * rng.normal(size=(1, 3)))
-    loss = Logistic(label=label)
-    part = clipped_sum(network, row, loss, clip=clip, rule=rule)
-    assert part.isfinite().all()
-    assert np.linalg.norm(part) <= clip * (1 + 1e-12)
-
-
-@rules
-def test_the_sum_adds_over_rows_and_forgets_their_order(settings, rule):
-    """No statistic of a lot enters: the sum over two lots is the sum of their sums."""
-    network, x = settings.network(3, 5, 1), settings.rows(rows_of(31))
-
-    def total(part):
-        return clipped_sum(network, part, Logistic(label=1), clip=0.4, rule=rule)
-
-    np.testing.assert_allclose(total(x), total(x[:9]) + total(x[9:]), atol=1e-13)
-    np.testing.assert_allclose(total(x), total(settings.rows(rows_of(31)[::-1].copy())), atol=1e-13)
-    np.testing.assert_array_equal(total(x[:0]), np.zeros(network.architecture.size))
 
 
 @rules

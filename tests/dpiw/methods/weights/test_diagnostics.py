@@ -36,42 +36,6 @@ def test_kish_does_not_care_about_scale_or_overflow():
     np.testing.assert_allclose(sizes, sizes[0])
 
 
-@pytest.mark.parametrize("shape", [-0.3, 0.1, 0.4, 0.7, 1.2])
-def test_pareto_fit_finds_known_shapes(shape):
-    """Mean of 60 fits to 2,000 exact draws: within 4 standard errors plus the prior's pull."""
-    rng = np.random.default_rng(51)
-    fits = [
-        fit_generalised_pareto(stats.genpareto.rvs(shape, scale=3.0, size=2000, random_state=rng))
-        for _ in range(60)
-    ]
-    estimates = np.array(fits)
-    pulled = (2000 * shape + 5) / 2010
-    error = estimates[:, 0].std() / math.sqrt(60)
-    assert abs(estimates[:, 0].mean() - pulled) < 4 * error + 0.004
-    assert estimates[:, 1].mean() == pytest.approx(3.0, rel=0.03)
-
-
-def test_pareto_fit_against_a_slow_twin():
-    def naive(x):
-        x = sorted(x)
-        n = len(x)
-        grid = 30 + int(math.sqrt(n))
-        quartile = x[int(n / 4 + 0.5) - 1]
-        thetas, logs = [], []
-        for j in range(1, grid + 1):
-            theta = 1 / x[-1] + (1 - math.sqrt(grid / (j - 0.5))) / (3 * quartile)
-            k = sum(math.log(1 - theta * v) for v in x) / n
-            thetas.append(theta)
-            logs.append(n * (math.log(-theta / k) - k - 1))
-        weights = [1 / sum(math.exp(b - a) for b in logs) for a in logs]
-        best = sum(t * w for t, w in zip(thetas, weights, strict=True))
-        k = sum(math.log(1 - best * v) for v in x) / n
-        return (n * k + 5) / (n + 10), -k / best
-
-    draws = stats.genpareto.rvs(0.3, size=80, random_state=np.random.default_rng(53))
-    np.testing.assert_allclose(fit_generalised_pareto(draws), naive(draws), rtol=1e-10)
-
-
 @pytest.mark.parametrize("rows", [5, 24, 25, 26, 200, 3000])
 @pytest.mark.parametrize("ties", [False, True])
 def test_k_hat_is_of_the_largest_weights_in_order(rows, ties):

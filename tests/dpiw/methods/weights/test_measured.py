@@ -17,7 +17,6 @@ from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import PrivacyUnit
 from tests.dpiw.methods.weights.measuring import (
     EFFORT,
     base_of,
@@ -43,26 +42,6 @@ def test_cost_and_forecast_are_known_before_data(unit):
     json.dumps(ready.parameters(), allow_nan=False)
     with pytest.raises(UncalibratedError):
         ready.events(schema=numbers(2), unit=unit)
-
-
-def test_the_noise_covers_features_count_and_rounding(unit, replace_unit):
-    schema = mixed()
-    ready, replaced = (calibrated(schema, own).calibrated for own in (unit, replace_unit))
-    norm = np.hypot(1.0, 0.3)
-    assert ready.norm == pytest.approx(norm)
-    assert ready.constant == 0.5
-    assert ready.law.dimension == ready.dimension + 1
-    assert ready.law.scale > ready.sensitivity > np.hypot(norm, 0.5)
-    assert ready.law.scale == pytest.approx(np.hypot(norm, 0.5), rel=1e-5)
-    assert replaced.constant == 0
-    assert replaced.law.dimension == replaced.dimension
-    assert replaced.law.scale == pytest.approx(2 * norm, rel=1e-5)
-
-
-def test_k_rows_a_person_cost_k_times(unit):
-    five_rows = PrivacyUnit(relation=unit.relation, max_rows=5, id_column="id")
-    single, fivefold = (calibrated(mixed(), person).calibrated for person in (unit, five_rows))
-    assert fivefold.law.scale == pytest.approx(5 * single.law.scale)
 
 
 def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit):

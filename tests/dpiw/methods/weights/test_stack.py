@@ -8,7 +8,7 @@ import pytest
 from dpiw.data.schema import ScaledTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
-from dpiw.methods.weights.measured.sums import UNIT, exact_sum
+from dpiw.methods.weights.measured.sums import exact_sum
 from tests.support.worlds import mixed, numbers, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
@@ -94,16 +94,6 @@ def test_target_products_are_some_of_all_products():
 def test_unknown_or_empty_parts_are_refused(shares):
     with pytest.raises(SpecError, match="features: expected parts among linear, squares"):
         Stack(schema=numbers(2), shares=shares)
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_the_sum_is_that_of_the_rows_rounded(name):
-    """Two roads: a table of rounded waves and columns of the other parts, and whole rows."""
-    schema = SCHEMAS[name]
-    stack = stack_of(schema, **shares_for(name))
-    rows = corners(schema, 1500, np.random.default_rng(7))
-    expected = (np.rint(stack.matrix(rows) / UNIT) * UNIT).sum(axis=0)
-    assert np.array_equal(exact_sum(stack, [rows], constant=0.0), expected)
 
 
 def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all():

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.ratio import weigh
-from dpiw.methods.weights.paper.regression import Regression, solve
+from dpiw.methods.weights.paper.regression import solve
 from dpiw.methods.weights.registry import make_weights
-from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
 
@@ -32,55 +30,6 @@ def ready(schema, unit, *, rho=0.05, nominal_rows=200, **settings):
     )
 
 
-@pytest.mark.parametrize(
-    ("kind", "relation"),
-    [
-        (NoiseKind.GAUSSIAN, "unit"),
-        (NoiseKind.SPHERICAL, "replace_unit"),
-        (NoiseKind.LAPLACE, "replace_unit"),
-    ],
-)
-def test_declared_event_is_the_noise_actually_drawn(kind, relation, tables, request):
-    """KS on 250 measurements; accepts the stated scale (false alarm 1e-3), rejects 2/3 and 3/2."""
-    unit = request.getfixturevalue(relation)
-    schema, private, synthetic = tables
-    estimator = ready(schema, unit, noise=kind)
-    (event,) = estimator.events(schema=schema, unit=unit)
-    assert isinstance(event, GaussianEvent if kind is NoiseKind.GAUSSIAN else LaplaceEvent)
-    assert event.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.05))
-    # Sensitivities of docs/method.md section 3 for d = 3, from its table and not from the code.
-    penalty = estimator.calibrated.penalty
-    add = relation == "unit"
-    l2 = 1.0 if add else math.sqrt(3)
-    l1 = 2.0 if add else (3 + math.sqrt(12)) / 2
-    scale = event.noise_multiplier * (l1 if kind is NoiseKind.LAPLACE else l2) / penalty
-    features = estimator.feature_map(schema)
-    exact = solve(
-        Regression(
-            private=features.matrix(private.confidential()),
-            synthetic=features.matrix(synthetic.scaled),
-            synthetic_weight=200 / 300,
-            penalty=penalty,
-        ),
-        tolerance=1e-10,
-    )
-    noise = SeededNoise(77)
-    drawn = np.array(
-        [
-            estimator.measure(private, synthetic, noise=noise).arrays["coefficients"] - exact
-            for _ in range(250)
-        ]
-    )
-    if kind is NoiseKind.SPHERICAL:
-        values, reference = np.linalg.norm(drawn, axis=1), stats.gamma(4).cdf
-    else:
-        values = drawn.ravel()
-        reference = stats.norm.cdf if kind is NoiseKind.GAUSSIAN else stats.laplace.cdf
-    p = {f: stats.kstest(values / (f * scale), reference).pvalue for f in (2 / 3, 1.0, 3 / 2)}
-    assert p[1.0] > 1e-3
-    assert max(p[2 / 3], p[3 / 2]) < 1e-4
-
-
 def test_both_methods_share_the_measurement(tables, unit):
     schema, private, synthetic = tables
     one, other = (
@@ -90,19 +39,6 @@ def test_both_methods_share_the_measurement(tables, unit):
         for method in (BetaDebiased, BetaNoised)
     )
     assert one.to_bytes() == other.to_bytes()
-
-
-def test_measurement_holds_public_facts_only(tables, unit):
-    schema, private, synthetic = tables
-    estimator = ready(schema, unit)
-    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
-    assert set(measured.arrays) == {"coefficients"}
-    assert measured.arrays["coefficients"].shape == (4,)
-    public = estimator.parameters().keys() - {"debias"} | {"schema", "synthetic_rows"}
-    assert set(measured.facts) == public
-    smaller = PrivateTable(schema=schema, scaled=private.confidential().take(np.arange(50)))
-    fewer = estimator.measure(smaller, synthetic, noise=SeededNoise(1))
-    assert measured.facts == fewer.facts  # the facts do not know the private table
 
 
 def test_measure_certifies_the_gradient_its_scale_pays_for(tables, unit, monkeypatch):
@@ -207,20 +143,6 @@ def test_public_rule_always_leaves_the_moments(kind, rho, relation, mixed, reque
     unit = request.getfixturevalue(relation)
     estimator = ready(mixed, unit, rho=rho, noise=kind)
     assert 0 < estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 * (1 + 1e-12)
-
-
-def test_noise_falls_as_effort_grows(numeric, unit):
-    schema = numeric(5)
-    for kind in NoiseKind:
-        scales, shares = [], []
-        for rho in np.geomspace(1e-4, 10, 12):
-            estimator = ready(schema, unit, rho=rho, noise=kind, nominal_rows=2000)
-            (event,) = estimator.events(schema=schema, unit=unit)
-            scales.append(event.noise_multiplier)
-            shares.append(estimator.resolution(schema=schema, nominal_rows=2000))
-        assert all(np.diff(scales) < 0)
-        assert all(np.diff(shares) > 0)
-        assert 0 < shares[0] < shares[-1] < 1
 
 
 def test_warning_says_when_the_cap_binds(numeric, unit):

@@ -124,34 +124,6 @@ def test_table_2a(row, letter):
     assert _agrees(cross_term(noise, corner, corner)[0], facts[f"corner_{letter}"], tolerance)
 
 
-@pytest.mark.parametrize("kind", NoiseKind)
-def test_moments_by_simulation(kind):
-    """Mean, noise, relative variance and cross term, each within 4.5 standard errors."""
-    rng = np.random.default_rng(21)
-    draws, dimension, scale = 400_000, 3, 0.15
-    if kind is NoiseKind.GAUSSIAN:
-        z = scale * rng.standard_normal((draws, dimension))
-    elif kind is NoiseKind.LAPLACE:
-        z = rng.laplace(scale=scale, size=(draws, dimension))
-    else:
-        direction = rng.standard_normal((draws, dimension))
-        direction /= np.linalg.norm(direction, axis=1)[:, None]
-        z = direction * rng.gamma(dimension, scale, draws)[:, None]
-    noise_law = law(kind, scale, dimension)
-    x, y = np.array([[0.6, -0.8, 0.5]]), np.array([[-0.2, 0.7, 0.5]])
-
-    def close(samples, expected):
-        error = samples.std() / math.sqrt(draws)
-        assert abs(samples.mean() - expected) < 4.5 * error
-
-    at_x, at_y = z @ x[0], z @ y[0]
-    close(np.exp(at_x), math.exp(log_noise_mean(noise_law, x)[0]))
-    close(at_x**2, log_weight_noise(noise_law, x)[0] ** 2)
-    unit_x, unit_y = (np.exp(v + log_debias(noise_law, w)[0]) for v, w in ((at_x, x), (at_y, y)))
-    close((unit_x - 1) ** 2, cross_term(noise_law, x, x)[0])
-    close((unit_x - 1) * (unit_y - 1), cross_term(noise_law, x, y)[0])
-
-
 def test_factor_that_does_not_exist_is_refused():
     x = np.full((1, 4), 0.5)
     for kind, scale in ((NoiseKind.SPHERICAL, 1.0), (NoiseKind.LAPLACE, 2.0)):

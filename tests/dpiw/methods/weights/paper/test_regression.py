@@ -25,7 +25,7 @@ from dpiw.methods.weights.paper.regression import (
     solve,
 )
 from dpiw.privacy.mechanisms import lattice_slack
-from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 
 
@@ -109,25 +109,6 @@ def test_reaches_of_method_section_1(d, numeric, unit, replace_unit):
     assert l1_reach(bounds, unit) == pytest.approx((d + 1) / 2)
     assert l2_reach(bounds, replace_unit) == pytest.approx(max(math.sqrt(d), math.sqrt(d + 1) / 2))
     assert l1_reach(bounds, replace_unit) == pytest.approx((d + math.sqrt(d * (d + 1))) / 2)
-
-
-@pytest.mark.parametrize("relation", NeighbouringRelation)
-@pytest.mark.parametrize("kind", NoiseKind)
-def test_a_unit_of_k_rows_needs_k_times_the_noise(kind, relation, numeric):
-    bounds = LinearMap(numeric(4)).bounds
-    scales = [
-        calibration(
-            bounds,
-            multiplier=2.0,
-            noise=kind,
-            unit=PrivacyUnit(relation=relation, max_rows=k, id_column="id"),
-            nominal_rows=1000,
-            tau=0.2,
-            penalty=30.0,
-        ).law.scale
-        for k in (1, 5)
-    ]
-    assert scales[1] == pytest.approx(5 * scales[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", NoiseKind)

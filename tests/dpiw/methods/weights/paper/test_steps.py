@@ -287,10 +287,3 @@ def test_noise_passes_through_the_slope(tables):
     known = replace(base, fit=fit)
     weights = weigh(known, synthetic, debias=True, post_processing=steps)
     assert weights.diagnostics.signal == known.signal(synthetic)
-
-
-def test_a_calibration_that_was_not_fitted_weighs_nothing(tables):
-    schema, _, synthetic = tables
-    asked = PostProcessing(steps=(BetaCalibrate(rows="survey.csv", declared="a survey"),))
-    with pytest.raises(UncalibratedError, match="has not been fitted"):
-        weigh(ratio_of(schema, 1.0), synthetic, debias=True, post_processing=asked)
