@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.data.schema import PublicSchema
-from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
@@ -28,7 +27,7 @@ from tests.dpiw.methods.neural.mlp_world import (
     uniform,
 )
 from tests.support.training_watch import Recorder
-from tests.support.worlds import REPLACE, UNITS, unit_of
+from tests.support.worlds import REPLACE, unit_of
 
 
 def measured_of(estimator, rows, *, others=None, seed=3):
@@ -219,23 +218,3 @@ def test_the_registry_knows_it_and_refuses_what_it_cannot_do():
 def test_settings_out_of_range_are_refused(name, wrong):
     with pytest.raises(SpecError, match=name):
         DensityNetwork(**{name: wrong})
-
-
-def test_what_does_not_fit_is_refused():
-    estimator = ready()
-    renamed = PublicSchema(name="other", columns=SCHEMA.columns)
-    with pytest.raises(UncalibratedError):
-        DensityNetwork().events(schema=SCHEMA, unit=UNIT)
-    with pytest.raises(UncalibratedError):
-        estimator.events(schema=renamed, unit=UNIT)
-    with pytest.raises(UncalibratedError):
-        estimator.events(schema=SCHEMA, unit=UNITS[1])
-    with pytest.raises(WeightError):
-        estimator.measure(private(uniform(5, 1)), synthetic(uniform(0, 1)), noise=SeededNoise(1))
-    for kind, facts in (("beta", estimator.parameters()), ("dp_mlp", {"steps": 3})):
-        bad = Measurement(kind=kind, arrays={}, facts=facts, publishable=True)
-        with pytest.raises(WeightError):
-            estimator.ratio(bad, schema=SCHEMA)
-    for rho, rows in ((0.0, 10), (1.0, 0)):
-        with pytest.raises(SpecError):
-            DensityNetwork().calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=rows)

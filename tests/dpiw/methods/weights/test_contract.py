@@ -4,6 +4,7 @@ Measured weights have none before base rows are there: `test_measured.py` has th
 """
 
 import json
+import math
 import pickle
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import Normalisation, WeightEstimator
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
@@ -21,6 +22,7 @@ from dpiw.methods.weights.registry import WEIGHTS, make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
+from tests.support import worlds
 from tests.support.draws import PROVED_ELSEWHERE, check_draws
 
 EXTRA = {
@@ -104,6 +106,38 @@ def test_ratio_is_linear_in_its_features(case, mixed):
     dimension = scored.law.dimension
     assert scored.features.shape == (300, dimension) == (300, ratio.coefficients.size)
     np.testing.assert_allclose(scored.log_ratio, scored.features @ ratio.coefficients)
+
+
+def test_what_is_uncalibrated_or_does_not_fit_is_refused(case, mixed, rows, replace_unit):
+    name, estimator, unit, private, synthetic = case
+    if name == "discriminator":  # it measures nothing: `paper/test_discriminator.py`
+        return
+    fresh, other = WEIGHTS[name](**EXTRA.get(name, {})), worlds.numbers(4)
+    other_unit = replace_unit if unit == worlds.UNIT else worlds.UNIT
+    wide = PrivateTable(schema=other, scaled=rows(other, 5, np.random.default_rng(0)))
+    nothing, noise = SyntheticTable(schema=mixed, scaled=synthetic.scaled.take([])), SeededNoise(1)
+    for error, use in (
+        (UncalibratedError, lambda: fresh.events(schema=mixed, unit=unit)),
+        (UncalibratedError, lambda: fresh.measure(private, synthetic, noise=noise)),
+        (UncalibratedError, lambda: estimator.events(schema=mixed, unit=other_unit)),
+        (UncalibratedError, lambda: estimator.events(schema=other, unit=unit)),
+        (UncalibratedError, lambda: estimator.measure(wide, synthetic, noise=noise)),
+        (WeightError, lambda: estimator.measure(private, nothing, noise=noise)),
+    ):
+        with pytest.raises(error):
+            use()
+    for rho, count in ((0.0, 10), (-1.0, 10), (math.nan, 10), (math.inf, 10), (1.0, 0)):
+        with pytest.raises(SpecError):
+            fresh.calibrate(rho=rho, schema=mixed, unit=unit, nominal_rows=count)
+    measured = estimator.measure(private, synthetic, noise=noise)
+    setting = next(iter(estimator.parameters()))
+    for foreign in (
+        replace(measured, kind="histogram"),
+        replace(measured, facts={**measured.facts, setting: "other"}),
+        replace(measured, arrays={key: np.zeros(2) for key in measured.arrays}),
+    ):
+        with pytest.raises(WeightError):
+            estimator.ratio(foreign, schema=mixed)
 
 
 @pytest.mark.parametrize("normalisation", Normalisation)

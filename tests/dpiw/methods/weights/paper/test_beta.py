@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.errors import SpecError
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import solve
@@ -71,29 +71,6 @@ def test_weights_repair_a_wrong_generator(numeric, rows, unit):
         assert abs(np.average(x, weights=np.exp(log_weights)) - 1 / 3) < 0.4 * abs(x.mean() - 1 / 3)
 
 
-def test_use_before_calibration_or_for_other_facts_is_refused(
-    tables, numeric, rows, unit, replace_unit
-):
-    schema, private, synthetic = tables
-    fresh, estimator, wider = BetaDebiased(), ready(schema, unit), numeric(4)
-    wide = PrivateTable(schema=wider, scaled=rows(wider, 5, np.random.default_rng(0)))
-    for use in (
-        lambda: fresh.events(schema=schema, unit=unit),
-        lambda: fresh.measure(private, synthetic, noise=SeededNoise(1)),
-        lambda: fresh.predicted_log_weight_noise(schema=schema),
-        lambda: fresh.resolution(schema=schema, nominal_rows=10),
-        lambda: fresh.warnings(schema=schema, nominal_rows=10),
-        lambda: estimator.events(schema=schema, unit=replace_unit),
-        lambda: estimator.events(schema=wider, unit=unit),
-        lambda: estimator.measure(wide, synthetic, noise=SeededNoise(1)),
-    ):
-        with pytest.raises(UncalibratedError):
-            use()
-    nothing = SyntheticTable(schema=schema, scaled=rows(schema, 0, np.random.default_rng(0)))
-    with pytest.raises(WeightError):
-        estimator.measure(private, nothing, noise=SeededNoise(1))
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -112,12 +89,6 @@ def test_inadmissible_settings_are_refused(method, name, value):
     with pytest.raises(SpecError, match=rf"settings\.{name}"):
         make_weights(method, {name: value})
     assert make_weights(method, {"features": "linear"}) == make_weights(method, {})
-
-
-@pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf])
-def test_calibrate_refuses_a_meaningless_effort(rho, numeric, unit):
-    with pytest.raises(SpecError, match="effort rho > 0"):
-        ready(numeric(2), unit, rho=rho)
 
 
 @pytest.mark.parametrize("kind", [NoiseKind.SPHERICAL, NoiseKind.LAPLACE])
@@ -152,18 +123,3 @@ def test_warning_says_when_the_cap_binds(numeric, unit):
     assert many.warnings(schema=schema, nominal_rows=500_000) == ()
     fixed = replace(few, penalty=1.0)
     assert fixed.warnings(schema=schema, nominal_rows=500) == ()
-
-
-def test_foreign_measurements_are_refused(tables, numeric, unit):
-    schema, private, synthetic = tables
-    estimator = ready(schema, unit)
-    measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
-    for wrong in (
-        replace(measured, kind="histogram"),
-        replace(measured, facts={**measured.facts, "scale": 1e-9}),
-    ):
-        with pytest.raises(WeightError, match="not a measurement with these settings"):
-            estimator.ratio(wrong, schema=schema)
-    short = replace(measured, arrays={"coefficients": np.zeros(2)})
-    with pytest.raises(WeightError, match="does not fit this schema"):
-        estimator.ratio(short, schema=schema)

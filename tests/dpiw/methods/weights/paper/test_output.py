@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -75,7 +73,11 @@ def test_more_rows_than_coefficients_are_refused_with_the_reason(tables, numeric
 
 def test_the_vector_belongs_to_its_rows(tables, unit, rows):
     schema, private, fitting, published = tables
+    with pytest.raises(WeightError):
+        made(schema, unit).for_rows(fitting)
     estimator = made(schema, unit).for_rows(published)
+    with pytest.raises(UncalibratedError):
+        made(schema, unit).measure(private, fitting, noise=SeededNoise(1))
     measured = estimator.measure(private, fitting, noise=SeededNoise(1))
     stored = Measurement.from_bytes(measured.to_bytes())
     assert stored.facts["published_rows"] == rows_digest(published)
@@ -106,25 +108,3 @@ def test_settings_are_refused(tables, unit):
     wild = made(schema, unit, noise="spherical", penalty=1.0)
     with pytest.raises(SpecError, match="noise"):
         wild.predicted_log_weight_noise(schema=schema)
-
-
-def test_other_rows_schemas_and_measurements_are_refused(tables, numeric, rows, unit):
-    schema, private, fitting, published = tables
-    estimator = made(schema, unit)
-    ready, rng = estimator.for_rows(published), np.random.default_rng(0)
-    with pytest.raises(WeightError):
-        estimator.for_rows(fitting)
-    for uncalibrated, synthetic in (
-        (estimator, fitting),
-        (OutputNoised(rows=4).for_rows(published), fitting),
-        (ready, SyntheticTable(schema=numeric(5), scaled=rows(numeric(5), 9, rng))),
-    ):
-        with pytest.raises(UncalibratedError):
-            uncalibrated.measure(private, synthetic, noise=SeededNoise(1))
-    measured = ready.measure(private, fitting, noise=SeededNoise(1))
-    for wrong in (
-        replace(measured, kind="beta"),
-        replace(measured, arrays={"log_ratio": np.zeros(3)}),
-    ):
-        with pytest.raises(WeightError):
-            estimator.ratio(wrong, schema=schema)
