@@ -26,7 +26,7 @@ from dpiw.methods.neural.networks import Architecture
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from tests.dpiw.methods.neural.momentum import Momentum
+from tests.dpiw.methods.neural.settings import Momentum
 from tests.proof.attacks import Scaled
 
 CANARIES, STEPS, TRAININGS = 1000, 10, 5

@@ -29,7 +29,7 @@ JUDGED = {
 PARTIAL = {
     "dpiw/methods/generators/test_contract.py": "settings that keep networks small; count methods",
     "dpiw/methods/generators/test_games.py": "methods that play a game of networks",
-    "dpiw/methods/generators/test_marginals_stage.py": "networks that are given a histogram",
+    "dpiw/methods/generators/test_dpgan.py": "networks that are given a histogram",
     "dpiw/methods/neural/test_every_method.py": "methods of networks; it finds those itself",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",
     "dpiw/methods/weights/test_contract.py": "settings that methods need; cases take the registry",

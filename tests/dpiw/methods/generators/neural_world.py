@@ -128,7 +128,7 @@ SMALL = {
     "steps": 8, "lot": 10, "batch": 6, "generator": (5,), "discriminator": (4,), "latent": 2,
     "marginals_share": 0.0,
 }  # fmt: skip
-"""Without known marginals, whose own tests are in `test_marginals_stage.py`."""
+"""Without known marginals, whose own tests are in `test_dpgan.py`."""
 
 
 def ready(kind=DPGAN, *, rho=0.5, unit=UNIT, nominal_rows=40, **settings):

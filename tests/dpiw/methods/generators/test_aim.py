@@ -16,7 +16,6 @@ from dpiw.methods.generators.pgm import aim, aim_rounds
 from dpiw.methods.generators.pgm.aim import AIM, MOST_COLUMNS
 from dpiw.methods.generators.pgm.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
 from dpiw.methods.generators.pgm.pairs import UNIT as SCORE_UNIT
-from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
@@ -320,8 +319,3 @@ def test_what_is_too_large_is_refused_from_public_figures():
         too_many = two_zips if "max_cells" in settings else levels(64)
         with pytest.raises(SpecError):
             AIM(**settings).calibrate(schema=too_many, **facts)
-    for settings in ({"resumes": 21}, {"bins": 1}, {"max_cells": 1}, {"max_model_cells": 0}):
-        with pytest.raises(SpecError, match=f"settings.{next(iter(settings))}"):
-            AIM(**settings)
-    with pytest.raises(SpecError):
-        make_generator("aim", {}, pure=True)

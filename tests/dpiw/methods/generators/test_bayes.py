@@ -12,7 +12,6 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.pseudo_posterior import column_law
-from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.worlds import UNIT
 
@@ -168,16 +167,6 @@ def test_rows_have_the_drawn_law_and_no_other():
         assert stats.chisquare(seen, 20_000 * pmf).pvalue < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("sampler", "nuts"), ("prior", 0), ("prior", float("nan")), ("smallest", 0.5), ("draws", 0),
-     ("bins", 1), ("weights", "from_data"), ("numeric", 3), ("given", "job"), ("pure", True)],
-)  # fmt: skip
-def test_inadmissible_settings_are_refused(name, wrong):
-    with pytest.raises(SpecError, match=name):
-        make_generator("bayes", {name: wrong}, pure=False)
-
-
 def test_what_cannot_be_drawn_is_refused_by_the_plan():
     def calibrate(columns, rho):
         schema = PublicSchema(name="wide", columns=columns)
@@ -188,16 +177,3 @@ def test_what_cannot_be_drawn_is_refused_by_the_plan():
         calibrate((Column(name="x", kind=ColumnKind.CATEGORICAL, levels=levels),), 1.0)
     with pytest.raises(SpecError, match="a larger epsilon"):
         calibrate(SCHEMA.columns, 1e-16)
-
-
-@pytest.mark.parametrize("rho", [1e-4, 0.1])
-@pytest.mark.parametrize("weights", ["public", "two_stage"])
-def test_effort_adds_up(rho, weights):
-    """epsilon^2/8 a draw; where delta is 0, epsilons sum to sqrt(2 rho)."""
-    for pure, wanted in ((False, rho), (True, np.sqrt(2 * rho))):
-        plain = make_generator("bayes", {"weights": weights, "draws": 3}, pure=pure)
-        ready = plain.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=100)
-        (event,) = ready.events(schema=SCHEMA, unit=UNIT)
-        assert event.count == 3 * (3 + (weights == "two_stage"))
-        effort = event.epsilon if pure else event.epsilon**2 / 8
-        assert event.count * effort == pytest.approx(wanted, rel=1e-12)

@@ -1,20 +1,124 @@
-"""The score's sensitivity by brute force, and the greedy search against a naive twin."""
+"""Marginals: exact counts, their noise, scores and networks, and the laws made of them."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
 
+from dpiw.methods.generators import counting
 from dpiw.methods.generators.bayesian_network import (
     SHARE_UNIT,
+    Conditional,
+    Family,
     choose_network,
     dependence,
     score_sensitivity,
     whole_shares,
 )
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.privacy.units import NeighbouringRelation
-from tests.support.worlds import UNITS
+from dpiw.methods.generators.estimation import (
+    estimate_total,
+    marginal,
+    project_to_total,
+    reconcile,
+)
+from dpiw.methods.generators.marginal_noise import (
+    marginal_sensitivity,
+    noise_scale,
+    noise_size,
+    noise_variance,
+)
+from dpiw.privacy.units import NeighbouringRelation, NoiseKind
+from tests.support.worlds import UNITS, unit_of
+
+SIZES = (3, 1, 4, 2, 5)
+
+
+def _codes(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.integers(0, size, rows) for size in SIZES]).astype(np.int32)
+
+
+def _naive(codes, columns):
+    found = Counter(tuple(row[list(columns)]) for row in codes)
+    table = np.zeros([SIZES[j] for j in columns], dtype=np.int64)
+    for cell, count in found.items():
+        table[cell] = count
+    return table
+
+
+@pytest.mark.parametrize("rows", [0, 1, 137])
+def test_counts_equal_the_naive_twin(rows):
+    codes = _codes(rows)
+    counter = ContingencyCounter(lambda: [codes], SIZES)
+    # Every order, so that the kept prefix is used, replaced and used again.
+    for length in (1, 2, 3, 4):
+        for columns in itertools.permutations(range(5), length):
+            table = counter.count(columns)
+            assert table.dtype == np.int64
+            assert np.array_equal(table, _naive(codes, columns))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 137])
+def test_any_split_into_batches_and_passes_counts_the_same(rows, monkeypatch):
+    codes, passes = _codes(rows), []
+    marginals = [c for n in (1, 2, 3) for c in itertools.combinations(range(5), n)]
+    whole = [*ContingencyCounter(lambda: [codes], SIZES).each(marginals)]
+    # A table whose codes are too many to be kept, and cells for a few marginals a pass.
+    monkeypatch.setattr(counting, "HELD_BYTES", 100)
+    monkeypatch.setattr(counting, "_HELD_CELLS", 50)
+
+    def batches():
+        passes.append(1)
+        return (codes[start : start + 20] for start in range(0, max(1, rows), 20))
+
+    counter = ContingencyCounter(batches, SIZES)
+    for _ in range(2):
+        counted = [*counter.each(marginals)]
+        assert all(np.array_equal(a, b) for a, b in zip(counted, whole, strict=True))
+    assert len(passes) == 1 if rows < 2 else len(passes) > 4
+    assert [*counter.each([])] == []
+
+
+@pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
+@pytest.mark.parametrize("relation", list(NeighbouringRelation))
+@pytest.mark.parametrize("rows", [1, 3])
+def test_marginal_sensitivity_bounds_every_move_and_is_attained(kind, relation, rows):
+    bound = marginal_sensitivity(unit_of(relation, rows), kind)
+    order = 1 if kind is NoiseKind.LAPLACE else 2
+    moves = []
+    steps = [np.eye(3)[j] for j in range(3)]
+    if relation is NeighbouringRelation.REPLACE_ONE:
+        steps = [new - old for new in steps for old in steps]
+    for chosen in itertools.product(steps, repeat=rows):
+        moves.append(np.linalg.norm(np.sum(chosen, axis=0), order))
+    assert max(moves) <= bound * (1 + 1e-12)
+    assert max(moves) >= bound * (1 - 1e-12)
+
+
+def test_noise_scale_is_never_below_the_declared_multiplier():
+    for multiplier in np.random.default_rng(1).uniform(0.01, 100, 200):
+        for relation in NeighbouringRelation:
+            unit = unit_of(relation, 3)
+            scale = noise_scale(NoiseKind.LAPLACE, multiplier=float(multiplier), unit=unit)
+            assert scale / marginal_sensitivity(unit, NoiseKind.LAPLACE) >= multiplier
+            assert scale <= multiplier * marginal_sensitivity(unit, NoiseKind.LAPLACE) * 1.0001
+
+
+@pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
+def test_noise_size_and_variance_are_the_laws_moments(kind):
+    rng = np.random.default_rng(2)
+    draws = (rng.laplace if kind is NoiseKind.LAPLACE else rng.normal)(0, 7.0, 400_000)
+    # Standard errors below 0.3%; five of them.
+    assert noise_size(kind, 7.0) == pytest.approx(np.abs(draws).mean(), rel=0.015)
+    assert noise_variance(kind, 7.0) == pytest.approx(draws.var(), rel=0.02)
+
+
+# The score's sensitivity by brute force, and the greedy search against a naive twin
 
 
 def _naive_score(table, shares):
@@ -146,3 +250,125 @@ def test_scores_are_on_a_grid_that_sums_exactly():
     )  # fmt: skip
     for scores in met:
         assert np.array_equal(scores * 2 * SHARE_UNIT, np.rint(scores * 2 * SHARE_UNIT))
+
+
+# Post-processing laws: projections, reconciliation, conditional tables
+
+
+def test_projection_is_the_nearest_table():
+    """Against a general solver on small vectors."""
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        values = rng.normal(0, 3, 4)
+        projected = project_to_total(values, 2.0)
+        solved = minimize(
+            lambda x, values=values: np.sum((x - values) ** 2),
+            np.full(4, 0.5),
+            bounds=[(0, None)] * 4,
+            constraints={"type": "eq", "fun": lambda x: x.sum() - 2.0},
+            method="SLSQP",
+            options={"ftol": 1e-14},
+        )
+        assert projected == pytest.approx(solved.x, abs=1e-5)
+
+
+@settings(derandomize=True, database=None, deadline=None)
+@given(values=st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30), total=st.floats(1e-3, 1e9))
+def test_projection_is_non_negative_and_has_its_total(values, total):
+    projected = project_to_total(np.array(values), total)
+    assert projected.min() >= 0
+    assert projected.sum() == pytest.approx(total, rel=1e-9)
+
+
+def test_total_is_precision_weighted_and_at_least_one():
+    # Sums 10 (2 cells, variance 1) and 40 (4 cells, variance 4): weights 1/2 and 1/16.
+    tables = [np.array([4.0, 6.0]), np.full((2, 2), 10.0)]
+    assert estimate_total(tables, [1.0, 4.0]) == pytest.approx(
+        (10 / 2 + 40 / 16) / (1 / 2 + 1 / 16)
+    )
+    assert estimate_total([np.array([-5.0, -9.0])], [1.0]) == 1.0
+
+
+def test_reconciled_tables_have_their_margins():
+    rng = np.random.default_rng(2)
+    truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
+    marginals = [marginal(truth, axis) for axis in range(3)]
+    reconciled = reconcile(truth + rng.normal(0, 5, truth.shape), marginals)
+    assert reconciled.min() >= 0
+    for axis, wanted in enumerate(marginals):
+        assert marginal(reconciled, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
+
+
+def test_reconciling_survives_empty_slices():
+    reconciled = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
+    assert np.all(np.isfinite(reconciled))
+    assert reconciled.min() >= 0
+
+
+def test_unseen_parents_fall_back_to_the_one_way_marginal():
+    table = np.array([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
+    fallback = np.array([1.0, 0.0, 3.0])
+    conditional = Conditional.from_table(Family(child=1, parents=(0,)), table, fallback)
+    rng = np.random.default_rng(4)
+    parents = np.repeat(np.array([0, 1], dtype=np.intp), 8000)
+    drawn = conditional.draw(parents, 3, rng)
+    unseen = np.bincount(drawn[:8000], minlength=3)
+    assert unseen[1] == 0
+    # Binomial(8000, 1/4): sd 38.7; five of them.
+    assert abs(unseen[0] - 2000) < 194
+    assert set(drawn[8000:]) == {1}
+
+
+def test_cells_without_mass_are_never_drawn():
+    """Also at the ends of a slice and with many slices, where offsets cost precision."""
+    rows = 5000
+    table = np.zeros((rows, 4))
+    table[:, 1] = 0.1
+    table[:, 2] = 0.2
+    conditional = Conditional.from_table(Family(child=1, parents=(0,)), table, np.ones(4))
+    parents = np.arange(rows, dtype=np.intp).repeat(20)
+    drawn = conditional.draw(parents, 4, np.random.default_rng(5))
+    assert set(drawn) == {1, 2}
+
+
+GRID = 2.0**-32
+"""Of the uniforms that a draw takes."""
+
+
+def conditional(parents, levels, zeros, seed):
+    rng = np.random.default_rng(seed)
+    table = rng.random((parents, levels)) * (rng.random((parents, levels)) >= zeros)
+    return Conditional.from_table(Family(child=0, parents=()), table, np.ones(levels))
+
+
+def points_about(steps, parents, seed):
+    """On the grid: at every step, beside it, at both ends of every row, and anywhere."""
+    rng = np.random.default_rng(seed)
+    beside = [np.floor(steps / GRID + more) * GRID for more in (-1, 0, 1)]
+    anywhere = rng.integers(0, parents, 1000) + rng.integers(0, 1 << 32, 1000) * GRID
+    ends = np.arange(parents)[:, None] + np.array([0.0, 1 - GRID])
+    points = np.concatenate([*beside, anywhere, ends.ravel()])
+    return points[(points >= 0) & (points < parents)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 60), st.integers(2, 40), st.sampled_from([0.0, 0.3, 0.9]), st.integers(0, 99))
+def test_a_place_is_the_same_as_by_search(parents, levels, zeros, seed):
+    law = conditional(parents, levels, zeros, seed)
+    points = points_about(law.steps, parents, seed)
+    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
+
+
+@pytest.mark.parametrize(
+    ("parents", "levels", "guided"),
+    [(1, 64, True), (1000, 4, True), (5000, 4, False), (20_000, 2, False)],
+)
+def test_a_table_serves_where_few_cells_hold_a_step(parents, levels, guided):
+    law = conditional(parents, levels, 0.2, 1)
+    cells, places, is_sure = law._guide
+    assert (cells > 0) is guided
+    points = points_about(law.steps, parents, 2)
+    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
+    if guided:
+        assert len(places) == cells * parents
+        assert 0 < (~is_sure).sum() <= len(law.steps)

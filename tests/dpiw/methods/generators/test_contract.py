@@ -100,21 +100,25 @@ def _measured(method, rows=300):
 
 
 @pytest.mark.parametrize(
-    ("method", "noise"),
-    [*((name, kind) for name in MARGINAL for kind in ("gaussian", "laplace")),
-     ("aim", ""), ("pategan", "")],
+    ("method", "pure", "own"),
+    [*((name, pure, {}) for name in (*MARGINAL, "bayes", "pategan") for pure in (False, True)),
+     ("aim", False, {}), ("bayes", False, {"weights": "two_stage", "draws": 3}),
+     ("bayes", True, {"weights": "two_stage", "draws": 3}),
+     ("pategan", True, {"marginals_share": 0.4})],
 )  # fmt: skip
 @pytest.mark.parametrize("rho", [1e-4, 30.0])
-def test_effort_adds_up(method, noise, rho):
-    """Gaussian: 1/(2 m^2), and eps^2/8 a selection; Laplace: all epsilons are sqrt(2 rho)."""
-    spent, is_pure = 0.0, noise == "laplace"
-    for event in _ready(method, rho=rho, noise=noise).events(schema=SCHEMA, unit=UNIT):
+def test_effort_adds_up(method, pure, own, rho):
+    """Gaussian: 1/(2 m^2), and eps^2/8 a selection; at delta 0 all epsilons are sqrt(2 rho)."""
+    plain = make_generator(method, SMALL.get(method, {}) | own, pure=pure)
+    ready = plain.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=500)
+    spent = 0.0
+    for event in ready.events(schema=SCHEMA, unit=UNIT):
         if isinstance(event, ExponentialMechanismEvent):
-            spent += event.count * (event.epsilon if is_pure else event.epsilon**2 / 8)
+            spent += event.count * (event.epsilon if pure else event.epsilon**2 / 8)
         else:
             multiplier = event.noise_multiplier
-            spent += event.count * (1 / multiplier if is_pure else 1 / (2 * multiplier**2))
-    assert spent == pytest.approx(np.sqrt(2 * rho) if is_pure else rho, rel=1e-12)
+            spent += event.count * (1 / multiplier if pure else 1 / (2 * multiplier**2))
+    assert spent == pytest.approx(np.sqrt(2 * rho) if pure else rho, rel=1e-12)
 
 
 def _neighbours(schema, unit):
@@ -427,18 +431,64 @@ def test_parameters_are_public_json(method):
 
 
 @pytest.mark.parametrize("method", MARGINAL)
-def test_settings_of_marginal_methods(method):
-    """Where delta is 0 they need Laplace noise, and have it."""
-    for name, value in (("bins", 1), ("bins", 4.5), ("bins", True), ("noise", "round"),
-                        ("noise", 3), ("noise", NoiseKind.SPHERICAL)):  # fmt: skip
-        with pytest.raises(SpecError, match=name):
-            make_generator(method, {name: value}, pure=False)
+def test_where_delta_is_0_marginal_methods_have_laplace_noise(method):
     pure = make_generator(method, {"bins": 9}, pure=True).parameters()
     assert (pure["bins"], pure["noise"]) == (9, "laplace")
     with pytest.raises(SpecError, match="noise"):
         make_generator(method, {"noise": "gaussian"}, pure=True)
 
 
-def test_unknown_methods_are_refused():
+COUNTS = [("bins", 1), ("bins", 4.5), ("bins", True), ("noise", "round"), ("noise", 3),
+          ("noise", NoiseKind.SPHERICAL)]  # fmt: skip
+NETWORKS = [
+    ("start", -1), ("start", 2**63), ("start", 1.0), ("start", True), ("start", "0"),
+    ("marginals_share", -0.1), ("marginals_share", 0.96), ("marginals_share", True),
+    ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1), ("temperature", 11),
+    ("temperature", "warm"), ("batch", 2.5),
+]  # fmt: skip
+WRONG = {
+    "histogram": COUNTS,
+    "mst": [*COUNTS, ("max_cells", 3), ("max_cells", 1 << 21)],
+    "privbayes": [
+        *COUNTS, ("degree", 0), ("degree", 5), ("max_cells", 3), ("max_cells", 1 << 21),
+        ("usefulness", 0.0), ("usefulness", float("inf")), ("noise_penalty", -0.1),
+        ("one_way_share", 0.0), ("one_way_share", 0.9),
+    ],
+    "aim": [("resumes", 21), ("bins", 1), ("max_cells", 1), ("max_model_cells", 0)],
+    "bayes": [
+        ("sampler", "nuts"), ("prior", 0), ("prior", float("nan")), ("smallest", 0.5),
+        ("draws", 0), ("bins", 1), ("weights", "from_data"), ("numeric", 3), ("given", "job"),
+        ("pure", True),
+    ],
+    "dpgan": [
+        *NETWORKS, ("loss", "hinge"), ("steps", 0), ("lot", True), ("discriminator", [0]),
+        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("weight_bound", float("nan")),
+    ],
+    "dpcgan": [
+        *NETWORKS, ("proportions", (1.0,)), ("proportions", (0.0, 0.0)),
+        ("proportions", (1.0, -1.0)), ("proportions", (1.0, float("inf"))), ("proportions", "half"),
+    ],
+    "pategan": [
+        *NETWORKS, ("teachers", 1), ("rounds", 0), ("queries", 1.5), ("teacher", [8]),
+        ("student", 8), ("student_rate", 0), ("noise", "spherical"),
+    ],
+}  # fmt: skip
+
+
+@methods
+def test_what_no_spec_may_ask_for_is_refused_by_name(method):
+    facts = {"rho": 1.0, "schema": SCHEMA, "unit": UNIT, "nominal_rows": 40}
+    for name, wrong in WRONG[method]:
+        with pytest.raises(SpecError, match=rf"{name}\b"):
+            make_generator(method, {name: wrong}, pure=False).calibrate(**facts)
+
+
+def test_what_a_method_cannot_do_is_refused():
     with pytest.raises(SpecError, match=r"generator\.method"):
         make_generator("magic", {}, pure=False)
+    for method in ("aim", "dpgan", "dpcgan", "levels"):
+        with pytest.raises(SpecError):
+            make_generator(method, {}, pure=True)
+    for method in ("dpgan", "dpcgan"):
+        with pytest.raises(SpecError, match="add_or_remove_one"):
+            _ready(method, unit=unit_of(REPLACE))

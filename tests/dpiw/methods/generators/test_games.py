@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.histogram import Histogram
@@ -214,36 +214,3 @@ def test_the_start_is_public_and_changes_the_training(method):
 
     assert measured(0) == measured(0)
     assert measured(0) != measured(1)
-
-
-BOTH = [
-    ("start", -1), ("start", 2**63), ("start", 1.0), ("start", True), ("start", "0"),
-    ("marginals_share", -0.1), ("marginals_share", 0.96), ("marginals_share", True),
-    ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1), ("temperature", 11),
-    ("temperature", "warm"), ("batch", 2.5),
-]  # fmt: skip
-OWN = {
-    "dpgan": [
-        ("loss", "hinge"), ("steps", 0), ("lot", True), ("discriminator", [0]), ("settle", 0.95),
-        ("clip", 0), ("device", "abacus"), ("weight_bound", float("nan")),
-    ],
-    "dpcgan": [
-        ("proportions", wrong)
-        for wrong in ((1.0,), (0.0, 0.0), (1.0, -1.0), (1.0, float("inf")), "half")
-    ],
-    "pategan": [
-        ("teachers", 1), ("rounds", 0), ("queries", 1.5), ("teacher", [8]), ("student", 8),
-        ("student_rate", 0), ("noise", "spherical"),
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("method", OWN)
-def test_inadmissible_settings_are_refused(method):
-    def made(settings):
-        facts = {"rho": 1.0, "schema": SCHEMA, "unit": UNIT, "nominal_rows": 40}
-        return make_generator(method, settings, pure=False).calibrate(**facts)
-
-    for name, wrong in (*BOTH, *OWN[method]):
-        with pytest.raises(SpecError, match=rf"settings\.{name}\b"):
-            made({name: wrong})

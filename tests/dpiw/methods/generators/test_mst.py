@@ -193,9 +193,3 @@ def without_library(monkeypatch):
 def test_without_the_library_a_spec_is_refused_with_the_command(method):
     with pytest.raises(SpecError, match=r"pip install"):
         make_generator(method, {}, pure=False)
-
-
-@pytest.mark.parametrize("settings", [{"max_cells": 3}, {"max_cells": 1 << 21}])
-def test_sizes_out_of_range_are_refused(settings):
-    with pytest.raises(SpecError, match="max_cells"):
-        MST(**settings)

@@ -137,17 +137,6 @@ def test_narrow_schemas(columns):
     assert np.mean(made[:, 0] == made[:, -1]) > 0.98
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"degree": 0}, {"degree": 5}, {"max_cells": 3}, {"max_cells": 1 << 21}, {"usefulness": 0.0},
-     {"usefulness": float("inf")}, {"noise_penalty": -0.1}, {"one_way_share": 0.0},
-     {"one_way_share": 0.5, "selection_share": 0.5}],
-)  # fmt: skip
-def test_inadmissible_settings_are_refused(settings):
-    with pytest.raises(SpecError, match=r"generator\.settings"):
-        PrivBayes(**settings)
-
-
 def test_too_wide_schemas_are_refused_before_data():
     with pytest.raises(SpecError, match="degree"):
         ready(levels(120, 4), degree=2)

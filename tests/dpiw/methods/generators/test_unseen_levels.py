@@ -100,8 +100,6 @@ def test_what_is_not_ready_does_nothing():
     with pytest.raises(UncalibratedError):
         bare.events(schema=of, unit=UNIT)
     with pytest.raises(SpecError):
-        make_generator("levels", {}, pure=True)
-    with pytest.raises(SpecError):
         make_generator("levels", {"delta": "1e-9"}, pure=False)
     foreign = dataclasses.replace(measured(of, trade=["a"]), kind="histogram")
     with pytest.raises(SpecError):

@@ -1,7 +1,9 @@
-"""Makers of the values under test: a small network, its training and its lots."""
+"""Makers of the values under test: a small network, its optimiser, its training, its lots."""
 
 import dataclasses
 import itertools
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,8 +11,29 @@ from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Architecture
-from tests.dpiw.methods.neural.momentum import Momentum
 from tests.support.worlds import UNIT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum:
+    """Gradient descent with heavy-ball momentum; plain descent at momentum 0."""
+
+    rule: ClassVar[str] = "momentum"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+
+    def start(self, size):
+        return np.zeros((1, size))
+
+    def update(self, parameters, gradient, moments, step):
+        kept = self.momentum * moments + gradient
+        return parameters - self.learning_rate * kept[0], kept
+
+    def parameters(self):
+        return {"rule": self.rule, **asdict(self)}
+
+
+# Makers of the values under test: a small network, its training and its lots
 
 
 class Settings:

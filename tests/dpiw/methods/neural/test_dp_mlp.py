@@ -207,14 +207,3 @@ def test_the_registry_knows_it_and_refuses_what_it_cannot_do():
         make_weights("dp_mlp", {}, pure=True)
     with pytest.raises(SpecError, match="replace_one"):
         ready(unit=unit_of(REPLACE))
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("hidden", ()), ("hidden", (0,)), ("hidden", 8), ("activation", "gelu"), ("loss", "hinge"),
-     ("device", "tpu"), ("steps", 0), ("lot", 2.5), ("replays", 10), ("clip", 0),
-     ("learning_rate", -1), ("limit", 21), ("averaged", 1.0)],
-)  # fmt: skip
-def test_settings_out_of_range_are_refused(name, wrong):
-    with pytest.raises(SpecError, match=name):
-        DensityNetwork(**{name: wrong})

@@ -110,7 +110,7 @@ def test_ratio_is_linear_in_its_features(case, mixed):
 
 def test_what_is_uncalibrated_or_does_not_fit_is_refused(case, mixed, rows, replace_unit):
     name, estimator, unit, private, synthetic = case
-    if name == "discriminator":  # it measures nothing: `paper/test_discriminator.py`
+    if name == "discriminator":  # it measures nothing: `paper/test_estimators.py`
         return
     fresh, other = WEIGHTS[name](**EXTRA.get(name, {})), worlds.numbers(4)
     other_unit = replace_unit if unit == worlds.UNIT else worlds.UNIT
@@ -243,8 +243,6 @@ def test_output_noised_knows_the_published_rows():
         SpecError, match=r"settings\.rows: expected 5, the release's synthetic_rows"
     ):
         make_weights("output_noised", {"rows": 4}, rows=5)
-    with pytest.raises(SpecError, match=r"settings\.published: unknown"):
-        make_weights("output_noised", {"published": 1}, rows=5)
 
 
 def test_pure_releases_get_pure_noise():
@@ -256,12 +254,43 @@ def test_pure_releases_get_pure_noise():
         make_weights("beta_debiased", {"noise": "gaussian"}, pure=True)
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "name"),
-    [("magic", {}, "weights.method"), ("selected", {}, "weights.method"),
-     ("beta_debiased", {"lambda": 1}, "settings.lambda"), ("none", {"tau": 1}, "settings.tau"),
-     ("beta_debiased", {"calibrated": None}, "settings.calibrated")],
-)  # fmt: skip
-def test_unknown_names_are_refused(method, settings, name):
-    with pytest.raises(SpecError, match=name):
-        make_weights(method, settings)
+REGRESSION = [
+    ("noise", "cauchy"), ("tau", 0), ("tau", "0.2"), ("penalty", -1.0), ("penalty", math.nan),
+    ("features", "fourier"), ("features", ["linear"]), ("omega_seed", 3), ("lambda", 1),
+    ("calibrated", None),
+]  # fmt: skip
+WRONG = {
+    "none": [("tau", 1)],
+    "beta_debiased": REGRESSION,
+    "beta_noised": REGRESSION,
+    "output_noised": [
+        *REGRESSION, ("noise", "laplace"), ("rows", 0), ("rows", 2000), ("allow_more_rows", 1),
+        ("published", 1),
+    ],
+    "dp_mlp": [
+        ("hidden", ()), ("hidden", (0,)), ("hidden", 8), ("activation", "gelu"), ("loss", "hinge"),
+        ("device", "tpu"), ("steps", 0), ("lot", 2.5), ("replays", 10), ("clip", 0),
+        ("learning_rate", -1), ("limit", 21), ("averaged", 1.0),
+    ],
+    "discriminator": [("limit", 0), ("limit", -1), ("limit", 21), ("limit", "wide"),
+                      ("limit", True), ("judge", None)],
+    "measured": [
+        ("features", {}), ("features", {"fourier": -1}), ("features", {"fourier": 101}),
+        ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
+        ("scales", ()), ("scales", (0.0,)), ("credit", "belief"), ("credit", 0),
+        ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5), ("debias", 1),
+    ],
+}  # fmt: skip
+
+
+def test_what_no_spec_may_ask_for_is_refused_by_name():
+    for method in ("magic", "selected"):
+        with pytest.raises(SpecError, match=r"weights\.method"):
+            make_weights(method, {})
+    assert WRONG.keys() - {"none"} == WEIGHTS.keys() - {"none"}
+    for method, settings in WRONG.items():
+        needed = {"omega_seed": 3} if method == "measured" else {}
+        for name, wrong in settings:
+            with pytest.raises(SpecError, match=rf"settings\.{name}\b"):
+                make_weights(method, needed | {name: wrong})
+    assert make_weights("beta_noised", {"features": "linear"}) == make_weights("beta_noised", {})
