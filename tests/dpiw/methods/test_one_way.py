@@ -106,15 +106,6 @@ def test_measured_means_and_known_marginals_share_no_noise(constant):
     assert covariance[2:, 2:] == pytest.approx(law(total=5).covariance(about[2:], 400.0))
 
 
-def test_noise_of_a_shared_table_cancels():
-    """Two columns of one noisy table: their marginals' errors are shared in the totals alone."""
-    sizes = (3, 4)
-    child = np.kron(np.ones((1, sizes[0])), np.eye(sizes[1]))  # cells (parent, child), row by row
-    parent = np.kron(np.eye(sizes[0]), np.ones((1, sizes[1])))
-    assert (parent @ child.T).any()
-    assert centring(3) @ parent @ child.T @ centring(4).T == pytest.approx(np.zeros((2, 3)))
-
-
 def test_combined_marginals_weigh_every_table_by_its_precision():
     first, second = np.array([10.0, 20.0]), np.array([5.0, 15.0, 10.0])
     table = np.array([[1.0, 4.0, 3.0], [4.0, 10.0, 8.0]])

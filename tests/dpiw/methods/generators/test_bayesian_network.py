@@ -357,18 +357,3 @@ def test_a_place_is_the_same_as_by_search(parents, levels, zeros, seed):
     law = conditional(parents, levels, zeros, seed)
     points = points_about(law.steps, parents, seed)
     assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
-
-
-@pytest.mark.parametrize(
-    ("parents", "levels", "guided"),
-    [(1, 64, True), (1000, 4, True), (5000, 4, False), (20_000, 2, False)],
-)
-def test_a_table_serves_where_few_cells_hold_a_step(parents, levels, guided):
-    law = conditional(parents, levels, 0.2, 1)
-    cells, places, is_sure = law._guide
-    assert (cells > 0) is guided
-    points = points_about(law.steps, parents, 2)
-    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
-    if guided:
-        assert len(places) == cells * parents
-        assert 0 < (~is_sure).sum() <= len(law.steps)

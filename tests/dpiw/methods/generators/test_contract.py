@@ -191,8 +191,6 @@ class ThirdOfTheSensitivity(ThirdOfTheNoise):
 
 
 class OneEventForAllDraws(Histogram):
-    """A toy: it declares one event for the draws of all columns."""
-
     def events(self, *, schema, unit):
         (event,) = super().events(schema=schema, unit=unit)
         return (replace(event, count=1),)
@@ -212,8 +210,6 @@ class NoiseOfItsOwn(Histogram):
 
 
 class NothingStated(Histogram):
-    """A toy: what it measured does not state its noise."""
-
     def measure(self, table, *, noise):
         return replace(super().measure(table, noise=noise), noise=())
 
@@ -230,8 +226,6 @@ class AnotherLaw(Histogram):
 
 
 class AnotherEvent(Histogram):
-    """A toy: it declares the event of another law."""
-
     def events(self, *, schema, unit):
         (event,) = super().events(schema=schema, unit=unit)
         other = LaplaceEvent if isinstance(event, GaussianEvent) else GaussianEvent
@@ -259,8 +253,6 @@ class OneDrawForAllColumns(Histogram):
 
 
 class CountInFacts(Histogram):
-    """A toy: an exact count lies in the facts."""
-
     def measure(self, table, *, noise):
         honest = super().measure(table, noise=noise)
         return replace(honest, facts={**honest.facts, "rows": exact_rows(table)})
@@ -430,10 +422,9 @@ def test_parameters_are_public_json(method):
         json.dumps(dict(one.parameters()), allow_nan=False)
 
 
-@pytest.mark.parametrize("method", MARGINAL)
-def test_where_delta_is_0_marginal_methods_have_laplace_noise(method):
-    pure = make_generator(method, {"bins": 9}, pure=True).parameters()
-    assert (pure["bins"], pure["noise"]) == (9, "laplace")
+@pytest.mark.parametrize("method", [*MARGINAL, "pategan"])
+def test_where_delta_is_0_noise_is_laplace(method):
+    assert make_generator(method, {}, pure=True).parameters()["noise"] == "laplace"
     with pytest.raises(SpecError, match="noise"):
         make_generator(method, {"noise": "gaussian"}, pure=True)
 
@@ -443,7 +434,8 @@ COUNTS = [("bins", 1), ("bins", 4.5), ("bins", True), ("noise", "round"), ("nois
 NETWORKS = [
     ("start", -1), ("start", 2**63), ("start", 1.0), ("start", True), ("start", "0"),
     ("marginals_share", -0.1), ("marginals_share", 0.96), ("marginals_share", True),
-    ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1), ("temperature", 11),
+    ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1),
+    ("temperature", 11), ("temperature", 0.0), ("temperature", -1.0),
     ("temperature", "warm"), ("batch", 2.5),
 ]  # fmt: skip
 WRONG = {

@@ -8,7 +8,6 @@ from scipy import stats
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.heads import KNOTS, MARGIN, ColumnDistributions, Heads
@@ -62,12 +61,6 @@ def test_inadmissible_cells_stay_in_their_column():
     missing = np.array([-1], dtype=np.int32)
     table = ScaledTable({"categorical_0": missing, "boolean_0": np.array([1])}, 1)
     np.testing.assert_array_equal(heads.encode(table), [[0, 0, 1, 0, 1]])
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, 11.0])
-def test_temperatures_out_of_range_are_refused(temperature):
-    with pytest.raises(SpecError, match=r"heads\.temperature"):
-        Heads(columns=(), temperature=temperature)
 
 
 def of_drawn(drawn):

@@ -70,15 +70,6 @@ def test_at_a_tiny_budget_the_weights_say_that_they_say_nothing():
     assert diagnostics.noise > 0.3
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_tables_of_no_or_one_row_are_ordinary(rows):
-    estimator = ready(steps=5)
-    measured = estimator.measure(
-        private(uniform(rows, 1)), synthetic(uniform(50, 2)), noise=SeededNoise(3)
-    )
-    assert np.all(np.isfinite(measured.arrays["parameters"]))
-
-
 @pytest.mark.parametrize(("loss", "make"), [("logistic", Logistic), ("balanced", Balanced)])
 @pytest.mark.parametrize("sizes", [(2000, 6000), (3000, 500)])
 def test_the_prior_is_right_whatever_the_tables_sizes(loss, make, sizes):

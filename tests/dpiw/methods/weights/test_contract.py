@@ -275,7 +275,8 @@ WRONG = {
     "discriminator": [("limit", 0), ("limit", -1), ("limit", 21), ("limit", "wide"),
                       ("limit", True), ("judge", None)],
     "measured": [
-        ("features", {}), ("features", {"fourier": -1}), ("features", {"fourier": 101}),
+        ("features", {}), ("features", {"fourier": -1}),
+        ("features", {"fourier": 101}),
         ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
         ("scales", ()), ("scales", (0.0,)), ("credit", "belief"), ("credit", 0),
         ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5), ("debias", 1),

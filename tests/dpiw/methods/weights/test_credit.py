@@ -159,14 +159,6 @@ def test_what_is_certified_of_weights_counts_the_products_own_credit():
     assert abs(expected[0][0] - expected[1][0]) > 1e-3
 
 
-@pytest.mark.parametrize("credit", [-1.0, 0.0, float("nan"), "belief"])
-def test_a_credit_is_a_rule_or_positive(credit):
-    base, rng = base_rows(9), np.random.default_rng(9)
-    wanted = targets(base, rng, credit=5.0)
-    with pytest.raises(SpecError):
-        reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)
-
-
 @pytest.mark.parametrize("rule", ["evidence", "risk"])
 def test_no_rule_believes_a_generator_more_than_a_share_of_the_private_rows(rule):
     """Distances of nought speak for any credit, and prove none; a curator may set his own."""

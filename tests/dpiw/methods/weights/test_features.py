@@ -243,25 +243,6 @@ def test_a_code_that_no_level_has_is_its_own_column_s_last(nullable):
     assert np.array_equal(*matrices)
 
 
-@pytest.mark.parametrize("scales", SCALES)
-@pytest.mark.parametrize("name", WAVE_SCHEMAS)
-def test_no_sum_of_terms_leaves_what_a_double_holds(name, scales):
-    """At the box's corners, terms of either sign, in any order."""
-    waves = waves_of(WAVE_SCHEMAS[name], SCALES[scales])
-    numbers = sum(block.numeric for block in waves._blocks)
-    largest = np.abs(waves._numbers)
-    largest[:numbers] /= 2  # cells less a half
-    unit, cell = waves._unit, 2.0**-20
-    assert (waves._numbers[:numbers] % (unit / cell) == 0).all()
-    assert (waves._numbers[numbers:] % unit == 0).all()
-    assert all((table % unit == 0).all() for table in waves._levels)
-    levels = sum((np.abs(table).max(axis=0) for table in waves._levels), np.zeros(7))
-    assert ((largest.sum(axis=0) + levels) / unit < 2**53).all()
-    flags = largest[numbers:-1].sum(axis=0)
-    least = waves._numbers[-1] - largest[:numbers].sum(axis=0) - levels - flags
-    assert (least > 0).all()
-
-
 def test_threads_add_what_one_would(monkeypatch):
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 4)
     schema = WAVE_SCHEMAS["mixed"]

@@ -8,7 +8,6 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
-from dpiw.errors import ReleaseError
 from dpiw.methods.weights.diagnostics import Verdict, worst
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import (
@@ -371,13 +370,6 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         refused = worst(sure.objections(estimate, enough)[0]) is Verdict.DO_NOT_USE
         assert refused == (few or sure.support(estimate)[0] < SUPPORT_CARE)
         assert not few or estimate.interval().verdicts == ("do not use",)
-
-
-def test_a_total_needs_a_number_of_people():
-    sample = sample_of(np.random.default_rng(57))
-    with pytest.raises(ReleaseError):
-        analysis.total(sample, "a")
-    assert analysis.total(sample, "a", population=10.0).interval().parts["means"][0] > 0
 
 
 def test_a_quantile_in_a_bin_that_nobody_knows_needs_more_support_than_a_mean():

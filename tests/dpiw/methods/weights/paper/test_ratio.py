@@ -390,14 +390,6 @@ def test_self_normalise_may_be_said_and_changes_nothing():
     stated, plain = (weigh(Ratio(), None, debias=True, post_processing=s) for s in (explicit, None))
     np.testing.assert_array_equal(stated.log_weights, plain.log_weights)
     assert stated.steps == plain.steps
-    with pytest.raises(SpecError, match="self_normalise: loses the scale"):
-        weigh(
-            Ratio(),
-            None,
-            debias=True,
-            normalisation=Normalisation.UNNORMALISED,
-            post_processing=explicit,
-        )
 
 
 def test_resampled_rows_have_weight_one():

@@ -126,19 +126,6 @@ def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
     assert calibrated.law.scale == pytest.approx(3.0 * needed, rel=1e-5)  # and not much more
 
 
-@pytest.mark.parametrize("kind", NoiseKind)
-def test_tau_is_the_noise_of_a_reference_row(kind, numeric, unit):
-    from dpiw.methods.weights.paper.ratio import log_weight_noise
-
-    bounds = LinearMap(numeric(6)).bounds
-    calibrated = calibration(
-        bounds, multiplier=2.5, noise=kind, unit=unit, nominal_rows=3000, tau=0.2
-    )
-    reference = np.array([[math.sqrt(1 / 12)] * 6 + [0.5]])
-    tau = calibrated.noise_level / calibrated.penalty
-    assert log_weight_noise(calibrated.law, reference)[0] == pytest.approx(tau, rel=1e-4)
-
-
 def test_resolved_share_by_hand():
     # One eigenvalue 1/12, n0 = 2400, Lam = 100: (n0/2)/12 = 100, so one half survives.
     assert resolved_share(np.array([1 / 12, 0.0]), nominal_rows=2400, penalty=100.0) == 0.5
@@ -198,7 +185,8 @@ def scikit(p: Regression, **options):
     return model.coef_[0]
 
 
-def test_gradient_and_hessian_are_those_of_the_printed_objective():
+def test_gradient_and_hessian_are_those_of_the_printed_objective(monkeypatch):
+    monkeypatch.setattr("dpiw.methods.weights.paper.regression._CHUNK_ROWS", 7)
     p = problem(n=20, m=30)
     b = np.linspace(-1, 1, 6)
     step = 1e-5
@@ -209,14 +197,6 @@ def test_gradient_and_hessian_are_those_of_the_printed_objective():
     ends = [(p.gradient(b + step * e), p.gradient(b - step * e)) for e in np.eye(6)]
     hessian = [(up - down) / (2 * step) for up, down in ends]
     np.testing.assert_allclose(p.hessian(b), hessian, rtol=1e-6, atol=1e-8)
-
-
-def test_hessian_does_not_depend_on_the_chunking(monkeypatch):
-    p = problem()
-    b = np.full(6, 0.3)
-    whole = p.hessian(b)
-    monkeypatch.setattr("dpiw.methods.weights.paper.regression._CHUNK_ROWS", 7)
-    np.testing.assert_allclose(p.hessian(b), whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize("penalty", [1e-4, 0.1, 30.0])

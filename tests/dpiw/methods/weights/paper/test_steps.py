@@ -19,7 +19,7 @@ from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import weigh
-from dpiw.methods.weights.paper.regression import FitFacts, LinearMap
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.methods.weights.paper.steps import (
     STEPS,
     BetaCalibrate,
@@ -282,8 +282,3 @@ def test_noise_passes_through_the_slope(tables):
         *(step.text for step in steps.steps),
         "self-normalise",
     )  # and no factor
-    # The signal is asked of the base.
-    fit = FitFacts(penalty=10.0, nominal_rows=2000, synthetic_rows=2000)
-    known = replace(base, fit=fit)
-    weights = weigh(known, synthetic, debias=True, post_processing=steps)
-    assert weights.diagnostics.signal == known.signal(synthetic)
