@@ -20,7 +20,6 @@ from dpiw.methods.recipe import Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import NONE, WEIGHTS, make_weights
-from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.stages import fitting
 from dpiw.privacy.randomness import SeededNoise
@@ -149,19 +148,6 @@ def test_fourier_features_reach_ten_thousand_levels_without_a_column_for_each():
     kind = KINDS["many"]
     made = recipe(kind.schema(), "measured", features={"fourier": 1.0}, scales=[1.0])
     assert played(made, kind.frame(ROWS)).weights.rows == ROWS
-
-
-@pytest.mark.parametrize("method", ["dpgan", "measured"])
-def test_a_refused_kind_is_refused_by_the_plan(method):
-    """Before a ledger is opened, so before anything is reserved."""
-    weights = {"method": NONE} if method == "dpgan" else {"method": method}
-    settings = SMALL[method] if method == "measured" else {}
-    generator = "dpgan" if method == "dpgan" else "histogram"
-    spec = parse_spec(
-        GOOD | {"generator": {"method": generator}, "weights": {**weights, "settings": settings}}
-    )
-    with pytest.raises(SpecError, match=KINDS["many"].refused[method]):
-        compile_plan(spec, KINDS["many"].schema())
 
 
 DICTIONARY = """

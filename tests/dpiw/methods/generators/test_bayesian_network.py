@@ -29,8 +29,6 @@ from dpiw.methods.generators.estimation import (
 from dpiw.methods.generators.marginal_noise import (
     marginal_sensitivity,
     noise_scale,
-    noise_size,
-    noise_variance,
 )
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.support.worlds import UNITS, unit_of
@@ -107,15 +105,6 @@ def test_noise_scale_is_never_below_the_declared_multiplier():
             scale = noise_scale(NoiseKind.LAPLACE, multiplier=float(multiplier), unit=unit)
             assert scale / marginal_sensitivity(unit, NoiseKind.LAPLACE) >= multiplier
             assert scale <= multiplier * marginal_sensitivity(unit, NoiseKind.LAPLACE) * 1.0001
-
-
-@pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-def test_noise_size_and_variance_are_the_laws_moments(kind):
-    rng = np.random.default_rng(2)
-    draws = (rng.laplace if kind is NoiseKind.LAPLACE else rng.normal)(0, 7.0, 400_000)
-    # Standard errors below 0.3%; five of them.
-    assert noise_size(kind, 7.0) == pytest.approx(np.abs(draws).mean(), rel=0.015)
-    assert noise_variance(kind, 7.0) == pytest.approx(draws.var(), rel=0.02)
 
 
 # The score's sensitivity by brute force, and the greedy search against a naive twin
@@ -290,6 +279,8 @@ def test_total_is_precision_weighted_and_at_least_one():
 
 
 def test_reconciled_tables_have_their_margins():
+    empty = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
+    assert np.all(np.isfinite(empty) & (empty >= 0))
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(60)).reshape(3, 4, 5) * 1000
     marginals = [marginal(truth, axis) for axis in range(3)]
@@ -297,12 +288,6 @@ def test_reconciled_tables_have_their_margins():
     assert reconciled.min() >= 0
     for axis, wanted in enumerate(marginals):
         assert marginal(reconciled, axis) == pytest.approx(wanted, rel=0.02, abs=0.5)
-
-
-def test_reconciling_survives_empty_slices():
-    reconciled = reconcile(np.zeros((2, 3)), [np.array([0.0, 1.0]), np.array([0.0, 0.0, 1.0])])
-    assert np.all(np.isfinite(reconciled))
-    assert reconciled.min() >= 0
 
 
 def test_unseen_parents_fall_back_to_the_one_way_marginal():

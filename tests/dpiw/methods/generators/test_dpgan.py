@@ -13,11 +13,10 @@ from dpiw.methods.generators.gan.marginals import LEAST, MOST, share_of
 from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.gan.training import make_batch
 from dpiw.methods.generators.registry import make_generator
-from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NoiseKind, PrivacyUnit
+from dpiw.privacy.units import NoiseKind
 from tests.dpiw.methods.generators import image_world
 from tests.dpiw.methods.generators.image_world import PIXELS, PLAIN, SIDE, STANDS
 from tests.dpiw.methods.generators.neural_world import (
@@ -29,39 +28,28 @@ from tests.dpiw.methods.generators.neural_world import (
     table,
     with_marginals,
 )
+from tests.support.draws import drawn
 from tests.support.small import SMALL
 from tests.support.training_watch import KilledError, Recorder
+from tests.support.worlds import ADD, unit_of
+
+COLUMNS = len(SCHEMA.released)
+KINDS = [DPGAN, DPCGAN, PATEGAN]
+THREE_ROWS = unit_of(ADD, 3)
 
 
-def test_a_unit_of_many_rows_is_accounted_as_one():
-    unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="id")
-    generator, noise = ready(DPCGAN, unit=unit), Counting()
-    measurement = generator.measure(table(40), noise=noise)
-    histogram, steps = generator.events(schema=SCHEMA, unit=unit)
+def test_the_histogram_of_labels_is_drawn_once_with_the_accounted_noise():
+    """Of persons with three rows; each lot's noise is three times as large as well."""
+    generator, noise, released = ready(DPCGAN, rho=1e6, unit=THREE_ROWS), Counting(), []
+    (law,), _ = drawn(lambda _: released.append(generator.measure(table(40), noise=noise)))
+    histogram, steps = generator.events(schema=SCHEMA, unit=THREE_ROWS)
+    assert isinstance(histogram, GaussianEvent)
+    assert law.scale == pytest.approx(3 * histogram.noise_multiplier)
+    assert released[0].facts["histogram_scale"] == law.scale
+    shares = np.bincount(table(40).confidential().columns["sick"]) / 40
+    np.testing.assert_allclose(released[0].arrays["proportions"], shares, atol=0.01)
     assert steps.sampling_probability == pytest.approx(1 - 0.75**3)
     np.testing.assert_allclose(noise.scales, 3 * generator.clip * steps.noise_multiplier)
-    assert measurement.facts["histogram_scale"] == pytest.approx(3 * histogram.noise_multiplier)
-
-
-def test_the_histogram_of_labels_is_drawn_once_with_the_accounted_noise(monkeypatch):
-    laws, exact = [], []
-    draw = mechanisms.noisy_counts
-
-    def recorded(counts, *, law, noise):
-        laws.append(law)
-        exact.append(counts)
-        return draw(counts, law=law, noise=noise)
-
-    monkeypatch.setattr(mechanisms, "noisy_counts", recorded)
-    generator = ready(DPCGAN, rho=1e6)
-    measurement = generator.measure(table(40), noise=SeededNoise(0))
-    (law,), (counts,) = laws, exact
-    event = generator.events(schema=SCHEMA, unit=UNIT)[0]
-    assert isinstance(event, GaussianEvent)
-    assert law.scale == pytest.approx(event.noise_multiplier)
-    assert measurement.facts["histogram_scale"] == law.scale
-    assert counts.tolist() == np.bincount(table(40).confidential().columns["sick"]).tolist()
-    np.testing.assert_allclose(measurement.arrays["proportions"], counts / 40, atol=0.01)
 
 
 def test_public_proportions_cost_nothing_and_are_kept():
@@ -73,17 +61,6 @@ def test_public_proportions_cost_nothing_and_are_kept():
     sick = generator.model(measurement, schema=SCHEMA).sample(4000, rng=np.random.default_rng(0))
     # Standard error 0.0068; six of them.
     assert sick.frame()["sick"].mean() == pytest.approx(0.25, abs=0.041)
-
-
-def test_no_plan_depends_on_a_table():
-    """Rate, steps, divisor and noise are there before any table is."""
-    generator = ready(nominal_rows=400)
-    training = generator.parameters()["training"]
-    assert (training["sampling_rate"], training["steps"], training["divisor"]) == (0.025, 8, 10.0)
-    before = dict(generator.parameters())
-    generator.measure(table(33), noise=SeededNoise(0))
-    assert dict(generator.parameters()) == before
-    assert ready(nominal_rows=4).parameters()["training"]["sampling_rate"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -151,40 +128,28 @@ def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
 # The histogram before a training: paid for, drawn once, and the only thing that marginals know
 
 
-COLUMNS = len(SCHEMA.released)
-KINDS = [DPGAN, DPCGAN, PATEGAN]
-
-
-def recorded(monkeypatch):
-    """Laws of the noisy counts that are drawn."""
-    laws, draw = [], mechanisms.noisy_counts
-
-    def noisy_counts(counts, *, law, noise):
-        laws.append(law)
-        return draw(counts, law=law, noise=noise)
-
-    monkeypatch.setattr(mechanisms, "noisy_counts", noisy_counts)
-    return laws
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [0, 1, 40])
-def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, rows, monkeypatch):
-    laws = recorded(monkeypatch)
-    unit = PrivacyUnit(relation=UNIT.relation, max_rows=3, id_column="id")
-    generator = with_marginals(kind, unit=unit)
-    measurement = generator.measure(table(rows), noise=SeededNoise(0))
+@pytest.mark.parametrize(
+    ("kind", "unit", "noise", "reach"),
+    [*((kind, THREE_ROWS, {}, 3.0) for kind in KINDS), (PATEGAN, REPLACE, {}, np.sqrt(2.0)),
+     (PATEGAN, REPLACE, {"noise": NoiseKind.LAPLACE}, 2.0)],
+)  # fmt: skip
+def test_one_histogram_per_column_is_drawn_with_the_accounted_noise(kind, unit, noise, reach, rows):
+    """A row that is replaced leaves one cell for another, and one teacher's vote may turn."""
+    generator, released = with_marginals(kind, unit=unit, **noise), []
+    laws, _ = drawn(lambda noise: released.append(generator.measure(table(rows), noise=noise)))
     *columns, training = generator.events(schema=SCHEMA, unit=unit)
-    assert len(columns) == COLUMNS
+    assert [event.count for event in columns] == [1] * COLUMNS
     assert training.count > 1
-    scale = 3 * columns[0].noise_multiplier
     for event, law in zip(columns, laws[:COLUMNS], strict=True):
-        assert isinstance(event, GaussianEvent)
-        assert event.count == 1
-        assert law.scale == pytest.approx(scale, rel=1e-12)
-        assert law.scale >= scale
+        assert law.scale == pytest.approx(reach * event.noise_multiplier, rel=1e-12)
+        assert law.scale >= reach * event.noise_multiplier
+    assert {law.kind for law in laws} == {noise.get("noise", NoiseKind.GAUSSIAN)}
     assert len(laws) == COLUMNS + (generator.rounds if kind is PATEGAN else 0)
-    assert measurement.facts["marginals_scale"] == laws[0].scale
+    moved = 3 if unit is THREE_ROWS else 1
+    for law in laws[COLUMNS:]:
+        assert law.scale == moved * training.noise_multiplier * (1 + 1e-15)
+    assert released[0].facts["marginals_scale"] == laws[0].scale
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,29 +173,13 @@ def test_the_rule_of_the_share_is_of_public_facts():
     middle = share(0.02, 300)
     assert LEAST < middle < MOST
     assert share(0.04, 300) == pytest.approx(max(LEAST, middle / 2))
-    assert share(0.02, 300, PrivacyUnit(relation=UNIT.relation, max_rows=2, id_column="i")) > middle
+    assert share(0.02, 300, unit_of(ADD, 2)) > middle
 
 
 def test_images_have_no_known_marginals():
     assert DPGAN(image=(4, 4), generator=(2,)).marginals_share == 0
     with pytest.raises(SpecError, match="marginals_share: expected none with an image"):
         DPGAN(image=(4, 4), generator=(2,), marginals_share=0.2)
-
-
-@pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])
-def test_under_replace_one_histogram_and_votes_have_the_accounted_noise(noise, monkeypatch):
-    """A row that is replaced leaves one cell for another, and one teacher's vote may turn."""
-    laws = recorded(monkeypatch)
-    generator = with_marginals(PATEGAN, unit=REPLACE, noise=noise)
-    generator.measure(table(40), noise=SeededNoise(0))
-    *columns, votes = generator.events(schema=SCHEMA, unit=REPLACE)
-    assert len(columns) == COLUMNS
-    reach = 2.0 if noise is NoiseKind.LAPLACE else np.sqrt(2.0)
-    for event, law in zip(columns, laws[:COLUMNS], strict=True):
-        assert law.scale == pytest.approx(reach * event.noise_multiplier, rel=1e-12)
-        assert law.scale >= reach * event.noise_multiplier
-    assert {law.scale for law in laws[COLUMNS:]} == {votes.noise_multiplier * (1 + 1e-15)}
-    assert {law.kind for law in laws} == {noise}
 
 
 @pytest.mark.parametrize("kind", KINDS)

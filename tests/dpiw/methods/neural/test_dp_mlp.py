@@ -11,9 +11,7 @@ from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.methods.weights.paper.ratio import weigh
-from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.neural.mlp_world import (
@@ -27,7 +25,6 @@ from tests.dpiw.methods.neural.mlp_world import (
     uniform,
 )
 from tests.support.training_watch import Recorder
-from tests.support.worlds import REPLACE, unit_of
 
 
 def measured_of(estimator, rows, *, others=None, seed=3):
@@ -190,11 +187,3 @@ def test_without_replays_the_verdict_says_so():
     assert diagnostics.noise is None
     assert diagnostics.verdict is not Verdict.USE
     assert "neither signal nor noise was assessed" in diagnostics.reasons
-
-
-def test_the_registry_knows_it_and_refuses_what_it_cannot_do():
-    assert make_weights("dp_mlp", {"hidden": [8]}) == DensityNetwork(hidden=(8,))
-    with pytest.raises(SpecError):
-        make_weights("dp_mlp", {}, pure=True)
-    with pytest.raises(SpecError, match="replace_one"):
-        ready(unit=unit_of(REPLACE))

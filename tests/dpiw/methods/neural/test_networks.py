@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpiw.errors import SpecError
-from dpiw.methods.generators.gan.images import ImageDiscriminator, ImageGenerator
+from dpiw.methods.generators.gan.images import ImageDiscriminator
 from dpiw.methods.neural.backend import CPU, Backend, make_backend
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
@@ -111,14 +111,6 @@ def test_places_that_cancel_keep_the_bound():
     assert float(AllGradients((rows,)).norms()) >= 2e12 * SHARE
 
 
-def test_a_generator_of_images_makes_its_pixels():
-    architecture = ImageGenerator(sides=(8, 12), given=4, channels=(3, 2))
-    network, rows = at(architecture)
-    assert network.outputs(rows).shape == (9, 96)
-    alone = torch.cat([network.outputs(row[None]) for row in rows])
-    np.testing.assert_allclose(network.outputs(rows), alone, atol=1e-12)
-
-
 def test_a_perceptron_is_its_layers_one_by_one():
     architecture = Architecture(widths=(4, 6, 5, 2), activation="tanh")
     network, rows = at(architecture)
@@ -215,24 +207,15 @@ def test_large_lots_go_in_parts(settings, monkeypatch):
 
 
 def test_output_clipping_needs_one_output_and_bounded_slopes(settings):
+    def clipped(widths, rows, loss):
+        network, x = settings.network(*widths), settings.rows(rows_of(rows))
+        return clipped_sum(network, x, loss, clip=0.2, rule=ClipRule.OUTPUT)
+
     with pytest.raises(SpecError):
-        clipped_sum(
-            settings.network(3, 2),
-            settings.rows(rows_of(2)),
-            Critic(sign=1),
-            clip=1.0,
-            rule=ClipRule.OUTPUT,
-        )
+        clipped((3, 2), 2, Critic(sign=1))
 
     class Steep:
         def slopes(self, outputs):
             return outputs * 0.0 - 50.0
 
-    part = clipped_sum(
-        settings.network(3, 5, 1),
-        settings.rows(rows_of(1)),
-        Steep(),
-        clip=0.2,
-        rule=ClipRule.OUTPUT,
-    )
-    assert np.linalg.norm(part) == pytest.approx(0.2)
+    assert np.linalg.norm(clipped((3, 5, 1), 1, Steep())) == pytest.approx(0.2)

@@ -152,6 +152,13 @@ def test_weights_come_out(case, mixed, normalisation):
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
 
 
+def test_network_weights_are_refused_under_replace_one(mixed, replace_unit):
+    with pytest.raises(SpecError, match="replace_one"):
+        make_weights("dp_mlp", {}).calibrate(
+            rho=1.0, schema=mixed, unit=replace_unit, nominal_rows=500
+        )
+
+
 def test_a_method_that_forgets_its_cost_cannot_be_made():
     """Nothing that a guarantee rests on has a default."""
     costs = {"calibrate", "events", "parameters", "released_noise"}
@@ -250,8 +257,10 @@ def test_pure_releases_get_pure_noise():
     laplace = make_weights("beta_debiased", {"noise": "laplace"}, pure=True)
     assert laplace == BetaDebiased(noise=NoiseKind.LAPLACE)
     assert make_weights("none", {}, pure=True) is None
-    with pytest.raises(SpecError, match="noise=gaussian: expected spherical or laplace"):
-        make_weights("beta_debiased", {"noise": "gaussian"}, pure=True)
+    for name, own in (("beta_debiased", {"noise": "gaussian"}), ("measured", {"omega_seed": 1}),
+                      ("dp_mlp", {})):  # fmt: skip
+        with pytest.raises(SpecError):
+            make_weights(name, own, pure=True)
 
 
 REGRESSION = [

@@ -35,17 +35,11 @@ from dpiw.methods.weights.measured.weighing import _judged
 
 
 def test_kish_by_hand():
-    assert effective_sample_size(np.log([1.0, 1.0, 2.0])) == pytest.approx(16 / 6)
+    for shift in (-2000.0, 0.0, 2000.0):
+        assert effective_sample_size(np.log([1.0, 1.0, 2.0]) + shift) == pytest.approx(16 / 6)
     assert effective_sample_size(np.full(7, 123.0)) == pytest.approx(7)
     diagnosis = diagnose(np.log([1.0, 1.0, 2.0]))
     assert diagnosis.design_effect == pytest.approx(3 * 6 / 16)
-
-
-def test_kish_does_not_care_about_scale_or_overflow():
-    rng = np.random.default_rng(0)
-    log_weights = rng.standard_normal(500)
-    sizes = [effective_sample_size(log_weights + shift) for shift in (-2000.0, 0.0, 2000.0)]
-    np.testing.assert_allclose(sizes, sizes[0])
 
 
 @pytest.mark.parametrize("rows", [5, 24, 25, 26, 200, 3000])

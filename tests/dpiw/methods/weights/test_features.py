@@ -451,11 +451,6 @@ def test_what_is_no_square_image_is_refused(count):
         Stack(schema=nullable, shares={"linear": 1.0, "patches": 1.0})
 
 
-def test_filters_need_a_public_seed():
-    with pytest.raises(SpecError, match="omega_seed"):
-        Measured(features={"patches": 1.0})
-
-
 def test_public_numbers_stay_what_they_are():
     """Golden, of 23 November 2026: a certificate names the seed alone."""
     own = [1.5147188938140126, 0.4639570164544394, 1.8249816080617016]

@@ -18,7 +18,6 @@ from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from dpiw.methods.weights.measured.weighing import weigh_measured
-from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -123,8 +122,9 @@ def test_by_default_features_follow_from_the_schema(unit):
     many = chosen(mixed(), rows=10**6)[0]
     assert many == {**both, "linear": 0.3, "numbers": 0.5}
     assert chosen(numbers(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
-    with pytest.raises(SpecError, match="omega_seed"):
-        Measured()
+    for features in ({}, {"features": {"patches": 1.0}}):
+        with pytest.raises(SpecError, match="omega_seed"):
+            Measured(**features)
 
 
 def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit):
@@ -148,11 +148,6 @@ def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit, credit):
     )
     assert weights.facts["measured"]["credit"] >= credit
     assert np.all(np.isfinite(weights.log_weights))
-
-
-def test_its_noise_is_gaussian():
-    with pytest.raises(SpecError):
-        make_weights("measured", {"omega_seed": 1}, pure=True)
 
 
 def test_base_rows_follow_the_published():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
@@ -75,22 +75,6 @@ def test_spherical_factor_golden(row):
     x = np.full((1, dimension), row["scale_times_norm"] / math.sqrt(dimension))
     factor = np.exp(-log_debias(law(NoiseKind.SPHERICAL, 1.0, dimension), x))
     assert factor[0] == pytest.approx(row["value"], rel=1e-8)
-
-
-def test_spherical_mean_by_quadrature():
-    # E exp(z.x) with norm(z) ~ Gamma(d', 1), direction uniform: an independent route.
-    dimension, reach = 5, 0.4
-
-    def integrand(cosine, radius):
-        angle = (1 - cosine**2) ** ((dimension - 3) / 2)
-        radial = radius ** (dimension - 1) * np.exp(-radius) / math.gamma(dimension)
-        return angle * radial * np.exp(reach * radius * cosine)
-
-    total = integrate.dblquad(integrand, 0, 120, -1, 1, epsabs=1e-12)[0]
-    area = integrate.quad(lambda c: (1 - c**2) ** ((dimension - 3) / 2), -1, 1)[0]
-    x = np.array([[reach, 0, 0, 0, 0]])
-    mean = np.exp(log_noise_mean(law(NoiseKind.SPHERICAL, 1.0, dimension), x))[0]
-    assert mean == pytest.approx(total / area, rel=1e-8)
 
 
 def test_output_noise_variance_golden():

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import SampledRows, Weighing
-from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
@@ -150,24 +148,6 @@ def test_as_arviz_smooths(case):
     assert shape == pytest.approx(case["k_hat"], rel=1e-9)
     smoothed -= np.log(np.exp(smoothed).sum())
     np.testing.assert_allclose(smoothed, case["smoothed"], rtol=0, atol=1e-9)
-
-
-def test_only_the_tail_moves_and_keeps_its_order():
-    log_weights = 2 * np.random.default_rng(3).standard_normal(2000) + 700.0
-    smoothed, shape = pareto_smooth(log_weights)
-    order = np.argsort(log_weights)
-    count = tail_length(2000)
-    np.testing.assert_array_equal(smoothed[order[:-count]], log_weights[order[:-count]])
-    assert np.all(np.diff(smoothed[order]) >= 0)
-    assert smoothed.max() <= log_weights.max()
-    assert shape == k_hat(log_weights)
-    excesses = np.exp(log_weights[order[-count:]] - log_weights.max())
-    excesses -= np.exp(log_weights[order[-count - 1]] - log_weights.max())
-    fitted = fit_generalised_pareto(excesses)
-    middle = stats.genpareto.ppf(0.5, fitted[0], scale=fitted[1])
-    median = np.median(np.exp(smoothed[order[-count:]] - log_weights.max()))
-    median -= np.exp(log_weights[order[-count - 1]] - log_weights.max())
-    assert median == pytest.approx(middle, rel=1e-6)
 
 
 def test_nothing_to_smooth():
