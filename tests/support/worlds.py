@@ -21,6 +21,8 @@ def unit_of(relation: NeighbouringRelation, rows: int = 1) -> PrivacyUnit:
 UNITS = tuple(unit_of(relation, rows) for relation in (ADD, REPLACE) for rows in (1, 3))
 UNIT = UNITS[0]
 """A row comes or goes."""
+REPLACED = UNITS[2]
+"""A row is another."""
 
 
 def declared(*columns: dict[str, Any], name: str = "s", **more: Any) -> PublicSchema:

@@ -5,7 +5,6 @@ give the same bytes, or something of them went past the mechanisms.
 """
 
 import numpy as np
-import pandas as pd
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -13,7 +12,6 @@ from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
 from dpiw.methods.neural.backend import CPU, library
-from dpiw.plan.spec import parse_spec
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from tests.support import worlds
@@ -61,30 +59,9 @@ class Turning(SeededNoise):
         return super().poisson_sample(rows=rows, probability=probability)
 
 
-def spec(method, settings):
-    """Of a generator alone, at epsilon 1."""
-    return parse_spec(
-        {
-            "format": 1, "name": "trial", "population": "people", "schema": "schema.yaml",
-            "source": {"path": "people.csv", "format": "csv"},
-            "epsilon": "1", "delta": "1e-6", "nominal_rows": 400, "synthetic_rows": 50,
-            "generator": {"method": method, "settings": settings},
-            "weights": {"method": "none"}, "state": "state", "signing_key": "key",
-            "publish_to": "releases",
-        }
-    )  # fmt: skip
-
-
 def table(rows, seed=0, schema=SCHEMA):
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "x": rng.random(rows),
-            "job": rng.choice(["a", "b", "c", None], rows),
-            "sick": rng.random(rows) < 0.3,
-        }
-    )
-    return PrivateTable(schema=schema, scaled=schema.scale(frame))
+    scaled = worlds.uniform_rows(schema, rows, np.random.default_rng(seed))
+    return PrivateTable(schema=schema, scaled=scaled)
 
 
 def without(whole, row):

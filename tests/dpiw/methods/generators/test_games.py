@@ -26,11 +26,11 @@ from tests.dpiw.methods.generators.neural_world import (
     Turning,
     assert_tables_do_not_interfere,
     settle_on_few_rows,
-    spec,
     table,
     with_marginals,
 )
 from tests.support.small import SMALL
+from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
 
 
@@ -196,7 +196,9 @@ def test_a_checkpoint_without_a_reserve_is_refused(kind):
 
 @pytest.mark.parametrize("method", SMALL)
 def test_it_is_planned_at_the_spec_s_total(method):
-    plan = compile_plan(spec(method, SMALL[method]), SCHEMA)
+    generator = {"method": method, "settings": SMALL[method]}
+    asked = spec(generator=generator, weights={"method": "none"}, nominal_rows=400)
+    plan = compile_plan(asked, SCHEMA)
     assert 1 - 2e-4 <= plan.epsilon_pld <= 1
     (stage,) = plan.stages
     assert stage.resumption.is_paid_by([{"count": event.count} for event in stage.events])

@@ -22,8 +22,10 @@ from dpiw.methods.weights.registry import WEIGHTS, make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
-from tests.support import worlds
 from tests.support.draws import PROVED_ELSEWHERE, check_draws
+from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
+
+MIXED = mixed()
 
 EXTRA = {
     "measured": {"omega_seed": 1, "frequencies": 5},
@@ -52,15 +54,15 @@ class AnyJudge:
 
 
 @pytest.fixture(params=SETTINGS, ids=lambda c: f"{c[0]}-{c[2]}")
-def case(request, mixed, rows, unit, replace_unit):
+def case(request):
     name, settings, relation = request.param
     rng = np.random.default_rng(12)
-    own = unit if relation == "add" else replace_unit
+    own = UNIT if relation == "add" else REPLACED
     estimator = WEIGHTS[name](**settings).calibrate(
-        rho=1.0, schema=mixed, unit=own, nominal_rows=500
+        rho=1.0, schema=MIXED, unit=own, nominal_rows=500
     )
-    private = PrivateTable(schema=mixed, scaled=rows(mixed, 400, rng, power=2.0))
-    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 300, rng))
+    private = PrivateTable(schema=MIXED, scaled=uniform_rows(MIXED, 400, rng, power=2.0))
+    synthetic = SyntheticTable(schema=MIXED, scaled=uniform_rows(MIXED, 300, rng))
     if name == "output_noised":
         estimator = estimator.for_rows(synthetic)
     if name == "discriminator":
@@ -68,19 +70,19 @@ def case(request, mixed, rows, unit, replace_unit):
     return name, estimator, own, private, synthetic
 
 
-def test_cost_and_forecast_are_known_before_data(case, mixed):
+def test_cost_and_forecast_are_known_before_data(case):
     name, estimator, unit, *_ = case
     assert estimator.method == name
-    events = estimator.events(schema=mixed, unit=unit)
+    events = estimator.events(schema=MIXED, unit=unit)
     assert len(events) == (0 if name == "discriminator" else 1)
-    assert 0 <= estimator.predicted_log_weight_noise(schema=mixed) <= 0.2 + 1e-9
-    resolution = estimator.resolution(schema=mixed, nominal_rows=500)
+    assert 0 <= estimator.predicted_log_weight_noise(schema=MIXED) <= 0.2 + 1e-9
+    resolution = estimator.resolution(schema=MIXED, nominal_rows=500)
     assert resolution is None if name in ("dp_mlp", "discriminator") else 0 <= resolution <= 1
-    assert all(isinstance(w, str) for w in estimator.warnings(schema=mixed, nominal_rows=500))
+    assert all(isinstance(w, str) for w in estimator.warnings(schema=MIXED, nominal_rows=500))
     json.dumps(estimator.parameters(), allow_nan=False)
 
 
-def test_measure_is_repeatable_and_storable(case, mixed):
+def test_measure_is_repeatable_and_storable(case):
     name, estimator, _, private, synthetic = case
     first, again = (estimator.measure(private, synthetic, noise=SeededNoise(4)) for _ in range(2))
     assert first.to_bytes() == again.to_bytes()
@@ -88,15 +90,15 @@ def test_measure_is_repeatable_and_storable(case, mixed):
     assert pickle.loads(pickle.dumps(estimator)) == estimator
     assert pickle.loads(pickle.dumps(first)).digest == first.digest
     ratios = [
-        estimator.ratio(m, schema=mixed) for m in (first, Measurement.from_bytes(first.to_bytes()))
+        estimator.ratio(m, schema=MIXED) for m in (first, Measurement.from_bytes(first.to_bytes()))
     ]
     np.testing.assert_array_equal(*(r.log_ratio(synthetic) for r in ratios))
 
 
-def test_ratio_is_linear_in_its_features(case, mixed):
+def test_ratio_is_linear_in_its_features(case):
     _, estimator, _, private, synthetic = case
     ratio = estimator.ratio(
-        estimator.measure(private, synthetic, noise=SeededNoise(4)), schema=mixed
+        estimator.measure(private, synthetic, noise=SeededNoise(4)), schema=MIXED
     )
     scored = ratio.scored(synthetic)
     np.testing.assert_array_equal(scored.log_ratio, ratio.log_ratio(synthetic))
@@ -108,18 +110,18 @@ def test_ratio_is_linear_in_its_features(case, mixed):
     np.testing.assert_allclose(scored.log_ratio, scored.features @ ratio.coefficients)
 
 
-def test_what_is_uncalibrated_or_does_not_fit_is_refused(case, mixed, rows, replace_unit):
+def test_what_is_uncalibrated_or_does_not_fit_is_refused(case):
     name, estimator, unit, private, synthetic = case
     if name == "discriminator":  # it measures nothing: `paper/test_estimators.py`
         return
-    fresh, other = WEIGHTS[name](**EXTRA.get(name, {})), worlds.numbers(4)
-    other_unit = replace_unit if unit == worlds.UNIT else worlds.UNIT
-    wide = PrivateTable(schema=other, scaled=rows(other, 5, np.random.default_rng(0)))
-    nothing, noise = SyntheticTable(schema=mixed, scaled=synthetic.scaled.take([])), SeededNoise(1)
+    fresh, other = WEIGHTS[name](**EXTRA.get(name, {})), numbers(4)
+    other_unit = REPLACED if unit == UNIT else UNIT
+    wide = PrivateTable(schema=other, scaled=uniform_rows(other, 5, np.random.default_rng(0)))
+    nothing, noise = SyntheticTable(schema=MIXED, scaled=synthetic.scaled.take([])), SeededNoise(1)
     for error, use in (
-        (UncalibratedError, lambda: fresh.events(schema=mixed, unit=unit)),
+        (UncalibratedError, lambda: fresh.events(schema=MIXED, unit=unit)),
         (UncalibratedError, lambda: fresh.measure(private, synthetic, noise=noise)),
-        (UncalibratedError, lambda: estimator.events(schema=mixed, unit=other_unit)),
+        (UncalibratedError, lambda: estimator.events(schema=MIXED, unit=other_unit)),
         (UncalibratedError, lambda: estimator.events(schema=other, unit=unit)),
         (UncalibratedError, lambda: estimator.measure(wide, synthetic, noise=noise)),
         (WeightError, lambda: estimator.measure(private, nothing, noise=noise)),
@@ -128,7 +130,7 @@ def test_what_is_uncalibrated_or_does_not_fit_is_refused(case, mixed, rows, repl
             use()
     for rho, count in ((0.0, 10), (-1.0, 10), (math.nan, 10), (math.inf, 10), (1.0, 0)):
         with pytest.raises(SpecError):
-            fresh.calibrate(rho=rho, schema=mixed, unit=unit, nominal_rows=count)
+            fresh.calibrate(rho=rho, schema=MIXED, unit=unit, nominal_rows=count)
     measured = estimator.measure(private, synthetic, noise=noise)
     setting = next(iter(estimator.parameters()))
     for foreign in (
@@ -137,14 +139,14 @@ def test_what_is_uncalibrated_or_does_not_fit_is_refused(case, mixed, rows, repl
         replace(measured, arrays={key: np.zeros(2) for key in measured.arrays}),
     ):
         with pytest.raises(WeightError):
-            estimator.ratio(foreign, schema=mixed)
+            estimator.ratio(foreign, schema=MIXED)
 
 
 @pytest.mark.parametrize("normalisation", Normalisation)
-def test_weights_come_out(case, mixed, normalisation):
+def test_weights_come_out(case, normalisation):
     _, estimator, _, private, synthetic = case
     measured = estimator.measure(private, synthetic, noise=SeededNoise(4))
-    ratio = estimator.ratio(measured, schema=mixed)
+    ratio = estimator.ratio(measured, schema=MIXED)
     weights = weigh(ratio, synthetic, debias=estimator.debias, normalisation=normalisation)
     assert weights.rows == 300
     assert np.all(np.isfinite(weights.log_weights))
@@ -152,11 +154,9 @@ def test_weights_come_out(case, mixed, normalisation):
         assert np.exp(weights.log_weights).mean() == pytest.approx(1.0)
 
 
-def test_network_weights_are_refused_under_replace_one(mixed, replace_unit):
+def test_network_weights_are_refused_under_replace_one():
     with pytest.raises(SpecError, match="replace_one"):
-        make_weights("dp_mlp", {}).calibrate(
-            rho=1.0, schema=mixed, unit=replace_unit, nominal_rows=500
-        )
+        make_weights("dp_mlp", {}).calibrate(rho=1.0, schema=MIXED, unit=REPLACED, nominal_rows=500)
 
 
 def test_a_method_that_forgets_its_cost_cannot_be_made():
@@ -165,12 +165,12 @@ def test_a_method_that_forgets_its_cost_cannot_be_made():
     assert costs < WeightEstimator.__abstractmethods__
 
 
-def check_draws_of(estimator, unit, tables, synthetic, mixed):
+def check_draws_of(estimator, unit, tables, synthetic):
     one, two = (
         lambda noise, table=table: estimator.measure(table, synthetic, noise=noise)
         for table in tables
     )
-    check_draws(estimator, schema=mixed, unit=unit, neighbours=(one, two))
+    check_draws(estimator, schema=MIXED, unit=unit, neighbours=(one, two))
 
 
 NOISES = {"beta_debiased": ["gaussian", "laplace", "spherical"],
@@ -186,30 +186,30 @@ DRAWN = [
 
 
 @pytest.fixture
-def neighbours(mixed, rows):
+def neighbours():
     """Neighbouring tables by relation."""
     rng = np.random.default_rng(3)
-    base = rows(mixed, 80, rng, power=2.0)
-    one, two = (rows(mixed, 1, rng) for _ in range(2))
+    base = uniform_rows(MIXED, 80, rng, power=2.0)
+    one, two = (uniform_rows(MIXED, 1, rng) for _ in range(2))
     added, replaced = (ScaledTable.concatenate([base, row]) for row in (one, two))
     tables = {"add": (base, added), "replace": (replaced, added)}
     return {
-        name: tuple(PrivateTable(schema=mixed, scaled=table) for table in pair)
+        name: tuple(PrivateTable(schema=MIXED, scaled=table) for table in pair)
         for name, pair in tables.items()
     }
 
 
 @pytest.mark.parametrize(("name", "settings", "relation"), DRAWN, ids=str)
-def test_draws_are_the_events(
-    name, settings, relation, neighbours, mixed, rows, unit, replace_unit
-):
+def test_draws_are_the_events(name, settings, relation, neighbours):
     """Every registered method, measured weights too, but for those with a test named for them."""
-    own = unit if relation == "add" else replace_unit
-    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 300, np.random.default_rng(5)))
-    estimator = WEIGHTS[name](**settings).calibrate(
-        rho=1.0, schema=mixed, unit=own, nominal_rows=500
+    own = UNIT if relation == "add" else REPLACED
+    synthetic = SyntheticTable(
+        schema=MIXED, scaled=uniform_rows(MIXED, 300, np.random.default_rng(5))
     )
-    check_draws_of(estimator.for_rows(synthetic), own, neighbours[relation], synthetic, mixed)
+    estimator = WEIGHTS[name](**settings).calibrate(
+        rho=1.0, schema=MIXED, unit=own, nominal_rows=500
+    )
+    check_draws_of(estimator.for_rows(synthetic), own, neighbours[relation], synthetic)
 
 
 class ThirdOfTheNoise(BetaNoised):
@@ -230,11 +230,13 @@ class DrawsTwice(BetaNoised):
 
 
 @pytest.mark.parametrize("toy", [ThirdOfTheNoise, DrawsTwice])
-def test_weights_that_draw_otherwise_are_found(toy, neighbours, mixed, rows, unit):
-    synthetic = SyntheticTable(schema=mixed, scaled=rows(mixed, 50, np.random.default_rng(5)))
-    ready = toy().calibrate(rho=1.0, schema=mixed, unit=unit, nominal_rows=500)
+def test_weights_that_draw_otherwise_are_found(toy, neighbours):
+    synthetic = SyntheticTable(
+        schema=MIXED, scaled=uniform_rows(MIXED, 50, np.random.default_rng(5))
+    )
+    ready = toy().calibrate(rho=1.0, schema=MIXED, unit=UNIT, nominal_rows=500)
     with pytest.raises(AssertionError):
-        check_draws_of(ready, unit, neighbours["add"], synthetic, mixed)
+        check_draws_of(ready, UNIT, neighbours["add"], synthetic)
 
 
 # By name

@@ -471,14 +471,14 @@ def stripes(rows, share, seed):
 
 
 @pytest.mark.parametrize(("part", "is_told"), [("patches", True), ("linear", False)])
-def test_measured_weights_tell_textures(unit, part, is_told):
+def test_measured_weights_tell_textures(part, is_told):
     """Of private stripes 9 in 10 stand, of the generator's 5; no single pixel shows it."""
     schema = numbers(SIDE**2)
     private, _ = stripes(2000, 0.9, seed=1)
     base, stands = stripes(3000, 0.5, seed=2)
     ready = Measured(
         features={part: 1.0}, frequencies=64, omega_seed=3, scales=(1.0,), design_effect=4.0
-    ).calibrate(rho=0.5, schema=schema, unit=unit, nominal_rows=2000)
+    ).calibrate(rho=0.5, schema=schema, unit=UNIT, nominal_rows=2000)
     drawn = ready.measure(
         PrivateTable(schema=schema, scaled=private),
         SyntheticTable(schema=schema, scaled=base.take(np.arange(0))),

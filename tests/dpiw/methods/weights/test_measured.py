@@ -16,7 +16,8 @@ from dpiw.methods.weights.measured import many_rows as streaming
 from dpiw.methods.weights.measured import thinning, weighing
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.measured.sums import UNIT, exact_sum
+from dpiw.methods.weights.measured.sums import UNIT as STEP
+from dpiw.methods.weights.measured.sums import exact_sum
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
@@ -29,28 +30,28 @@ from tests.dpiw.methods.weights.measuring import (
     nothing,
     private,
 )
-from tests.support.worlds import mixed, numbers, uniform_rows
+from tests.support.worlds import UNIT, mixed, numbers, uniform_rows
 
 # --- the contract --------------------------------------------------------------------------------
 
 
-def test_cost_and_forecast_are_known_before_data(unit):
+def test_cost_and_forecast_are_known_before_data():
     schema = mixed()
     with pytest.raises(UncalibratedError):
-        method().events(schema=schema, unit=unit)
-    ready = calibrated(schema, unit)
-    assert ready.events(schema=schema, unit=unit) == (GaussianEvent(noise_multiplier=1.0),)
+        method().events(schema=schema, unit=UNIT)
+    ready = calibrated(schema, UNIT)
+    assert ready.events(schema=schema, unit=UNIT) == (GaussianEvent(noise_multiplier=1.0),)
     assert ready.predicted_log_weight_noise(schema=schema) > 0
     assert 0 < ready.resolution(schema=schema, nominal_rows=500) < 1
     assert ready.warnings(schema=schema, nominal_rows=500) == ()
     json.dumps(ready.parameters(), allow_nan=False)
     with pytest.raises(UncalibratedError):
-        ready.events(schema=numbers(2), unit=unit)
+        ready.events(schema=numbers(2), unit=UNIT)
 
 
-def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit):
+def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows():
     schema = mixed()
-    ready, table = calibrated(schema, unit), private(schema)
+    ready, table = calibrated(schema, UNIT), private(schema)
     first = ready.measure(table, nothing(schema), noise=SeededNoise(4))
     again = ready.measure(table, base_of(schema), noise=SeededNoise(4))
     assert first.to_bytes() == again.to_bytes()
@@ -62,9 +63,9 @@ def test_measure_is_repeatable_storable_and_blind_to_synthetic_rows(unit):
     assert np.array_equal(before.means, after.means)
 
 
-def test_targets_are_the_means_with_their_noise(unit):
+def test_targets_are_the_means_with_their_noise():
     schema = numbers(3, target=True)
-    ready, table = calibrated(schema, unit), private(schema)
+    ready, table = calibrated(schema, UNIT), private(schema)
     scaled = table.confidential()
     exact = ready.stack(schema).matrix(scaled).mean(axis=0)
     total = 0.0
@@ -80,14 +81,14 @@ def test_targets_are_the_means_with_their_noise(unit):
 
 
 @pytest.mark.parametrize("change", [{"frequencies": 21}, {"omega_seed": 4}, {"scales": (1.0,)}])
-def test_a_measurement_of_other_settings_is_refused(unit, change):
+def test_a_measurement_of_other_settings_is_refused(change):
     schema = mixed()
-    ready = calibrated(schema, unit)
+    ready = calibrated(schema, UNIT)
     drawn = ready.measure(private(schema), nothing(schema), noise=SeededNoise(1))
     with pytest.raises(WeightError):
-        calibrated(schema, unit, **change).targets(drawn, about=np.zeros(1))
+        calibrated(schema, UNIT, **change).targets(drawn, about=np.zeros(1))
     # What is done with it afterwards may be chosen afterwards.
-    calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(
+    calibrated(schema, UNIT, credit="risk", design_effect=3.0, debias=True).targets(
         drawn, about=np.zeros(ready.stack(schema).dimension)
     )
 
@@ -98,16 +99,16 @@ def test_the_sum_is_exact_in_any_order():
     whole = exact_sum(stack, [rows], constant=0.5)
     assert np.array_equal(exact_sum(stack, [rows.take(rng.permutation(9000))], constant=0.5), whole)
     assert whole[-1] == 4500
-    assert np.array_equal(whole, np.rint(whole / UNIT) * UNIT)
+    assert np.array_equal(whole, np.rint(whole / STEP) * STEP)
 
 
 # --- settings ------------------------------------------------------------------------------------
 
 
-def test_by_default_features_follow_from_the_schema(unit):
+def test_by_default_features_follow_from_the_schema():
     def chosen(schema, *, rows=50):
         uncalibrated = Measured(omega_seed=3, frequencies=20)
-        ready = uncalibrated.calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
+        ready = uncalibrated.calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=rows)
         assert ready.parameters()["features"] == ready.features
         return ready.features, ready.scales
 
@@ -127,20 +128,20 @@ def test_by_default_features_follow_from_the_schema(unit):
             Measured(**features)
 
 
-def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw(unit):
+def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw():
     products = method(features={"products": 1.0}, omega_seed=None)
     with pytest.raises(SpecError, match=r"10011 features .* at most 8192"):
-        products.calibrate(rho=EFFORT, schema=numbers(142), unit=unit, nominal_rows=500)
+        products.calibrate(rho=EFFORT, schema=numbers(142), unit=UNIT, nominal_rows=500)
     with pytest.raises(SpecError, match="nominal_rows=1000000000: expected at most 2571"):
-        method().calibrate(rho=EFFORT, schema=mixed(), unit=unit, nominal_rows=10**9)
+        method().calibrate(rho=EFFORT, schema=mixed(), unit=UNIT, nominal_rows=10**9)
 
 
 @pytest.mark.parametrize("credit", [1e-300, 1e-9, 1e-3])
-def test_a_credit_that_cannot_be_solved_for_ends_no_run(unit, credit):
+def test_a_credit_that_cannot_be_solved_for_ends_no_run(credit):
     """Features of one-hot blocks sum to zero, so that C is singular: a paid draw is not lost."""
     schema = mixed()
     ready = method(credit=credit, features={"linear": 1.0, "target": 1.0}).calibrate(
-        rho=500.0, schema=schema, unit=unit, nominal_rows=10**6
+        rho=500.0, schema=schema, unit=UNIT, nominal_rows=10**6
     )
     drawn = ready.measure(private(schema, 4000), nothing(schema), noise=SeededNoise(1))
     weights = weigh_measured(
@@ -158,18 +159,18 @@ def test_base_rows_follow_the_published():
 # --- weights -------------------------------------------------------------------------------------
 
 
-def weighed(unit, *, power=3.0, rows=5000, **changes):
+def weighed(*, power=3.0, rows=5000, **changes):
     """Private rows crowd at small numbers; the generator's are uniform if power is one."""
     schema = numbers(3, target=True)
-    ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=rows)
+    ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=rows)
     drawn = ready.measure(private(schema, rows, power=power), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=20_000)
     return (weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)), base)
 
 
 @pytest.mark.parametrize("debias", [False, True])
-def test_weights_move_the_base_to_the_private_rows(unit, debias):
-    weights, base = weighed(unit, debias=debias)
+def test_weights_move_the_base_to_the_private_rows(debias):
+    weights, base = weighed(debias=debias)
     rows = base.scaled.take(weights.chosen)
     w = np.exp(weights.log_weights)
     assert weights.rows == 1000
@@ -187,10 +188,10 @@ def test_weights_move_the_base_to_the_private_rows(unit, debias):
     assert ("debias b(x - mu)" in weights.steps) is debias
 
 
-def test_where_the_generator_is_right_weights_are_not_to_be_used(unit):
+def test_where_the_generator_is_right_weights_are_not_to_be_used():
     """The verdict of 20 releases; red by chance below 1e-8 at a rate of 1/20 above p = 0.05."""
     schema, verdicts = numbers(3, target=True), []
-    ready = calibrated(schema, unit)
+    ready = calibrated(schema, UNIT)
     base = base_of(schema)
     for seed in range(20):
         drawn = ready.measure(
@@ -211,10 +212,10 @@ def known_to(schema, variance):
 
 
 @pytest.mark.parametrize("variance", [1.0, 1e9])
-def test_weights_keep_to_marginals_that_are_known(unit, variance):
+def test_weights_keep_to_marginals_that_are_known(variance):
     """A private mean of 1/4 is measured; marginals that say 1/2 hold it back as they are known."""
     schema = numbers(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=5000)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=5000)
     drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=5000)
     known = known_to(schema, variance)
@@ -232,10 +233,10 @@ def test_weights_keep_to_marginals_that_are_known(unit, variance):
     )
 
 
-def test_known_marginals_do_not_tell_how_wrong_the_base_is(unit):
+def test_known_marginals_do_not_tell_how_wrong_the_base_is():
     """The base was made of them: credit and test are those of the measured features alone."""
     schema = numbers(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=unit, nominal_rows=1000)
+    ready = method().calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=1000)
     drawn = ready.measure(private(schema, 1000, power=3.0), nothing(schema), noise=SeededNoise(7))
     base = base_of(schema, rows=1000)
     known = known_to(schema, 9.0)
@@ -256,9 +257,9 @@ SCHEMA = mixed()
 MADE = partial(base_of, SCHEMA)
 
 
-def drawn_of(unit, people=500, **changes):
+def drawn_of(people=500, **changes):
     """Settings, and what they measured of so many people."""
-    ready = calibrated(SCHEMA, unit, **changes)
+    ready = calibrated(SCHEMA, UNIT, **changes)
     return ready, ready.measure(private(SCHEMA, people), nothing(SCHEMA), noise=SeededNoise(1))
 
 
@@ -275,9 +276,9 @@ def few_fitted(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_fitted")
-def test_what_is_not_reached_is_not_published(unit, monkeypatch):
+def test_what_is_not_reached_is_not_published(monkeypatch):
     """The fit says so; of a calibration the rows stay as they were chosen."""
-    given = drawn_of(unit, 4000)
+    given = drawn_of(4000)
 
     def unreached(*_, **__):
         raise WeightError("tilting: the minimum was not reached")
@@ -292,8 +293,8 @@ def test_what_is_not_reached_is_not_published(unit, monkeypatch):
 
 @pytest.mark.parametrize(("base", "rows"), [(9000, 1000), (9000, 4000), (9000, 9000)])
 @pytest.mark.usefixtures("few_fitted")
-def test_weights_of_many_rows_come_as_close_to_the_targets(unit, base, rows):
-    ready, sums = drawn_of(unit, 4000)
+def test_weights_of_many_rows_come_as_close_to_the_targets(base, rows):
+    ready, sums = drawn_of(4000)
     base_table = MADE(base)
     weights = weighed_of(ready, sums, base_table, rows)
     assert "tilt fitted to 1500 of them, corrected to all" in weights.steps
@@ -310,8 +311,8 @@ def test_weights_of_many_rows_come_as_close_to_the_targets(unit, base, rows):
     assert np.linalg.norm(means - fitted) < (0.5 if rows < base else 0.2) * chance
 
 
-def test_the_noise_of_some_weights_tells_that_of_all(unit, monkeypatch):
-    given = drawn_of(unit, 4000)
+def test_the_noise_of_some_weights_tells_that_of_all(monkeypatch):
+    given = drawn_of(4000)
 
     def noise_of(told):
         monkeypatch.setattr(weighing, "_TOLD", told)
@@ -325,8 +326,8 @@ def test_the_noise_of_some_weights_tells_that_of_all(unit, monkeypatch):
 
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.usefixtures("few_fitted")
-def test_a_base_is_read_in_any_batches(unit, debias):
-    given = drawn_of(unit, debias=debias)
+def test_a_base_is_read_in_any_batches(debias):
+    given = drawn_of(debias=debias)
     whole = MADE(4000)
     parts = SyntheticTable.chosen(whole, np.arange(4000))
     object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
@@ -350,9 +351,9 @@ def held(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1000, 3000])
-def test_weights_are_the_same_with_features_written_down_and_without(unit, rows, held, monkeypatch):
+def test_weights_are_the_same_with_features_written_down_and_without(rows, held, monkeypatch):
     """Fitted, calibrated and told of; without, no more than one row's features are held."""
-    given = drawn_of(unit, 4000)
+    given = drawn_of(4000)
     written = weighed_of(*given, MADE(3000), rows)
     assert max(held) == 3000
     held.clear()

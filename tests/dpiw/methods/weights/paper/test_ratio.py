@@ -44,6 +44,7 @@ from dpiw.methods.weights.paper.steps import (
 from dpiw.methods.weights.weigh import normalised, uniform_weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
+from tests.support.worlds import UNIT, numbers, uniform_rows
 
 GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "weights.json").read_text())
 
@@ -175,10 +176,10 @@ def test_numbers_by_hand():
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
-def test_size_under_pure_noise(kind, numeric, rows):
+def test_size_under_pure_noise(kind):
     """P(p <= level) is the level: 300 released vectors of noise and error, within 4 errors."""
-    schema, rng = numeric(4), np.random.default_rng(71)
-    table = SyntheticTable(schema=schema, scaled=rows(schema, 200, rng))
+    schema, rng = numbers(4), np.random.default_rng(71)
+    table = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 200, rng))
     law = NoiseLaw(kind=kind, scale=0.2, dimension=5)
     fit = FitFacts(penalty=20.0, nominal_rows=500, synthetic_rows=500)
     map_ = LinearMap(schema)
@@ -192,17 +193,17 @@ def test_size_under_pure_noise(kind, numeric, rows):
     assert BetaRatio(law=law, coefficients=drawn[0], map=map_).signal(table) is None
 
 
-def test_sampling_covariance_is_that_of_fits_to_one_law(numeric, rows, unit):
+def test_sampling_covariance_is_that_of_fits_to_one_law():
     """200 noise-free fits of uniform rows against uniform rows: variance of b.x within 25%."""
-    schema, rng = numeric(3), np.random.default_rng(72)
-    estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=400)
+    schema, rng = numbers(3), np.random.default_rng(72)
+    estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=UNIT, nominal_rows=400)
     features = estimator.feature_map(schema)
     penalty = estimator.calibrated.penalty
     fits = [
         solve(
             Regression(
-                private=features.matrix(rows(schema, 400, rng)),
-                synthetic=features.matrix(rows(schema, 800, rng)),
+                private=features.matrix(uniform_rows(schema, 400, rng)),
+                synthetic=features.matrix(uniform_rows(schema, 800, rng)),
                 synthetic_weight=0.5,
                 penalty=penalty,
             ),
@@ -210,7 +211,7 @@ def test_sampling_covariance_is_that_of_fits_to_one_law(numeric, rows, unit):
         )
         for _ in range(200)
     ]
-    x = features.matrix(rows(schema, 4000, rng))
+    x = features.matrix(uniform_rows(schema, 4000, rng))
     fit = FitFacts(penalty=penalty, nominal_rows=400, synthetic_rows=800)
     stated = sampling_covariance(x, fit)
     spread = np.cov(x.T)
@@ -219,14 +220,14 @@ def test_sampling_covariance_is_that_of_fits_to_one_law(numeric, rows, unit):
     np.testing.assert_allclose(stated, stated.T, atol=1e-15)
 
 
-def verdicts(schema, rows, unit, *, power, private=1500, count=100):
-    rng = np.random.default_rng(73)
-    estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=unit, nominal_rows=1500)
+def verdicts(*, power, private=1500, count=100):
+    schema, rng = numbers(3), np.random.default_rng(73)
+    estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=UNIT, nominal_rows=1500)
     diagnoses = []
     for seed in range(count):
-        table = PrivateTable(schema=schema, scaled=rows(schema, private, rng, power=power))
+        table = PrivateTable(schema=schema, scaled=uniform_rows(schema, private, rng, power=power))
         fitting, published = (
-            SyntheticTable(schema=schema, scaled=rows(schema, 1500, rng)) for _ in range(2)
+            SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1500, rng)) for _ in range(2)
         )
         measured = estimator.measure(table, fitting, noise=SeededNoise(seed))
         ratio = estimator.ratio(measured, schema=schema)
@@ -234,17 +235,17 @@ def verdicts(schema, rows, unit, *, power, private=1500, count=100):
     return diagnoses
 
 
-def test_a_ratio_of_one_is_not_to_be_used(numeric, rows, unit):
+def test_a_ratio_of_one_is_not_to_be_used():
     """Few escape the verdict: at a rate of 3%, more than 11 of 100 once in 20,000 seeds."""
-    diagnoses = verdicts(numeric(3), rows, unit, power=1.0)
+    diagnoses = verdicts(power=1.0)
     escaped = [d for d in diagnoses if d.verdict is not Verdict.DO_NOT_USE]
     assert len(escaped) <= 11
     # Without the test nearly all of them would have been recommended.
     assert sum(d.effective_sample_size > 0.9 * d.rows and (d.noise < 0.25) for d in diagnoses) > 90
 
 
-def test_a_strong_tilt_is_seen_and_a_reference_implementation_stays_with_care(numeric, rows, unit):
-    diagnoses = verdicts(numeric(3), rows, unit, power=1.6, count=30)
+def test_a_strong_tilt_is_seen_and_a_reference_implementation_stays_with_care():
+    diagnoses = verdicts(power=1.6, count=30)
     assert all(d.verdict is Verdict.CARE for d in diagnoses)
     assert all(d.signal.p_value == 1 / 1000 for d in diagnoses)
     assert all(len(d.reasons) == 1 and "measured" in d.reasons[0] for d in diagnoses)

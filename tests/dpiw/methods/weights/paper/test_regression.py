@@ -27,6 +27,7 @@ from dpiw.methods.weights.paper.regression import (
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.units import NoiseKind
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
+from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
 
 
 def corners(schema):
@@ -56,25 +57,25 @@ def extremes(matrix):
     }
 
 
-def test_bounds_hold_at_corners_and_inside(mixed, rows):
+def test_bounds_hold_at_corners_and_inside():
     """Those of the schema, attained at the corners."""
-    feature_rows = LinearMap(mixed)
-    bounds, attained = feature_rows.bounds, extremes(feature_rows.matrix(corners(mixed)))
-    inside = feature_rows.matrix(rows(mixed, 400, np.random.default_rng(3)))
-    assert inside.shape == (400, bounds.dimension) == (400, mixed.width + 1)
+    schema, feature_rows = mixed(), LinearMap(mixed())
+    bounds, attained = feature_rows.bounds, extremes(feature_rows.matrix(corners(schema)))
+    inside = feature_rows.matrix(uniform_rows(schema, 400, np.random.default_rng(3)))
+    assert inside.shape == (400, bounds.dimension) == (400, schema.width + 1)
     for found in (attained, extremes(inside)):
         for field, value in found.items():
             assert value <= getattr(bounds, field) * (1 + 1e-12), field
     for field in ("norm", "diameter", "l1_norm"):
         assert attained[field] == pytest.approx(getattr(bounds, field), rel=1e-12), field
-    assert bounds.norm**2 == pytest.approx(squared_norm(mixed) + 0.25)
-    assert bounds.diameter**2 == pytest.approx(squared_diameter(mixed))
-    assert bounds.reference_norm**2 == pytest.approx(reference_squared_norm(mixed) + 0.25)
+    assert bounds.norm**2 == pytest.approx(squared_norm(schema) + 0.25)
+    assert bounds.diameter**2 == pytest.approx(squared_diameter(schema))
+    assert bounds.reference_norm**2 == pytest.approx(reference_squared_norm(schema) + 0.25)
 
 
-def test_reference_moments_match_simulated_uniform_rows(numeric, rows):
-    schema = numeric(4, target=True)
-    matrix = LinearMap(schema).matrix(rows(schema, 60_000, np.random.default_rng(5)))
+def test_reference_moments_match_simulated_uniform_rows():
+    schema = numbers(4, target=True)
+    matrix = LinearMap(schema).matrix(uniform_rows(schema, 60_000, np.random.default_rng(5)))
     eigenvalues = np.linalg.eigvalsh(np.cov(matrix.T))
     stated = np.sort(LinearMap(schema).reference_eigenvalues())
     np.testing.assert_allclose(eigenvalues, stated, atol=0.003)
@@ -86,13 +87,13 @@ GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "weights.json").read
 
 
 @pytest.mark.parametrize("row", GOLDEN["penalty_rule"]["rows"])
-def test_penalty_rule_by_hand(row, numeric, unit):
-    bounds = LinearMap(numeric(row["d"])).bounds
+def test_penalty_rule_by_hand(row):
+    bounds = LinearMap(numbers(row["d"])).bounds
     calibrated = calibration(
         bounds,
         multiplier=row["multiplier"],
         noise=NoiseKind(row["noise"]),
-        unit=unit,
+        unit=UNIT,
         nominal_rows=row["nominal_rows"],
         tau=0.2,
     )
@@ -103,22 +104,22 @@ def test_penalty_rule_by_hand(row, numeric, unit):
 
 
 @pytest.mark.parametrize("d", [1, 4, 13, 30])
-def test_reaches_of_method_section_1(d, numeric, unit, replace_unit):
-    bounds = LinearMap(numeric(d)).bounds
-    assert l2_reach(bounds, unit) == pytest.approx(math.sqrt(d + 1) / 2)
-    assert l1_reach(bounds, unit) == pytest.approx((d + 1) / 2)
-    assert l2_reach(bounds, replace_unit) == pytest.approx(max(math.sqrt(d), math.sqrt(d + 1) / 2))
-    assert l1_reach(bounds, replace_unit) == pytest.approx((d + math.sqrt(d * (d + 1))) / 2)
+def test_reaches_of_method_section_1(d):
+    bounds = LinearMap(numbers(d)).bounds
+    assert l2_reach(bounds, UNIT) == pytest.approx(math.sqrt(d + 1) / 2)
+    assert l1_reach(bounds, UNIT) == pytest.approx((d + 1) / 2)
+    assert l2_reach(bounds, REPLACED) == pytest.approx(max(math.sqrt(d), math.sqrt(d + 1) / 2))
+    assert l1_reach(bounds, REPLACED) == pytest.approx((d + math.sqrt(d * (d + 1))) / 2)
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
-def test_scale_covers_reach_solver_and_lattice(kind, numeric, unit):
-    bounds = LinearMap(numeric(30)).bounds
+def test_scale_covers_reach_solver_and_lattice(kind):
+    bounds = LinearMap(numbers(30)).bounds
     calibrated = calibration(
-        bounds, multiplier=3.0, noise=kind, unit=unit, nominal_rows=5000, tau=0.2
+        bounds, multiplier=3.0, noise=kind, unit=UNIT, nominal_rows=5000, tau=0.2
     )
     laplace = kind is NoiseKind.LAPLACE
-    reach = l1_reach(bounds, unit) if laplace else l2_reach(bounds, unit)
+    reach = l1_reach(bounds, UNIT) if laplace else l2_reach(bounds, UNIT)
     solver = 2e-6 * bounds.norm * (math.sqrt(31) if laplace else 1.0)
     needed = (reach + solver) / calibrated.penalty
     assert calibrated.sensitivity >= needed

@@ -39,6 +39,7 @@ from dpiw.methods.weights.paper.steps import (
 from dpiw.methods.weights.resampling import Resampling
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
+from tests.support.worlds import UNIT, numbers, uniform_rows
 
 PUBLIC = {"step": "beta_calibrate", "a": 1.1, "b": 0.9, "c": 0.1, "declared": "the 2020 survey"}
 
@@ -157,9 +158,9 @@ def test_nothing_to_smooth():
         np.testing.assert_array_equal(smoothed, log_weights)
 
 
-def tilt(schema, rows, rng, slope, count):
+def tilt(schema, rng, slope, count):
     """Rows of the law with log ratio slope (x0 - 1/2) + constant against uniform rows."""
-    table = rows(schema, count, rng)
+    table = uniform_rows(schema, count, rng)
     table.columns["x0"][:] = np.log1p(table.columns["x0"] * np.expm1(slope)) / slope
     return table
 
@@ -174,10 +175,10 @@ def fitted(ratio, real, synthetic):
 
 
 @pytest.fixture
-def tables(numeric, rows):
-    schema, rng = numeric(2), np.random.default_rng(91)
-    private = PrivateTable(schema=schema, scaled=tilt(schema, rows, rng, 2.0, 2000))
-    return schema, private, SyntheticTable(schema=schema, scaled=rows(schema, 2000, rng))
+def tables():
+    schema, rng = numbers(2), np.random.default_rng(91)
+    private = PrivateTable(schema=schema, scaled=tilt(schema, rng, 2.0, 2000))
+    return schema, private, SyntheticTable(schema=schema, scaled=uniform_rows(schema, 2000, rng))
 
 
 def test_the_map_is_kulls():
@@ -195,11 +196,11 @@ def test_the_map_is_kulls():
     np.testing.assert_array_equal(far[2], far[3])
 
 
-def test_public_rows_repair_a_misscaled_ratio(numeric, rows):
+def test_public_rows_repair_a_misscaled_ratio():
     """A ratio whose log is half the true one comes back: slope 2 from 1, within 10%."""
-    schema, rng = numeric(2), np.random.default_rng(92)
-    real = SyntheticTable(schema=schema, scaled=tilt(schema, rows, rng, 2.0, 40_000))
-    synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 40_000, rng))
+    schema, rng = numbers(2), np.random.default_rng(92)
+    real = SyntheticTable(schema=schema, scaled=tilt(schema, rng, 2.0, 40_000))
+    synthetic = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 40_000, rng))
     ratio = ratio_of(schema, 1.0)
     a, b, c = fitted(ratio, real, synthetic)
     step = BetaCalibrate(a=a, b=b, c=c, declared="a public survey")
@@ -210,11 +211,11 @@ def test_public_rows_repair_a_misscaled_ratio(numeric, rows):
     assert weights.steps == (step.text, "self-normalise")
 
 
-def test_public_fit_keeps_the_order_of_rows(numeric, rows):
+def test_public_fit_keeps_the_order_of_rows():
     """A ratio that points the wrong way: a and b stop at zero, the weights become equal."""
-    schema, rng = numeric(2), np.random.default_rng(93)
-    real = SyntheticTable(schema=schema, scaled=tilt(schema, rows, rng, 2.0, 5000))
-    synthetic = SyntheticTable(schema=schema, scaled=rows(schema, 5000, rng))
+    schema, rng = numbers(2), np.random.default_rng(93)
+    real = SyntheticTable(schema=schema, scaled=tilt(schema, rng, 2.0, 5000))
+    synthetic = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 5000, rng))
     ratio = ratio_of(schema, -1.0)
     found = fitted(ratio, real, synthetic)
     assert min(found[:2]) == 0.0
@@ -227,11 +228,11 @@ def test_public_fit_keeps_the_order_of_rows(numeric, rows):
     assert calibration_slope(ratio.log_ratio(synthetic), found, 5.0).min() >= -1e-12
 
 
-def test_no_free_calibration_on_private_rows(tables, rows, unit):
+def test_no_free_calibration_on_private_rows(tables):
     schema, private, synthetic = tables
     step = BetaCalibrate(rows="survey.csv", declared="a survey")
     weighing = Weighing(rows=10, post_processing=PostProcessing(steps=(step,)), public=private)
-    estimator = BetaDebiased().calibrate(rho=1.0, schema=schema, unit=unit, nominal_rows=2000)
+    estimator = BetaDebiased().calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=2000)
     measured = estimator.measure(private, synthetic, noise=SeededNoise(1))
     sampled = SampledRows(weighed=synthetic, fitting=synthetic)
     with pytest.raises(PrivacyError):
