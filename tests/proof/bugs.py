@@ -24,16 +24,15 @@ from dpiw.plan.stages import PrivateMethods
 from dpiw.privacy import accounting, mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.gaussian import gaussian_epsilon
-from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY
 from tests.dpiw.methods.generators import neural_world
 from tests.proof import blind as noninterference
 from tests.proof import generator_worlds as generators
-from tests.proof.attacks import Silent, assault
+from tests.proof.attacks import assault
 from tests.support import specs
-from tests.support.draws import check_draws
+from tests.support.draws import Still, check_draws
 from tests.support.noise import check_forks_draw_apart
 
 ingest = importlib.import_module("dpiw.data.ingest")
@@ -54,7 +53,7 @@ class Watching(SeededNoise):
         return super().noisy_argmax(scores, scale=scale)
 
 
-def check_draws_are_the_events() -> None:
+def check_draws_are_the_events():
     """As many draws as events, each of the event's multiplier times the sensitivity.
 
     Of these three, whose bugs are planted here; the contract tests ask every registered method.
@@ -71,7 +70,7 @@ def check_draws_are_the_events() -> None:
                 check_draws(ready, schema=public_schema, unit=unit, neighbours=(one, other))
 
 
-def check_a_selection_has_its_law() -> None:
+def check_a_selection_has_its_law():
     """Scores S apart differ by epsilon/2 in the exponent."""
     for epsilon, sensitivity in ((1.0, 1.0), (1.6, 2.0)):
         noise, scores = Watching(), np.array([0.0, sensitivity])
@@ -79,31 +78,31 @@ def check_a_selection_has_its_law() -> None:
         assert noise.spreads == pytest.approx([epsilon / 2], rel=1e-6)
 
 
-def check_a_canary_is_hidden() -> None:
+def check_a_canary_is_hidden():
     world = generators.histogram("gaussian", columns=2, tight=0)
     bound = assault(world, runs=800, noise=SeededNoise(7))
     assert bound.lower <= bound.claimed
 
 
-def check_one_row_moves_one_cell() -> None:
+def check_one_row_moves_one_cell():
     """Exact marginals of neighbours, for ordinary rows and extreme ones."""
     public_schema, whole = neural_world.SCHEMA, neural_world.table(30)
     ready = Histogram().calibrate(rho=1.0, schema=public_schema, unit=ADD, nominal_rows=500)
     scaled = whole.confidential()
     for row in range(scaled.rows):
         exact = [
-            ready.measure(table, noise=Silent()).arrays
+            ready.measure(table, noise=Still()).arrays
             for table in (whole, neural_world.without(whole, row))
         ]
         for name, values in exact[0].items():
             assert np.abs(values - exact[1][name]).sum() <= 1
 
 
-def check_a_blind_measurement_says_nothing() -> None:
+def check_a_blind_measurement_says_nothing():
     noninterference.compare_measurements("histogram", 6)
 
 
-def check_neighbours_share_a_lattice() -> None:
+def check_neighbours_share_a_lattice():
     """Every output for one value must be possible for another (Mironov 2012)."""
     law = NoiseLaw(kind=NoiseKind.LAPLACE, scale=1.0, dimension=300)
     step = mechanisms.lattice_step(1.0)
@@ -112,7 +111,7 @@ def check_neighbours_share_a_lattice() -> None:
         assert np.array_equal(np.rint(noisy / step) * step, noisy)
 
 
-def check_a_plan_costs_what_it_promises() -> None:
+def check_a_plan_costs_what_it_promises():
     """Every stage's events, by an accountant that the plan did not search with."""
     try:
         plan = planning.compile_plan(specs.spec(), specs.SCHEMA)
@@ -125,14 +124,14 @@ def check_a_plan_costs_what_it_promises() -> None:
     assert bounds.pld_below <= float(plan.spec.epsilon)
 
 
-def check_gaussian_noise_costs_a_delta() -> None:
+def check_gaussian_noise_costs_a_delta():
     event = GaussianEvent(noise_multiplier=1.0)
     assert accounting.epsilon([event], delta=1e-6) >= gaussian_epsilon(1.0, 1e-6)
     with pytest.raises(PrivacyError):
         accounting.epsilon([event], delta=0.0)
 
 
-def check_rows_per_person() -> None:
+def check_rows_per_person():
     unit = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="id")
     frame = pd.DataFrame({"id": ["7"] * 9 + ["8"]})
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +148,7 @@ CHECKS = [
 
 
 # Bugs
-def noise_of_a_share(patch: Patch) -> None:
+def noise_of_a_share(patch):
     """Laplace noise for shares, put on counts."""
     real = marginal_noise.noise_scale
     for name in ("histogram", "privbayes"):
@@ -157,21 +156,21 @@ def noise_of_a_share(patch: Patch) -> None:
         patch.setattr(module, "noise_scale", lambda *a, **k: real(*a, **k) / 500)
 
 
-def add_for_replace(patch: Patch) -> None:
+def add_for_replace(patch):
     patch.setattr(marginal_noise, "marginal_sensitivity", lambda unit, kind: float(unit.max_rows))
 
 
-def one_budget_for_all_columns(patch: Patch) -> None:
+def one_budget_for_all_columns(patch):
     """Every column's marginal has the whole effort, and one is accounted."""
     real = Histogram.events
 
-    def events(self: Any, *, schema: Any, unit: Any) -> Any:
+    def events(self, *, schema, unit):
         return tuple(dataclasses.replace(e, count=1) for e in real(self, schema=schema, unit=unit))
 
     patch.setattr(Histogram, "events", events)
 
 
-def selection_without_the_two(patch: Patch) -> None:
+def selection_without_the_two(patch):
     """Probabilities in exp(score epsilon / S)."""
     real = mechanisms.select
     patch.setattr(
@@ -180,7 +179,7 @@ def selection_without_the_two(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def half_the_noise(patch: Patch) -> None:
+def half_the_noise(patch):
     real = mechanisms._draw
     patch.setattr(
         mechanisms, "_draw", lambda law, **rest: real(
@@ -188,11 +187,11 @@ def half_the_noise(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def bounds_from_data(patch: Patch) -> None:
+def bounds_from_data(patch):
     """Numbers are scaled by the least and greatest that were seen."""
     real = Domain.codes
 
-    def codes(self: Any, scaled: Any) -> Any:
+    def codes(self, scaled):
         columns = {
             name: (v - np.nanmin(v)) / max(np.nanmax(v) - np.nanmin(v), 1e-9)
             if v.dtype.kind == "f" and len(v) else v
@@ -203,13 +202,13 @@ def bounds_from_data(patch: Patch) -> None:
     patch.setattr(Domain, "codes", codes)
 
 
-def categories_from_data(patch: Patch) -> None:
+def categories_from_data(patch):
     """Only levels that occur are released."""
     real = Histogram.measure
 
-    def measure(self: Any, table: Any, *, noise: Any) -> Measurement:
+    def measure(self, table, *, noise):
         measurement = real(self, table, noise=noise)
-        exact = real(self, table, noise=Silent()).arrays if noise else {}
+        exact = real(self, table, noise=Still()).arrays if noise else {}
         levels = Domain.from_schema(table.schema, bins=measurement.facts["bins"]).codes(
             table.confidential()
         )
@@ -221,7 +220,7 @@ def categories_from_data(patch: Patch) -> None:
     patch.setattr(Histogram, "measure", measure)
 
 
-def float_noise(patch: Patch) -> None:
+def float_noise(patch):
     rng = np.random.default_rng(1)
     patch.setattr(
         mechanisms, "noisy_vector", lambda vector, *, law, noise: vector + rng.laplace(
@@ -229,7 +228,7 @@ def float_noise(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def weights_for_nothing(patch: Patch) -> None:
+def weights_for_nothing(patch):
     """The search for the noise forgets the second stage: each stage gets all of epsilon."""
     real = PrivateMethods.events
     patch.setattr(
@@ -238,7 +237,7 @@ def weights_for_nothing(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def no_delta(patch: Patch) -> None:
+def no_delta(patch):
     """Gaussian noise taken for noise of a pure epsilon 1/m."""
     patch.setattr(
         accounting, "pure_epsilon",
@@ -246,7 +245,7 @@ def no_delta(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def every_row_of_a_person(patch: Patch) -> None:
+def every_row_of_a_person(patch):
     patch.setattr(
         ingest,
         "rows_within_unit",
@@ -254,10 +253,10 @@ def every_row_of_a_person(patch: Patch) -> None:
     )
 
 
-def a_buffer_that_is_forked(patch: Patch) -> None:
+def a_buffer_that_is_forked(patch):
     state = np.random.default_rng()
 
-    def gaussian(self: Any, *, scale: float, size: int) -> Any:
+    def gaussian(self, *, scale, size):
         return np.rint(state.normal(scale=scale, size=size)).astype(np.int64)
 
     patch.setattr(SecureNoise, "discrete_gaussian", gaussian)

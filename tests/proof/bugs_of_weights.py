@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.proof import blind as noninterference
 from tests.proof import weight_worlds as weights
-from tests.proof.attacks import Silent
-from tests.proof.bugs import ADD, REPLACE, Bug, Patch
-from tests.support.draws import drawn
+from tests.proof.bugs import ADD, REPLACE, Bug
+from tests.support.draws import Still, drawn
 
 
 # Checks
-def check_weights_draw_once() -> None:
+def check_weights_draw_once():
     """One draw of the coefficients, of the event's multiplier times the stated sensitivity."""
     world, public_schema = weights.regression(BetaNoised, 2, tight=0), weights.schema(2)
     laws, _ = drawn(lambda noise: world.attack(True, noise))
@@ -40,7 +38,7 @@ def check_weights_draw_once() -> None:
     assert laws[0].scale == pytest.approx(wanted, rel=1e-6)
 
 
-def check_exact_sensitivity() -> None:
+def check_exact_sensitivity():
     """Exact coefficients of neighbours, in the norm that the noise pays for: corners and crowds."""
     for columns in (1, 6, 13):
         public_schema = weights.schema(columns)
@@ -82,7 +80,7 @@ def measuring(unit: Any, columns: int) -> tuple[Any, Any]:
     return ready, public_schema
 
 
-def check_the_sum_draws_once() -> None:
+def check_the_sum_draws_once():
     """One draw for all of the sum, of the event's multiplier times a sensitivity of our own."""
     for unit in PEOPLE:
         ready, public_schema = measuring(unit, 4)
@@ -97,7 +95,7 @@ def check_the_sum_draws_once() -> None:
         assert laws[0].scale == pytest.approx(wanted, rel=1e-5)
 
 
-def check_exact_sums() -> None:
+def check_exact_sums():
     """Sums of neighbours as `measure` has them, against the noise that is drawn for them."""
     for columns, unit in ((c, u) for c in (1, 4) for u in PEOPLE):
         ready, public_schema = measuring(unit, columns)
@@ -110,12 +108,12 @@ def check_exact_sums() -> None:
         for pair in pairs:
             tables = [private(public_schema, rows) for rows in pair]
             laws, _ = drawn(lambda noise, m=ready, t=tables[0]: m.measure(t, None, noise=noise))
-            ends = [ready.measure(t, None, noise=Silent()).arrays["sum"] for t in tables]
+            ends = [ready.measure(t, None, noise=Still()).arrays["sum"] for t in tables]
             moved = float(np.linalg.norm(ends[1] - ends[0]))
             assert moved * ready.calibrated.multiplier <= laws[0].scale
 
 
-def check_a_blind_sum_says_nothing() -> None:
+def check_a_blind_sum_says_nothing():
     """With the draws replaced by public numbers, nothing of a table is left."""
     noninterference.compare_measurements("measured stack", 6)
 
@@ -127,31 +125,31 @@ CHECKS = [
 
 
 # Bugs
-def best_of_three(patch: Patch) -> None:
+def best_of_three(patch):
     """Three draws, and the one that fits the private rows best."""
     real = beta.noisy_vector
 
-    def best(vector: Any, *, law: Any, noise: Any) -> Any:
+    def best(vector, *, law, noise):
         drawn = [real(vector, law=law, noise=noise) for _ in range(3)]
         return min(drawn, key=lambda draw: np.linalg.norm(draw - vector))
 
     patch.setattr(beta, "noisy_vector", best)
 
 
-def laplace_at_l2(patch: Patch) -> None:
+def laplace_at_l2(patch):
     patch.setattr(calibration, "l1_reach", calibration.l2_reach)
 
 
-def free_intercept(patch: Patch) -> None:
+def free_intercept(patch):
     """The constant's coefficient is not penalised."""
     gradient, hessian = solver.Regression.gradient, solver.Regression.hessian
 
-    def without(self: Any, b: Any) -> Any:
+    def without(self, b):
         adjusted = gradient(self, b)
         adjusted[-1] -= self.penalty * (1 - 1e-6) * b[-1]
         return adjusted
 
-    def flat(self: Any, b: Any) -> Any:
+    def flat(self, b):
         adjusted = hessian(self, b)
         adjusted[-1, -1] -= self.penalty * (1 - 1e-6)
         return adjusted
@@ -160,7 +158,7 @@ def free_intercept(patch: Patch) -> None:
     patch.setattr(solver.Regression, "hessian", flat)
 
 
-def half_for_replace(patch: Patch) -> None:
+def half_for_replace(patch):
     real = calibration.l2_reach
     patch.setattr(
         calibration, "l2_reach", lambda bounds, unit: real(bounds, unit) / (
@@ -168,16 +166,16 @@ def half_for_replace(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def one_end_of_the_bounds(patch: Patch) -> None:
+def one_end_of_the_bounds(patch):
     """The norm bound from the lower ends of the columns alone: 0 each, and the constant."""
     patch.setattr(calibration, "l2_reach", lambda bounds, unit: 0.5 * unit.max_rows)
 
 
-def normaliser_from_private_rows(patch: Patch) -> None:
+def normaliser_from_private_rows(patch):
     """Synthetic rows weigh N_D/N_G, not n0/N_G."""
     real = BetaNoised.regression
 
-    def regression(self: Any, table: Any, synthetic: Any) -> Any:
+    def regression(self, table, synthetic):
         problem = real(self, table, synthetic)
         share = max(1, len(problem.private)) / len(problem.synthetic)
         return dataclasses.replace(problem, synthetic_weight=1e4 * share)
@@ -185,26 +183,26 @@ def normaliser_from_private_rows(patch: Patch) -> None:
     patch.setattr(BetaNoised, "regression", regression)
 
 
-def changed_noise(patch: Patch, change: Callable[[Any], Any]) -> None:
+def changed_noise(patch, change):
     real = measured.sum_noise
     patch.setattr(measured, "sum_noise", lambda *a, **k: change(real(*a, **k)))
 
 
-def noise_of_the_mean(patch: Patch) -> None:
+def noise_of_the_mean(patch):
     """The noise of a mean over n0 rows, on the sum."""
 
-    def change(sum_noise: Any) -> Any:
+    def change(sum_noise):
         law = dataclasses.replace(sum_noise.law, scale=sum_noise.law.scale / sum_noise.nominal_rows)
         return dataclasses.replace(sum_noise, law=law)
 
     changed_noise(patch, change)
 
 
-def exact_count(patch: Patch) -> None:
+def exact_count(patch):
     """The number of rows is released as it is: sums are private, sizes are thought not to be."""
     real = Measured.measure
 
-    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+    def measure(self, table, synthetic, *, noise):
         measurement = real(self, table, synthetic, noise=noise)
         total = measurement.arrays["sum"].copy()
         total[-1] = self.calibrated.constant * table.confidential().rows
@@ -213,11 +211,11 @@ def exact_count(patch: Patch) -> None:
     patch.setattr(Measured, "measure", measure)
 
 
-def free_count(patch: Patch) -> None:
+def free_count(patch):
     """The count is measured, and the sensitivity is that of the features alone."""
     real = measured.sum_noise
 
-    def without(stack: Any, *, multiplier: float, unit: Any, nominal_rows: int) -> Any:
+    def without(stack, *, multiplier, unit, nominal_rows):
         sum_noise = real(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
         reach = unit.max_rows * stack.norm * (1 + (unit.relation is REPLACE.relation))
         scale = multiplier * min(sum_noise.sensitivity, reach * (1 + 1e-6))
@@ -226,12 +224,12 @@ def free_count(patch: Patch) -> None:
     patch.setattr(measured, "sum_noise", without)
 
 
-def norm_of_one_part(patch: Patch) -> None:
+def norm_of_one_part(patch):
     """The whole stack has the noise of its largest part."""
     patch.setattr(Stack, "norm", property(lambda self: max(self.shares[p] for p in self.parts)))
 
 
-def add_for_replace_in_sums(patch: Patch) -> None:
+def add_for_replace_in_sums(patch):
     """A row that is replaced pays its norm, not the distance of two."""
     changed_noise(
         patch, lambda sum_noise: sum_noise if sum_noise.constant else dataclasses.replace(
@@ -239,11 +237,11 @@ def add_for_replace_in_sums(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def credit_from_private_rows(patch: Patch) -> None:
+def credit_from_private_rows(patch):
     """alpha by the exact means of the private rows, told beside the noisy sum."""
     real = Measured.measure
 
-    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+    def measure(self, table, synthetic, *, noise):
         measurement = real(self, table, synthetic, noise=noise)
         stack = self.stack(table.schema)
         exact = measured.exact_sum(stack, table.batches(), constant=self.calibrated.constant)
@@ -257,18 +255,18 @@ def credit_from_private_rows(patch: Patch) -> None:
     patch.setattr(Measured, "measure", measure)
 
 
-def ranges_from_private_rows(patch: Patch) -> None:
+def ranges_from_private_rows(patch):
     """Features within the range of the private rows, which the measurement states."""
     real = Measured.measure
 
-    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+    def measure(self, table, synthetic, *, noise):
         rows = SyntheticTable(schema=table.schema, scaled=table.confidential())
         return real(self.for_rows(rows), table, synthetic, noise=noise)
 
     patch.setattr(Measured, "measure", measure)
 
 
-def one_row_a_person(patch: Patch) -> None:
+def one_row_a_person(patch):
     """A person's further rows are not paid for."""
     real = measured.sum_noise
     patch.setattr(
@@ -278,11 +276,11 @@ def one_row_a_person(patch: Patch) -> None:
     )  # fmt: skip
 
 
-def rows_counted_twice(patch: Patch) -> None:
+def rows_counted_twice(patch):
     """Where a person has several rows, each is added for every one of them."""
     real = Measured.measure
 
-    def measure(self: Any, table: Any, synthetic: Any, *, noise: Any) -> Any:
+    def measure(self, table, synthetic, *, noise):
         rows = table.confidential()
         many = ScaledTable.concatenate([rows] * self.calibrated.unit.max_rows)
         table = weights.PrivateTable(schema=table.schema, scaled=many)

@@ -40,8 +40,8 @@ from dpiw.privacy.measurement import Measurement
 from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC
 from tests.hostile.fuzz.corpus import UNIT, schema
 from tests.proof.figures import tiers
-from tests.proof.neighbours import Zeros
 from tests.support import specs
+from tests.support.draws import Still
 from tests.support.worlds import uniform_rows
 
 ORDINARY = {
@@ -88,7 +88,7 @@ def table(folder: Path, rows: Sequence[Row]) -> PrivateTable:
 # --- P2 -------------------------------------------------------------------------------------------
 
 
-class Recording(Zeros):
+class Recording(Still):
     """No noise, and a list of all that was asked for."""
 
     def __init__(self) -> None:
@@ -136,12 +136,9 @@ def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, pr
         changed += fixed(table(tmp_path, extended), synthetic) != expected
     assert changed == 0
     prove(
-        "P2", "columns, shapes, scales and draws beside a strange row",
-        power="a domain of the levels that occur is found: test_a_domain_from_the_data_is_found",
-        reached=f"{cases} cases, {changed} changed",
-        limit="histogram, PrivBayes, beta regression, measured sum; whole runs: "
-        "tests/hostile/leaks/test_non_interference.py",
-    )  # fmt: skip
+        "P2: columns, shapes, scales and draws beside a strange row",
+        f"{cases} cases, {changed} changed",
+    )
 
 
 def test_a_domain_from_the_data_is_found(rng, tmp_path, monkeypatch):
@@ -234,14 +231,9 @@ def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
     assert moved == 0
     assert others == 0
     prove(
-        "P3", "prepare(D + r) against prepare(D)",
-        power="scaling by the table's own minimum and maximum is found:"
-        " test_scaling_by_the_tables_own_range_is_found",
-        reached=f"{cases:,} cases: {moved} other rows and {others} other persons touched",
-        limit="features of a regression to 1e-12: a matrix product may round a row otherwise at"
-        " another place, which the stated bounds cover (1e-9); all else, stacks too, to the last"
-        " bit",
-    )  # fmt: skip
+        "P3: prepare(D + r) against prepare(D)",
+        f"{cases:,} cases: {moved} other rows and {others} other persons touched",
+    )
 
 
 def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
@@ -277,9 +269,7 @@ def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
     }
     assert sum(counted.values()) >= least
     prove(
-        "P4", "forbidden constructs of a plan",
-        power="each case is a refusal by name, before anything is read or charged",
-        reached=f"{sum(counted.values())} cases: "
+        "P4: forbidden constructs of a plan",
+        f"{sum(counted.values())} cases: "
         + ", ".join(f"{name} {number}" for name, number in counted.items()),
-        limit="the constructs listed",
-    )  # fmt: skip
+    )

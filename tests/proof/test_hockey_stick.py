@@ -127,14 +127,9 @@ def test_no_claim_is_broken_and_one_with_less_noise_is(size, name, rng, prove):
     assert honest.broken == 0
     assert planted.broken > 0
     prove(
-        "E1", name,
-        power=f"noise {factor:g} times smaller than stated is found in the same draws"
-        f" ({planted.broken} claims refuted)",
-        reached=f"6 pairs, {size:,} draws a world, 0 claims refuted; largest estimated delta"
-        f" {honest.reached:.3f} of the claimed one, its 99.9% lower bound {honest.closest:.3f}",
-        limit="the pairs chosen; noise of the seeded laws (DP-SGD: of the secure source), which S1"
-        " ties to the secure ones",
-    )  # fmt: skip
+        f"E1: {name}",
+        f"6 pairs, {size:,} draws a world, 0 claims refuted; largest estimated delta {honest.reached:.3f} of the claimed one, its 99.9% lower bound {honest.closest:.3f}",
+    )
 
 
 # --- tests of the test ----------------------------------------------------------------------------
@@ -169,11 +164,10 @@ def test_the_published_formula_is_refuted(sizes, rng, prove):
         bounds.append(max(lower_bound(*counts, size, 1.0, FAMILY) for counts in sets))
     assert min(bounds) > 0
     prove(
-        "E1", "published formula (must fail)", power="this is the control",
-        reached=f"{size:,} draws a world: at epsilon 1 its delta is above "
+        "E1: published formula (must fail)",
+        f"{size:,} draws a world: at epsilon 1 its delta is above "
         + ", ".join(f"{bound:.4f} (d = {d})" for d, bound in zip(dimensions, bounds, strict=True)),
-        limit="pure epsilon as the paper claims it",
-    )  # fmt: skip
+    )
 
 
 def test_a_bound_covers_the_truth_as_often_as_stated(rng):

@@ -14,8 +14,6 @@ and how every step ended. Digests are masked, for every run has its own tokens.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,30 +38,27 @@ from tests.proof.blind import (
 FULL, SLICE = 200, 3
 
 
-def test_every_method_that_draws_is_compared() -> None:
+def test_every_method_that_draws_is_compared():
     """`none` and `discriminator` draw nothing."""
     drawing = {method for method, _ in WEIGHTS.values()}
     assert drawing | {"discriminator"} == set(registry.WEIGHTS)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_blind_measurement_is_the_same_for_any_tables(name: str) -> None:
+def test_a_blind_measurement_is_the_same_for_any_tables(name):
     compare_measurements(name, SLICE)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", METHODS)
-def test_blind_measurements_of_many_tables(name: str, prove: Callable[..., None]) -> None:
+def test_blind_measurements_of_many_tables(name, prove):
     compare_measurements(name, FULL)
-    prove(
-        "N1", f"measurement of {name}", power="with a seed's noise instead, tables differ",
-        reached=f"{FULL} arbitrary pairs, 0 differ", limit="mechanisms replaced by public numbers",
-    )  # fmt: skip
+    prove(f"N1: measurement of {name}", f"{FULL} arbitrary pairs, 0 differ")
 
 
 @pytest.mark.nightly_cases("[aim]", "[pategan]", "[dpgan]")
 @pytest.mark.parametrize("name", METHODS)
-def test_a_measurement_that_sees_is_not_the_same(name: str) -> None:
+def test_a_measurement_that_sees_is_not_the_same(name):
     """The comparison is of something: with noise of a seed, two tables differ."""
     rng, measure = np.random.default_rng(5), measuring(name)
     tables = [any_table(rng) for _ in range(3)]
@@ -71,7 +66,7 @@ def test_a_measurement_that_sees_is_not_the_same(name: str) -> None:
 
 
 @pytest.fixture
-def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed(monkeypatch):
     """One seed for what is sampled afterwards.
 
     The rows that measured weights choose, and their replicates, follow the measurement's digest,
@@ -80,10 +75,10 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     leaks.fix_draws(monkeypatch)
     real = weighing.weigh_measured
 
-    def weigh(*given: Any, rng: np.random.Generator, **rest: Any) -> Any:
+    def weigh(*given, rng, **rest):
         return real(*given, rng=np.random.default_rng(20_270_131), **rest)
 
-    def replicate(law: Any, measurement: Any, *, count: int) -> Any:
+    def replicate(law, measurement, *, count):
         return law.replicates(count, np.random.default_rng(20_270_131))
 
     monkeypatch.setattr(weighing, "weigh_measured", weigh)
@@ -92,12 +87,12 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("fixed")
-def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
+def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory):
     compare_releases(tmp_path_factory, 1)
 
 
 @pytest.mark.usefixtures("fixed")
-def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
+def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory):
     """Constraints included: how often they bind is counted on synthetic rows."""
     compare_releases(tmp_path_factory, 1, weights=MEASURED, dictionary=CONSTRAINTS)
 
@@ -105,18 +100,12 @@ def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory: A
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
 @pytest.mark.parametrize("kind", ["two stages", "two stages, measured weights"])
-def test_blind_releases_of_many_tables(
-    tmp_path_factory: Any, kind: str, prove: Callable[..., None]
-) -> None:
+def test_blind_releases_of_many_tables(tmp_path_factory, kind, prove):
     started = time.monotonic()
     changes = {"weights": MEASURED} if kind.endswith("measured weights") else {}
     compare_releases(tmp_path_factory, FULL, **changes)
     seconds = round(time.monotonic() - started)
-    prove(
-        "N1", f"whole release, {kind}", power="five planted leaks are seen",
-        reached=f"{FULL} arbitrary pairs, 0 differ ({seconds} s)",
-        limit="digests masked; time and memory not looked at",
-    )  # fmt: skip
+    prove(f"N1: whole release, {kind}", f"{FULL} arbitrary pairs, 0 differ ({seconds} s)")
 
 
 IN_THE_SLICE = (in_a_fact,)
@@ -124,16 +113,12 @@ IN_THE_SLICE = (in_a_fact,)
 
 @pytest.mark.usefixtures("fixed")
 @pytest.mark.parametrize("plant", IN_THE_SLICE)
-def test_a_planted_leak_is_seen(
-    plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_leak_is_seen(plant, tmp_path_factory, monkeypatch):
     check_seen(plant, tmp_path_factory, monkeypatch)
 
 
 @pytest.mark.proof
 @pytest.mark.usefixtures("fixed")
 @pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant not in IN_THE_SLICE])
-def test_every_planted_leak_is_seen(
-    plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_planted_leak_is_seen(plant, tmp_path_factory, monkeypatch):
     check_seen(plant, tmp_path_factory, monkeypatch)

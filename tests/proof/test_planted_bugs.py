@@ -11,24 +11,21 @@ are other people's reports, cited as such.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.proof import bugs, bugs_of_weights
-from tests.proof.bugs import Patch
 
 BUGS = bugs.BUGS | bugs_of_weights.BUGS
 CHECKS = [*bugs.CHECKS, *bugs_of_weights.CHECKS]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_code_passes(check: Callable[[], None]) -> None:
+def test_the_code_passes(check):
     check()
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
+def test_a_planted_bug_is_found(name, monkeypatch):
     bug = BUGS[name]
     assert bug.check in CHECKS
     bug.plant(monkeypatch)

@@ -67,7 +67,7 @@ def released(window: Window, weights: Array) -> Law:
     """The log law of one draw as our code draws it, given the records of each value."""
     entries = contributions(BINOMIAL, weights, units=window.units, per_nat=window.per_nat)
 
-    def law(counts: NDArray[np.int64]) -> Array:
+    def law(counts):
         noise: Any = Recorder()
         window.draw(posterior_scores(counts, entries, FLAT, per_nat=window.per_nat), noise=noise)
         return noise.laws[0]
@@ -108,7 +108,7 @@ def check(loss: Array, *, claim: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0])
 @pytest.mark.parametrize("weights", ["public", "two_stage", "censored"])
-def test_every_pair_of_small_data_sets_keeps_the_claim(epsilon: float, weights: str) -> None:
+def test_every_pair_of_small_data_sets_keeps_the_claim(epsilon, weights):
     """Add/remove at most w, replace-one at most 2 w, each pair within a range of the same."""
     window = Window(epsilon=epsilon, unit=ADD)
     alpha = {
@@ -125,7 +125,7 @@ def test_every_pair_of_small_data_sets_keeps_the_claim(epsilon: float, weights: 
         assert np.abs(replaced).max() > 1.1 * epsilon
 
 
-def test_a_draw_is_concentrated() -> None:
+def test_a_draw_is_concentrated():
     """Renyi divergence at most order w^2/8, both ways: what the event says."""
     law = released(Window(epsilon=1.0, unit=ADD), np.ones(VALUES))
     records = [r for size in range(MOST + 1) for r in combinations_with_replacement(range(5), size)]
@@ -146,7 +146,7 @@ def test_a_draw_is_concentrated() -> None:
             assert 0.3 * claim < reached.max() <= claim * SLACK
 
 
-def test_a_replaced_record_gets_half_of_the_window() -> None:
+def test_a_replaced_record_gets_half_of_the_window():
     """The unit's relation is in the window: what is claimed holds for it, and no more is needed."""
     window = Window(epsilon=1.0, unit=REPLACE)
     assert window.width == 0.5
@@ -156,7 +156,7 @@ def test_a_replaced_record_gets_half_of_the_window() -> None:
     assert np.abs(worst).max() > 0.8
 
 
-def test_two_draws_cost_exactly_twice_as_much() -> None:
+def test_two_draws_cost_exactly_twice_as_much():
     window = Window(epsilon=1.0, unit=ADD)
     single = losses(released(window, np.ones(VALUES)), replace=False)[::25]
     double = (single[:, :, None] + single[:, None, :]).reshape(len(single), -1)
@@ -235,25 +235,25 @@ TWO_ROWS = PrivacyUnit(relation=ADD.relation, max_rows=2, id_column="id")
 
 @pytest.mark.parametrize("unit", [ADD, REPLACE, TWO_ROWS], ids=["add", "replace", "two rows"])
 @pytest.mark.parametrize("weights", ["public", "two_stage"])
-def test_the_method_keeps_its_events(unit: PrivacyUnit, weights: str) -> None:
+def test_the_method_keeps_its_events(unit, weights):
     assert 0.9 < worst_share(unit, weights=weights) <= SLACK
 
 
 # Wrong mechanisms
-def test_a_symmetric_window_wastes_half_of_what_it_costs() -> None:
+def test_a_symmetric_window_wastes_half_of_what_it_costs():
     """[-eps/2, eps/2] on probabilities, claimed as eps: ours reaches nine tenths of the claim."""
 
-    def law(counts: NDArray[np.int64]) -> Array:
+    def law(counts):
         score = np.clip(BINOMIAL, -0.5, 0.5) @ counts
         return np.asarray(score - logsumexp(score))
 
     assert np.abs(losses(law, replace=False)).max() <= 0.5 * SLACK
 
 
-def test_weights_from_the_data_exceed_any_claim() -> None:
+def test_weights_from_the_data_exceed_any_claim():
     """Risks scaled by the data's own least and largest: one record changes everybody's weight."""
 
-    def law(counts: NDArray[np.int64]) -> Array:
+    def law(counts):
         risk = np.abs(BINOMIAL).max(axis=0)
         present = risk[counts > 0] if counts.any() else risk
         swing = max(float(np.ptp(present)), 1e-9)
@@ -271,19 +271,19 @@ def test_weights_from_the_data_exceed_any_claim() -> None:
         check(losses(law, replace=False), claim=1.0)
 
 
-def test_replace_one_at_the_price_of_add_remove_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replace_one_at_the_price_of_add_remove_is_found(monkeypatch):
     monkeypatch.setattr(Window, "moves", 1)
     assert worst_share(REPLACE) > 1.5
 
 
-def test_contributions_that_are_not_censored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contributions_that_are_not_censored_are_found(monkeypatch):
     monkeypatch.setattr(bayes, "public_weights", lambda pmf, *, width: np.ones(pmf.shape[1]))
     assert worst_share(ADD) <= SLACK  # the window holds whatever the weights are
     monkeypatch.setattr(pseudo_posterior.np, "minimum", lambda values, most: values)
     assert worst_share(ADD) > 2
 
 
-def test_a_window_for_each_part_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_for_each_part_is_found(monkeypatch):
     """A record meets two splits of three codes: each may have half of the window."""
     real = bayes.contributions
     monkeypatch.setattr(

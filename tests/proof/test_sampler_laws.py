@@ -32,9 +32,7 @@ sources = pytest.mark.parametrize("source", SOURCES, ids=["secure", "seeded"])
 @sources
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("scale", [0.7, 4.0])
-def test_small_scales_have_the_discrete_law(
-    source: Callable[[], NoiseSource], kind: NoiseKind, scale: float
-) -> None:
+def test_small_scales_have_the_discrete_law(source, kind, scale):
     noise, size = source(), 20_000
     draw = noise.discrete_gaussian if kind is NoiseKind.GAUSSIAN else noise.discrete_laplace
     reach = math.ceil(2.2 * scale)
@@ -42,7 +40,7 @@ def test_small_scales_have_the_discrete_law(
         np.clip(draw(scale=scale, size=size), -reach, reach) + reach, minlength=2 * reach + 1
     )
 
-    def p_value(stated: float) -> float:
+    def p_value(stated):
         return float(stats.chisquare(counts, size * integer_mass(kind, stated, reach)).pvalue)
 
     assert p_value(scale) > FALSE_ALARM
@@ -51,7 +49,7 @@ def test_small_scales_have_the_discrete_law(
 
 
 @pytest.mark.parametrize("kind", LAWS)
-def test_released_vectors_of_rehearsals_have_their_law(kind: NoiseKind) -> None:
+def test_released_vectors_of_rehearsals_have_their_law(kind):
     """Seeded noise; that of releases: `test_samplers.py`."""
     size, scale, value = 20_000, 0.37, 1 / 3
     law = NoiseLaw(kind=kind, scale=scale, dimension=size)
@@ -67,9 +65,7 @@ def test_released_vectors_of_rehearsals_have_their_law(kind: NoiseKind) -> None:
 @pytest.mark.nightly_cases("secure")
 @sources
 @pytest.mark.parametrize("dimension", [1, 3, 14])
-def test_spherical_noise_has_a_gamma_norm_and_no_direction(
-    source: Callable[[], NoiseSource], dimension: int
-) -> None:
+def test_spherical_noise_has_a_gamma_norm_and_no_direction(source, dimension):
     noise, scale, size = source(), 0.2, 3000
     law = NoiseLaw(kind=NoiseKind.SPHERICAL, scale=scale, dimension=dimension)
     draws = np.array([noisy_vector(np.zeros(dimension), law=law, noise=noise) for _ in range(size)])
@@ -100,7 +96,7 @@ def check_isotropy(directions: NDArray[np.float64]) -> None:
             assert stats.kstest(cosine, law.cdf).pvalue > FALSE_ALARM
 
 
-def test_the_isotropy_check_sees_a_preferred_direction() -> None:
+def test_the_isotropy_check_sees_a_preferred_direction():
     directions = np.random.default_rng(1).normal(size=(3000, 3)) * [1.0, 1.0, 1.5]
     directions /= np.linalg.norm(directions, axis=1)[:, None]
     with pytest.raises(AssertionError):
@@ -109,14 +105,14 @@ def test_the_isotropy_check_sees_a_preferred_direction() -> None:
 
 @pytest.mark.nightly_cases("secure")
 @sources
-def test_norm_and_direction_are_independent(source: Callable[[], NoiseSource]) -> None:
+def test_norm_and_direction_are_independent(source):
     noise = source()
     draws = np.array([noise.spherical_laplace(scale=2.0**30, dimension=3) for _ in range(3000)])
     norms = np.linalg.norm(draws, axis=1)
     assert stats.spearmanr(norms, np.abs(draws[:, 0]) / norms).pvalue > FALSE_ALARM
 
 
-def test_selections_of_rehearsals_have_the_exponential_mechanism_s_frequencies() -> None:
+def test_selections_of_rehearsals_have_the_exponential_mechanism_s_frequencies():
     """Seeded noise; that of releases: `test_samplers.py`."""
     noise, size = SEEDED(), 6000
     scores, epsilon, sensitivity = np.array([0.0, 1.5, 3.0, 4.0, 4.0]), 1.6, 2.0
@@ -125,7 +121,7 @@ def test_selections_of_rehearsals_have_the_exponential_mechanism_s_frequencies()
     ]
     counts = np.bincount(chosen, minlength=scores.size)
 
-    def p_value(stated: float) -> float:
+    def p_value(stated):
         expected = np.exp(stated * scores / (2 * sensitivity))
         return float(stats.chisquare(counts, size * expected / expected.sum()).pvalue)
 
@@ -136,14 +132,14 @@ def test_selections_of_rehearsals_have_the_exponential_mechanism_s_frequencies()
 
 @sources
 @pytest.mark.parametrize("bound", [7, 64, 3 * 2**200])
-def test_whole_numbers_are_uniform(source: Callable[[], NoiseSource], bound: int) -> None:
+def test_whole_numbers_are_uniform(source, bound):
     noise, size = source(), 6_000
     draws = [noise.whole_below(bound) for _ in range(size)]
     assert min(draws) >= 0
     assert max(draws) < bound
     cells = min(bound, 12)  # equal cells where the bound has as many values
 
-    def p_value(values: list[int]) -> float:
+    def p_value(values):
         counts = np.bincount([value * cells // bound for value in values], minlength=cells)
         shares = (
             np.bincount([v * cells // bound for v in range(bound)], minlength=cells)

@@ -32,10 +32,9 @@ from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import Tally, Zeros
-from tests.proof.plants import Plant, scaled, silent
+from tests.proof.neighbours import Plant, Tally, extreme_rows, scaled, silent
+from tests.support.draws import Still
 from tests.support.worlds import ADD, REPLACE, UNITS, mixed, numbers
 
 EXACT = "a search; that no other pair moves further is shown in the module of the mechanism"
@@ -110,7 +109,7 @@ def both(generator, pair, seed, patch) -> tuple[Blind, Blind]:
         with patch.context() as patched:
             patched.setattr(mechanisms, "noisy_counts", blind.noisy_counts)
             patched.setattr(mechanisms, "select", blind.select)
-            generator.measure(table, noise=Zeros())
+            generator.measure(table, noise=Still())
         blinds.append(blind)
     return blinds[0], blinds[1]
 
@@ -160,21 +159,15 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
     name = method.__name__
     for relation, tally in marginals.items():
         tally.check()
-        prove(
-            "P1", f"{name} marginals, L{norm}, {relation.value}",
-            power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
-            reached=str(tally), limit=EXACT,
-        )  # fmt: skip
+        prove(f"P1: {name} marginals, L{norm}, {relation.value}", str(tally))
     if method is not Histogram:
         for relation, tally in selections.items():
             # A pair's score moves by nearly 1 either way; both at once need two rare values.
             tally.check(least=0.75 if pairs > 1000 else 0.5)
             prove(
-                "P1", f"{name} score and selection, beside L{norm} noise, {relation.value}",
-                power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
-                reached=f"{tally}; exact loss and its range never above the event's epsilon",
-                limit=EXACT,
-            )  # fmt: skip
+                f"P1: {name} score and selection, beside L{norm} noise, {relation.value}",
+                f"{tally}; exact loss and its range never above the event's epsilon",
+            )
 
 
 def log_sum_exp(scores: np.ndarray, slope: float) -> float:
@@ -210,14 +203,7 @@ def test_votes_move_by_at_most_their_sensitivity(pairs, rng, prove):
         tallies[unit.relation].met(gap / vote_sensitivity(unit, count))
     for relation, tally in tallies.items():
         tally.check()
-        prove(
-            "P1", f"PATE votes, {relation.value}",
-            power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs; a deal"
-            " by place in the table is found: test_a_deal_by_place_in_the_table_is_found",
-            reached=str(tally),
-            limit="a search over deals that are coupled; beside it every deal of four rows among"
-            " three teachers: test_no_query_moves_by_more_than_the_sensitivity",
-        )  # fmt: skip
+        prove(f"P1: PATE votes, {relation.value}", str(tally))
 
 
 @pytest.mark.parametrize("rule", ClipRule)
@@ -246,12 +232,7 @@ def test_a_clipped_sum_moves_by_at_most_its_bound(pairs, rule, rng, prove):
         # Summing rounds: 1e-9 against the accountant's margin of 1e-4.
         tally.met(np.linalg.norm(with_unit - without_unit) / (k * clip) / (1 + 1e-9))
     tally.check()
-    prove(
-        "P1", f"DP-SGD clipped sum, rule {rule.value}",
-        power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs; clipping"
-        " the sum instead of its rows is found: tests/dpiw/methods/neural/test_planted_bugs.py",
-        reached=str(tally), limit="add/remove; replace-one is refused; rounding 1e-9 allowed",
-    )  # fmt: skip
+    prove(f"P1: DP-SGD clipped sum, rule {rule.value}", str(tally))
 
 
 # --- controls: with a bound planted too small each search fails, even its slice -------------------
@@ -272,7 +253,7 @@ def clipped_lots(_: pytest.MonkeyPatch) -> None:
     )
 
 
-def half_score(patch: pytest.MonkeyPatch) -> None:
+def half_score(patch):
     for module in (
         privbayes,
         mst,
@@ -281,7 +262,7 @@ def half_score(patch: pytest.MonkeyPatch) -> None:
         scaled(module, "score_sensitivity", lambda *_: 0.5)(patch)
 
 
-def a_wider_clip(patch: pytest.MonkeyPatch) -> None:
+def a_wider_clip(patch):
     """The clip bound that is used is 5% larger than the one that is stated."""
     real = clipped_sum
     patch.setattr(HERE, "clipped_sum", lambda *a, clip, **k: real(*a, clip=1.05 * clip, **k))

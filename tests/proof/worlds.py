@@ -31,8 +31,8 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
-from tests.proof.neighbours import Array, Zeros
+from tests.proof.neighbours import Array, adversarial_pair, extreme_rows, random_pair
+from tests.support.draws import Still
 from tests.support.worlds import ADD, REPLACE, numbers, uniform_rows, unit_of
 
 RHO = 0.5
@@ -134,7 +134,7 @@ Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 
 
 def regression(noise: NoiseKind, columns: int) -> Maker:
-    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    def make(unit, adversarial, rng):
         schema, penalty = numbers(columns), 400.0
         estimator = BetaRegression(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
@@ -162,9 +162,9 @@ def regression(noise: NoiseKind, columns: int) -> Maker:
 
 
 def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Generator) -> Any:
-    from tests.proof.published_rows import neighbours
+    from tests.proof.neighbours import neighbouring_tables
 
-    tables = neighbours(unit, schema, rng, adversarial=adversarial)
+    tables = neighbouring_tables(unit, schema, rng, adversarial=adversarial)
     return [PrivateTable(schema=schema, scaled=table) for table in tables]
 
 
@@ -181,7 +181,7 @@ def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pa
         values[:] = 0.5
     public = SyntheticTable(schema=schema, scaled=pile)
     measurements = [
-        estimator.measure(table, public, noise=Zeros())
+        estimator.measure(table, public, noise=Still())
         for table in _tables(unit, schema, adversarial, rng)
     ]
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=measurements[0].facts["scale"], dimension=3)
@@ -192,14 +192,14 @@ def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pa
 def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
     """Without slack where a row comes at a corner, or, if sines and cosines alone, anywhere."""
 
-    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    def make(unit, adversarial, rng):
         schema = numbers(4)
         estimator = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
         public = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1, rng))
         exact = [
-            estimator.measure(table, public, noise=Zeros()).arrays["sum"]
+            estimator.measure(table, public, noise=Still()).arrays["sum"]
             for table in _tables(unit, schema, adversarial, rng)
         ]
         law = estimator.calibrated.law
@@ -217,7 +217,7 @@ def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) ->
     for table in _tables(unit, schema, adversarial, rng):
         counter = ContingencyCounter.of(table, domain)
         exact.append(np.concatenate([counter.count((j,)) for j in range(len(domain.sizes))]))
-    facts = generator.measure(table, noise=Zeros()).facts
+    facts = generator.measure(table, noise=Still()).facts
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=facts["scale"], dimension=exact[0].size)
     return Additive(np.array(exact), law, generator.events(schema=schema, unit=unit), counts=True)
 

@@ -15,7 +15,7 @@ from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import LOUD
 from dpiw.methods.weights.measured.weighing import stack_of, weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from tests.proof.adversary import extreme_rows
+from tests.proof.neighbours import extreme_rows
 from tests.support.worlds import UNIT
 
 
