@@ -282,6 +282,17 @@ def in_a_fact(patch):
     patch.setattr(Histogram, "measure", measure)
 
 
+def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTable) -> Any:
+    """The credit by the private rows' exact sum."""
+    stack = estimator.stack(base.schema)
+    exact = exact_sum(stack, private, constant=estimator.calibrated.constant)
+    features = stack.matrix(base.scaled)
+    targets = estimator.targets(
+        dataclasses.replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0)
+    )
+    return evidence_credit(Misfit.by_part(BaseRows.of(features), targets, ())[0])
+
+
 def in_the_credit(patch):
     """How much the base is believed, from the private rows' own means."""
     seen: list[ReleaseRun] = []
@@ -292,14 +303,8 @@ def in_the_credit(patch):
         return weights(run)
 
     def believing(estimator, drawn, base, **rest):
-        stack, private = estimator.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = exact_sum(stack, [private], constant=estimator.calibrated.constant)
-        exact_draw = dataclasses.replace(drawn, arrays={"sum": exact})
-        features = stack.matrix(base.scaled)
-        targets = estimator.targets(exact_draw, about=features.mean(axis=0))
-        misfit = Misfit.by_part(BaseRows.of(features), targets, ())[0]
-        estimator = dataclasses.replace(estimator, credit=evidence_credit(misfit))
-        return weigh(estimator, drawn, base, **rest)
+        credit = private_credit(estimator, drawn, [read_snapshot(seen[-1].snapshot)], base)
+        return weigh(dataclasses.replace(estimator, credit=credit), drawn, base, **rest)
 
     patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
     patch.setattr(weighing, "weigh_measured", believing)

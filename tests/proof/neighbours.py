@@ -206,14 +206,19 @@ def silent(*_: Any, **__: Any) -> None:
     """In place of `prove`."""
 
 
-def scaled(module: Any, name: str, factor: Callable[..., float]) -> Plant:
-    """The function's result times a factor of its arguments."""
+def instead(owner: Any, name: str, change: Callable[..., Any]) -> Plant:
+    """In place of a function of ours, `change`, which is given the real one and its arguments."""
 
     def plant(patch):
-        real = getattr(module, name)
-        patch.setattr(module, name, lambda *a, **k: factor(*a) * real(*a, **k))
+        real = getattr(owner, name)
+        patch.setattr(owner, name, lambda *given, **named: change(real, *given, **named))
 
     return plant
+
+
+def scaled(module: Any, name: str, factor: Callable[..., float]) -> Plant:
+    """The function's result times a factor of its arguments."""
+    return instead(module, name, lambda real, *a, **k: factor(*a) * real(*a, **k))
 
 
 def _both_reaches(patch):

@@ -1,14 +1,4 @@
-"""Controls of the attacks: they find what is there, nearly all of it, and nothing that is not.
-
-The tight control is one count under one draw of noise, where every epsilon is attained. Here
-`proved` must reach 0.85 of the truth, refute a claim of 0.8 of it, and not exceed it, though the
-noise is drawn afresh (each bound is wrong with probability 1e-8).
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
+"""Controls of the attacks: they find what is there, nearly all of it, and nothing that is not."""
 
 import numpy as np
 import pytest
@@ -18,44 +8,33 @@ from dpiw.privacy.mechanisms import noisy_counts
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.proof import attacks
-from tests.proof.attacks import Approximate, Bound, Claim, Pure, claim_of, proved
+from tests.proof.attacks import Approximate, Pure, claim_of, proved
+from tests.proof.figures import tiers
 
 RUNS = 100_000
-CLAIMS: dict[str, tuple[NoiseKind, Claim]] = {
-    "laplace, epsilon 1": (NoiseKind.LAPLACE, claim_of([LaplaceEvent(noise_multiplier=1.0)])),
-    "laplace, epsilon 2": (NoiseKind.LAPLACE, claim_of([LaplaceEvent(noise_multiplier=0.5)])),
-    "gaussian, mu 1": (NoiseKind.GAUSSIAN, claim_of([GaussianEvent(noise_multiplier=1.0)])),
-    "gaussian, mu 2": (NoiseKind.GAUSSIAN, claim_of([GaussianEvent(noise_multiplier=0.5)])),
-}
-SCALES = {"laplace, epsilon 1": 1.0, "laplace, epsilon 2": 0.5, "gaussian, mu 1": 1.0,
-          "gaussian, mu 2": 0.5}  # fmt: skip
+EVENTS = {NoiseKind.LAPLACE: LaplaceEvent, NoiseKind.GAUSSIAN: GaussianEvent}
 
 
-def bound_of(name: str, *, runs: int, noise: Any, factor: float = 1.0) -> Bound:
-    """One count, 3 without the person and 4 with; the released value is the score."""
-    kind, claim = CLAIMS[name]
-    law = NoiseLaw(kind=kind, scale=factor * SCALES[name], dimension=runs)
-    worlds = [noisy_counts(np.full(runs, count), law=law, noise=noise) for count in (3, 4)]
-    return proved(worlds[0], worlds[1], claim)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+@pytest.mark.parametrize("kind", EVENTS)
+@tiers("source", fast=lambda: SeededNoise(20_240_001), full=SecureNoise)
+def test_the_tight_control_is_nearly_attained_and_not_exceeded(source, kind, scale, prove):
+    """One count under one draw of noise, where every epsilon is attained; the value is the score.
 
+    At least 0.85 of the truth is proved, and a claim is refuted that has 0.8 of its noise.
+    """
+    claim, noise = claim_of([EVENTS[kind](noise_multiplier=scale)]), source()
 
-def check(name: str, noise: Any, prove: Callable[..., None]) -> None:
-    bound = bound_of(name, runs=RUNS, noise=noise)
-    faint = bound_of(name, runs=RUNS, noise=noise, factor=0.8)
-    prove(f"E2: tight control: {name}", f"epsilon proved {bound}")
-    assert 0.85 <= bound.share <= 1
+    def bound(factor):
+        law = NoiseLaw(kind=kind, scale=factor * scale, dimension=RUNS)
+        return proved(
+            *(noisy_counts(np.full(RUNS, count), law=law, noise=noise) for count in (3, 4)), claim
+        )
+
+    sound, faint = bound(1.0), bound(0.8)
+    prove(f"E2: tight control: {kind.value}, {scale}", f"{sound}; 0.8 of the noise: {faint}")
+    assert 0.85 <= sound.share <= 1
     assert faint.lower > faint.claimed
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_the_tight_control_is_nearly_attained_and_not_exceeded(name, prove):
-    check(name, SeededNoise(20_240_001), prove)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("name", CLAIMS)
-def test_the_tight_control_under_fresh_noise(name, prove):
-    check(name, SecureNoise(), prove)
 
 
 def test_a_score_that_says_nothing_proves_nothing():
