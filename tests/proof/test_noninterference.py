@@ -1,19 +1,10 @@
-"""N1, stronger: with every noisy value replaced by a public one, nothing depends on the table.
+"""N1: with every noisy value replaced by a public one, nothing depends on the table.
 
-Here the mechanisms are blind: what they return has the law's dimension and shape, and no data in
-it. All that is left of a release is then what went past them, and it must be the same, byte for
-byte, for **arbitrary** pairs of tables: empty ones, other numbers of rows, values of any kind. That
-is more than neighbours (tests/hostile/leaks/test_non_interference.py, which keeps the noise and
-compares what was not drawn).
-
-Compared: the measurement of every method; and of whole releases the report, rows, weights,
-certificate, manifest, data dictionary, ledger, what the workspace keeps outside its private folder,
-and how every step ended. Digests are masked, for every run has its own tokens.
+All that is left of a release is what went past the mechanisms, and it must be the same, byte for
+byte, for **arbitrary** pairs of tables: empty ones, other numbers of rows, values of any kind. So
+no column, shape, noise scale or number of draws follows from the rows (P2). Neighbours under real
+noise: tests/hostile/leaks/test_non_interference.py. Digests are masked, for runs have own tokens.
 """
-
-from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
@@ -34,8 +25,9 @@ from tests.proof.blind import (
     in_a_fact,
     measuring,
 )
+from tests.proof.figures import tiers
 
-FULL, SLICE = 200, 3
+FULL = 200
 
 
 def test_every_method_that_draws_is_compared():
@@ -45,15 +37,10 @@ def test_every_method_that_draws_is_compared():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_blind_measurement_is_the_same_for_any_tables(name):
-    compare_measurements(name, SLICE)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("name", METHODS)
-def test_blind_measurements_of_many_tables(name, prove):
-    compare_measurements(name, FULL)
-    prove(f"N1: measurement of {name}", f"{FULL} arbitrary pairs, 0 differ")
+@tiers("pairs", fast=3, full=FULL)
+def test_a_blind_measurement_is_the_same_for_any_tables(pairs, name, prove):
+    compare_measurements(name, pairs)
+    prove(f"N1: measurement of {name}", f"{pairs} arbitrary pairs, 0 differ")
 
 
 @pytest.mark.nightly_cases("[aim]", "[pategan]", "[dpgan]")
@@ -85,40 +72,27 @@ def fixed(monkeypatch):
     monkeypatch.setattr(weighing, "replicate_measured", replicate)
 
 
-@pytest.mark.nightly
+RELEASES = {
+    "two stages": {},
+    "two stages, measured weights": {"weights": MEASURED, "dictionary": CONSTRAINTS},
+}
+"""How often constraints bind is counted on synthetic rows."""
+
+
+@pytest.mark.nightly_cases("[two stages-fast]")
 @pytest.mark.usefixtures("fixed")
-def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory):
-    compare_releases(tmp_path_factory, 1)
+@tiers("pairs", fast=1, full=100)
+@pytest.mark.parametrize("kind", RELEASES)
+def test_a_blind_release_is_the_same_for_any_tables(kind, pairs, tmp_path_factory, prove):
+    """A leak that one pair in ten shows is missed by all 100 with 0.9^100 = 3e-5."""
+    compare_releases(tmp_path_factory, pairs, **RELEASES[kind])
+    prove(f"N1: whole release, {kind}", f"{pairs} arbitrary pairs, 0 differ")
 
 
-@pytest.mark.usefixtures("fixed")
-def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory):
-    """Constraints included: how often they bind is counted on synthetic rows."""
-    compare_releases(tmp_path_factory, 1, weights=MEASURED, dictionary=CONSTRAINTS)
-
-
-@pytest.mark.proof
-@pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("kind", ["two stages", "two stages, measured weights"])
-def test_blind_releases_of_many_tables(tmp_path_factory, kind, prove):
-    started = time.monotonic()
-    changes = {"weights": MEASURED} if kind.endswith("measured weights") else {}
-    compare_releases(tmp_path_factory, FULL, **changes)
-    seconds = round(time.monotonic() - started)
-    prove(f"N1: whole release, {kind}", f"{FULL} arbitrary pairs, 0 differ ({seconds} s)")
-
-
-IN_THE_SLICE = (in_a_fact,)
+LONG = [pytest.param(plant, marks=pytest.mark.proof) for plant in PLANTS if plant != in_a_fact]
 
 
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", IN_THE_SLICE)
+@pytest.mark.parametrize("plant", [in_a_fact, *LONG])
 def test_a_planted_leak_is_seen(plant, tmp_path_factory, monkeypatch):
-    check_seen(plant, tmp_path_factory, monkeypatch)
-
-
-@pytest.mark.proof
-@pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant not in IN_THE_SLICE])
-def test_every_planted_leak_is_seen(plant, tmp_path_factory, monkeypatch):
     check_seen(plant, tmp_path_factory, monkeypatch)
