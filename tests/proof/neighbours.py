@@ -19,7 +19,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.methods.weights.paper import regression as penalty
+from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.paper import regression as fitting
+from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.privacy import mechanisms
 from dpiw.privacy.units import PrivacyUnit
 from tests.support.draws import Still
@@ -91,6 +93,19 @@ def drawn_scales() -> Iterator[list[float]]:
         yield scales
 
 
+def released(
+    estimator: Any, schema: PublicSchema, tables: Any, public: SyntheticTable, name: str
+) -> tuple[Array, Array, float]:
+    """What `measure` releases of two tables, noise aside, and the scale it asks for both times."""
+    with drawn_scales() as scales:
+        first, second = (
+            estimator.measure(PrivateTable(schema=schema, scaled=table), public, noise=Still())
+            for table in tables
+        )
+    assert scales == [first.facts["scale"]] * 2  # one draw each, of the stated scale
+    return first.arrays[name], second.arrays[name], scales[0]
+
+
 @dataclass(frozen=True)
 class Pair:
     """One neighbouring pair of problems: feature rows before and after, beside the same pile."""
@@ -99,6 +114,19 @@ class Pair:
     after: Array
     synthetic: Array
     nominal_rows: int
+
+    def solved(self, estimator: BetaRegression) -> Array:
+        """The two fits that `measure` makes."""
+        weight = self.nominal_rows / len(self.synthetic)
+        return np.array([
+            estimator.solution(
+                fitting.Regression(
+                    private=rows, synthetic=self.synthetic, synthetic_weight=weight,
+                    penalty=estimator.calibrated.penalty,
+                )
+            )
+            for rows in (self.before, self.after)
+        ])  # fmt: skip
 
 
 def extreme_rows(schema: PublicSchema, count: int, rng: np.random.Generator) -> ScaledTable:
@@ -198,6 +226,24 @@ def neighbouring_tables(
     return rows, ScaledTable.concatenate([extreme_rows(schema, k + 3, rng).take(range(k)), fewer])
 
 
+def papers_fits(d: int) -> Array:
+    """Fits without and with one row at the corner of [0,1]^d: constant 1, sum objective, Lam = d.
+
+    The premises of arXiv 2108.10934.
+    """
+    pile, weight = np.append(np.zeros(d), 1.0)[None], d * 20 * (1 + math.exp(20))
+    fits = [
+        fitting.solve(
+            fitting.Regression(
+                private=rows, synthetic=pile, synthetic_weight=weight, penalty=float(d)
+            ),
+            tolerance=1e-7,
+        )
+        for rows in (np.empty((0, d + 1)), np.ones((1, d + 1)))
+    ]
+    return np.array(fits)
+
+
 # Planted faults
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -223,12 +269,12 @@ def scaled(module: Any, name: str, factor: Callable[..., float]) -> Plant:
 
 def _both_reaches(patch):
     for name in ("l2_reach", "l1_reach"):
-        scaled(penalty, name, lambda *_: 0.9)(patch)
+        scaled(fitting, name, lambda *_: 0.9)(patch)
 
 
 REACHES: dict[str, Plant] = {
     "reach 10% too small": _both_reaches,
-    "max_rows forgotten": scaled(penalty, "l2_reach", lambda bounds, unit: 1 / unit.max_rows),
+    "max_rows forgotten": scaled(fitting, "l2_reach", lambda bounds, unit: 1 / unit.max_rows),
 }
 """Bounds of a regression that are too small, for the searches that solve one."""
 
