@@ -88,17 +88,18 @@ class Recording:
         return int(self.chosen[-1])
 
 
-class Asked:
-    """A source that chooses the first, and remembers the log law of every choice."""
+class Laws:
+    """Remembers the exact log law of every selection, and chooses as it is told."""
 
     publishable = False
 
-    def __init__(self) -> None:
+    def __init__(self, choose: Callable[[int], int] = lambda place: 0) -> None:
         self.laws: list[Any] = []
+        self._choose = choose
 
     def noisy_argmax(self, scores: Any, *, scale: float) -> int:
         self.laws.append(scores / scale - logsumexp(scores / scale))
-        return 0
+        return self._choose(len(self.laws) - 1) % len(scores)
 
 
 class Unpaid(SeededNoise):
@@ -208,7 +209,7 @@ def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
     )
     laws = []
     for private_table in tables:
-        recorder = Asked()
+        recorder = Laws()
         ready.measure(private_table, noise=recorder)
         laws.append(recorder.laws)
 
