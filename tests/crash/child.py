@@ -86,7 +86,7 @@ class Watch:
     def _ledger(self) -> None:
         append = Ledger._append
 
-        def in_transaction(ledger: Ledger, page: Any, **fields: Any) -> Any:
+        def in_transaction(ledger, page, **fields):
             entry = append(ledger, page, **fields)
             kind = entry.kind.value
             staged = f":{entry.stage}" if kind in ("arm", "commit") else ""
@@ -115,7 +115,7 @@ class Watch:
         real = getattr(Ledger, name)
 
         @functools.wraps(real)
-        def wrapped(ledger: Ledger, *args: Any, **kwargs: Any) -> Any:
+        def wrapped(ledger, *args, **kwargs):
             if before is not None:
                 self.here(before(args))
             result = real(ledger, *args, **kwargs)
@@ -127,7 +127,7 @@ class Watch:
     def _arm(self) -> None:
         real = Ledger.arm
 
-        def arm(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
+        def arm(ledger, run_key, attempt, stage, **named):
             grant = real(ledger, run_key, attempt, stage, **named)
             self.armed = (stage, attempt)
             self.milestone("a")
@@ -142,9 +142,7 @@ class Watch:
         for name in SAMPLERS:
             real = getattr(SecureNoise, name)
 
-            def sample(
-                source: Any, *args: Any, real: Any = real, name: str = name, **kw: Any
-            ) -> Any:
+            def sample(source, *args, real=real, name=name, **kw):
                 self.note(noise=name)
                 drawn = real(source, *args, **kw)
                 self.here(f"mid_draw:{self.armed[0]}")
@@ -155,21 +153,21 @@ class Watch:
     def _files(self) -> None:
         write, fsync, rename, fdopen = files.write_durably, os.fsync, os.rename, os.fdopen
 
-        def keep(path: Path, data: bytes, **kwargs: Any) -> None:
+        def keep(path, data, **kwargs):
             self.note(measured=hashlib.sha256(data).hexdigest(), file=path.name)
             self.here(f"after_draw:{path.stem}")
             write(path, data, **kwargs)
 
-        def synced(descriptor: int) -> None:
+        def synced(descriptor):
             name = path_of(descriptor).name
             fsync(descriptor)
             self.here(f"after_stage_fsync:{_temporary(name)}")
 
-        def renamed(source: Any, target: Any, **kwargs: Any) -> None:
+        def renamed(source, target, **kwargs):
             rename(source, target, **kwargs)
             self.here(f"after_stage_rename:{Path(target).stem}")
 
-        def opened(descriptor: int, *args: Any, **kwargs: Any) -> Any:
+        def opened(descriptor, *args, **kwargs):
             name = path_of(descriptor).name
             stream = fdopen(descriptor, *args, **kwargs)
             torn = self.point == f"mid_stage_write:{_temporary(name)}"
@@ -181,7 +179,7 @@ class Watch:
     def _opening(self) -> None:
         """Python itself tells of every `open`, whoever calls it."""
 
-        def told(event: str, args: tuple[Any, ...]) -> None:
+        def told(event, args):
             if event == "open" and isinstance(args[0], str | bytes | os.PathLike):
                 path = os.fsdecode(args[0])
                 if path == self._source:
@@ -196,14 +194,14 @@ class Watch:
         rename, sync = publication.move_exclusively, publication.sync_directory
         visible: list[Path] = []
 
-        def renamed(source: Path, target: Path) -> None:
+        def renamed(source, target):
             is_built = target.name == "built"
             self.here("before_build_rename" if is_built else "before_rename")
             rename(source, target)
             visible.append(target.parent)
             self.here("after_build_rename" if is_built else "after_rename")
 
-        def synced(folder: Path) -> None:
+        def synced(folder):
             sync(folder)
             if folder in visible and folder.name == "releases":
                 self.here("after_dirsync")
@@ -244,7 +242,7 @@ def keep_verdicts(folder: Path) -> None:
     """
     real = validation.run_checks
 
-    def run_checks(frame: Any, checks: Any) -> validation.Results:
+    def run_checks(frame, checks):
         key = hashlib.sha256(pickle.dumps(frame) + repr(checks).encode()).hexdigest()
         path = folder / f"{key}.json"
         if not path.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Servers]:
+def servers():
     pool = Servers(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
     yield pool
     pool.close()
 
 
 @pytest.fixture(scope="session")
-def racer() -> Iterator[LineServer]:
+def racer():
     server = LineServer("tests.crash.racer")
     server.wait_until_warm()
     yield server
@@ -39,7 +38,7 @@ def racer() -> Iterator[LineServer]:
 
 
 @pytest.fixture(scope="session")
-def ledgers(request: pytest.FixtureRequest) -> Ledgers:
+def ledgers(request):
     kind = request.param
     assert kind in ("sqlite", "postgresql")
     server = None if kind == "sqlite" else request.getfixturevalue("postgresql_server")
@@ -64,5 +63,5 @@ class Places:
 
 
 @pytest.fixture(scope="session")
-def new_place(ledgers: Ledgers, tmp_path_factory: pytest.TempPathFactory) -> Places:
+def new_place(ledgers, tmp_path_factory):
     return Places(ledgers, tmp_path_factory)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.crash.child import Watch, path_of
+from tests.crash.child import path_of
 
 STICKY = (errno.ENOSPC, errno.EROFS)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -47,16 +47,16 @@ class Disk:
     def _descriptors(self) -> None:
         opened, fsync, fdopen = os.open, os.fsync, os.fdopen
 
-        def open_(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        def open_(path, flags, *args, **kwargs):
             if flags & _WRITING:
                 self.passes("open", path)
             return opened(path, flags, *args, **kwargs)
 
-        def sync(descriptor: int) -> None:
+        def sync(descriptor):
             self.passes("fsync", str(path_of(descriptor)))
             fsync(descriptor)
 
-        def stream(descriptor: int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        def stream(descriptor, mode="r", *args, **kwargs):
             file = fdopen(descriptor, mode, *args, **kwargs)
             return _Stream(file, self, path_of(descriptor)) if "w" in mode else file
 
@@ -65,7 +65,7 @@ class Disk:
     def _open(self, module: Any) -> None:
         real = module.open
 
-        def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        def open_(file, mode="r", *args, **kwargs):
             if not set(mode) & set("wxa+"):
                 return real(file, mode, *args, **kwargs)
             self.passes("open", file)
@@ -76,7 +76,7 @@ class Disk:
     def _last_argument(self, module: Any, name: str) -> None:
         real: Callable[..., Any] = getattr(module, name)
 
-        def failing(first: Any, *rest: Any, **kwargs: Any) -> Any:
+        def failing(first, *rest, **kwargs):
             self.passes(name, rest[0] if "rename" in name or name == "link" else first)
             return real(first, *rest, **kwargs)
 
@@ -108,5 +108,5 @@ class _Stream:
         return int(self._stream.write(data))
 
 
-def fail(watch: Watch, task: dict[str, Any]) -> None:
+def fail(watch, task):
     Disk(Path(task["root"]), fail_at=task["fail_at"], code=task["code"]).install()

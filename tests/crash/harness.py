@@ -109,7 +109,7 @@ class Servers:
     ) -> list[_Answer]:
         """`do` for every item, on all servers at once, in order of the items."""
 
-        def on_a_server(item: _Item) -> _Answer:
+        def on_a_server(item):
             with self.one() as server:
                 return do(server, item)
 

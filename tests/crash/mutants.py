@@ -20,11 +20,11 @@ from dpiw.release import publication
 from dpiw.run import draw as confidential
 
 
-def draw_before_arming(watch: Any, task: Any) -> None:
+def draw_before_arming(watch, task):
     """Noise is drawn, and then the ledger is told."""
     arm = Ledger.arm
 
-    def late(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
+    def late(ledger, run_key, attempt, stage, **named):
         watch.armed = (stage, attempt)
         SecureNoise().discrete_gaussian(scale=1.0, size=1)
         return arm(ledger, run_key, attempt, stage, **named)
@@ -32,12 +32,12 @@ def draw_before_arming(watch: Any, task: Any) -> None:
     Ledger.arm = late  # type: ignore[method-assign]
 
 
-def read_before_the_record(watch: Any, task: Any) -> None:
+def read_before_the_record(watch, task):
     """The table is read, and then the ledger is told."""
     record, read_source = Ledger.read, confidential.read_source
     pending: list[tuple[Any, ...]] = []
 
-    def late(*args: Any, **options: Any) -> Any:
+    def late(*args, **options):
         snapshot = read_source(*args, **options)
         record(*pending.pop())
         return snapshot
@@ -46,7 +46,7 @@ def read_before_the_record(watch: Any, task: Any) -> None:
     confidential.read_source = late
 
 
-def draw_again_for_free(watch: Any, task: Any) -> None:
+def draw_again_for_free(watch, task):
     """A draw that died is drawn again under its old arm: what a plain retry does."""
     draw_once = confidential._draw_once
 
@@ -54,7 +54,7 @@ def draw_again_for_free(watch: Any, task: Any) -> None:
         def confirm(self, grant: object) -> None:
             pass
 
-    def again(run: Any, name: str, measure: Any, **options: Any) -> None:
+    def again(run, name, measure, **options):
         ledger = run.open_ledger()
         stage = ledger.run(run.key).stages[name]
         if stage.state is not StageState.ARMED:
@@ -76,28 +76,28 @@ def draw_again_for_free(watch: Any, task: Any) -> None:
 def _without_fsync(unwanted: Any) -> None:
     real = os.fsync
 
-    def fsync(descriptor: int) -> None:
+    def fsync(descriptor):
         if not unwanted(os.fstat(descriptor).st_mode):
             real(descriptor)
 
     os.fsync = fsync  # type: ignore[assignment]
 
 
-def no_fsync_of_files(watch: Any, task: Any) -> None:
+def no_fsync_of_files(watch, task):
     _without_fsync(stat.S_ISREG)
 
 
-def no_fsync_of_folders(watch: Any, task: Any) -> None:
+def no_fsync_of_folders(watch, task):
     _without_fsync(stat.S_ISDIR)
 
 
-def no_fsync_of_the_releases_folder(watch: Any, task: Any) -> None:
+def no_fsync_of_the_releases_folder(watch, task):
     real = publication.sync_directory
     publication.sync_directory = lambda f: None if f.name == "releases" else real(f)
 
 
-def fsync_after_the_rename(watch: Any, task: Any) -> None:
-    def write(path: Path, data: bytes) -> None:
+def fsync_after_the_rename(watch, task):
+    def write(path, data):
         temporary = path.with_name(f".{path.name}.early")
         temporary.write_bytes(data)
         os.rename(temporary, path)
@@ -108,11 +108,11 @@ def fsync_after_the_rename(watch: Any, task: Any) -> None:
     confidential.write_durably = write
 
 
-def commit_before_writing(watch: Any, task: Any) -> None:
+def commit_before_writing(watch, task):
     late: list[tuple[Path, bytes]] = []
     write, commit = confidential.write_durably, Ledger.commit
 
-    def early(ledger: Ledger, grant: Any, digest: str) -> None:
+    def early(ledger, grant, digest):
         commit(ledger, grant, digest)
         for path, data in late:
             write(path, data)
@@ -122,8 +122,8 @@ def commit_before_writing(watch: Any, task: Any) -> None:
     Ledger.commit = early  # type: ignore[method-assign]
 
 
-def visible_before_the_ledger_knows(watch: Any, task: Any) -> None:
-    def install(folder: Path, destination: Path, manifest: Any, key: Any, commit: Any) -> Any:
+def visible_before_the_ledger_knows(watch, task):
+    def install(folder, destination, manifest, key, commit):
         publication.move_exclusively(folder, destination)
         publication.sync_directory(destination.parent)
         commit(manifest.digest)
@@ -134,7 +134,7 @@ def visible_before_the_ledger_knows(watch: Any, task: Any) -> None:
     publication._install = install
 
 
-def ledger_that_does_not_wait_for_the_disk(watch: Any, task: Any) -> None:
+def ledger_that_does_not_wait_for_the_disk(watch, task):
     """SQLite with `synchronous = OFF`: a power cut forgets what was committed."""
     module = importlib.import_module(
         "dpiw.ledger.stores.sqlite"

@@ -6,12 +6,11 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dpiw.ledger import Ledger, StageState
-from tests.crash.child import SAMPLERS, SecureNoise, Watch, path_of
+from tests.crash.child import SAMPLERS, SecureNoise, path_of
 
 Event = dict[str, Any]
 
@@ -48,15 +47,15 @@ class Recorder:
     def _disk(self) -> None:
         fsync, rename, replace = os.fsync, os.rename, os.replace
 
-        def synced(descriptor: int) -> None:
+        def synced(descriptor):
             fsync(descriptor)
             path = path_of(descriptor)
             folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             if folder or path.is_relative_to(self.root):
                 self.tell("fsync", path=str(path), state=state_of(path))
 
-        def told(real: Callable[..., Any]) -> Callable[..., Any]:
-            def renamed(source: Any, target: Any, **kwargs: Any) -> None:
+        def told(real):
+            def renamed(source, target, **kwargs):
                 self.tell("rename", target=str(target), contents=contents(Path(source)))
                 real(source, target, **kwargs)
 
@@ -68,23 +67,21 @@ class Recorder:
         arm, publish = Ledger.arm, Ledger.publish
         commit, commit_found = Ledger.commit, Ledger.commit_found
 
-        def armed(ledger: Ledger, run_key: str, attempt: int, stage: str, **named: Any) -> Any:
+        def armed(ledger, run_key, attempt, stage, **named):
             grant = arm(ledger, run_key, attempt, stage, **named)
             durable = self._is_armed(run_key, stage) and _waits_for_the_disk(ledger)
             self.tell("armed", stage=stage, durable=durable)
             return grant
 
-        def committed(ledger: Ledger, grant: Any, digest: str) -> None:
+        def committed(ledger, grant, digest):
             commit(ledger, grant, digest)
             self.tell("committed", stage=grant.stage, digest=digest)
 
-        def committed_found(
-            ledger: Ledger, run_key: str, attempt: int, stage: str, digest: str
-        ) -> None:
+        def committed_found(ledger, run_key, attempt, stage, digest):
             commit_found(ledger, run_key, attempt, stage, digest)
             self.tell("committed", stage=stage, digest=digest)
 
-        def published(ledger: Ledger, run_key: str, digest: str) -> Any:
+        def published(ledger, run_key, digest):
             head = publish(ledger, run_key, digest)
             self.tell("published", digest=digest)
             return head
@@ -100,7 +97,7 @@ class Recorder:
     def _noise(self, name: str) -> None:
         real = getattr(SecureNoise, name)
 
-        def sample(source: Any, *args: Any, **kwargs: Any) -> Any:
+        def sample(source, *args, **kwargs):
             self.tell("noise")
             return real(source, *args, **kwargs)
 
@@ -118,7 +115,7 @@ def _waits_for_the_disk(ledger: Ledger) -> bool:
         )
 
 
-def record(watch: Watch, task: dict[str, Any]) -> None:
+def record(watch, task):
     Recorder(Path(task["root"])).install()
 
 

@@ -15,7 +15,7 @@ _Test = TypeVar("_Test", bound=Callable[..., Any])
 def on_stores(*kinds: str) -> Callable[[_Test], _Test]:
     """Run a test on these stores; without this, on SQLite."""
 
-    def mark(test: _Test) -> _Test:
+    def mark(test):
         test.stores = kinds  # type: ignore[attr-defined]
         return test
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -29,7 +28,7 @@ CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)
 
 
 @pytest.fixture(scope="module")
-def operations(servers: Servers, new_place: Places) -> list[str]:
+def operations(servers, new_place):
     """What a whole run does to the disk, in order: one text per operation."""
     place = new_place()
     assert servers.run(place, changes=[FAIL], fail_at=0, code=0) == 0
@@ -85,7 +84,7 @@ def go(
     operations: list[str],
     cases: list[tuple[int, int]],
 ) -> int:
-    def one(server: ForkServer, case: tuple[int, int]) -> bool:
+    def one(server, case):
         place = new_place()
         try:
             lost = fails_clearly(server, place, operations, *case)
@@ -100,9 +99,7 @@ def go(
 
 @pytest.mark.crash_cases("second_draw")
 @pytest.mark.parametrize("draw", [0, 1], ids=["first_draw", "second_draw"])
-def test_a_disk_that_is_full_before_a_draw_costs_nothing(
-    servers: Servers, new_place: Places, operations: list[str], draw: int
-) -> None:
+def test_a_disk_that_is_full_before_a_draw_costs_nothing(servers, new_place, operations, draw):
     """The room for it is tried before arming."""
     first = [i for i, name in enumerate(operations, 1) if "open ..room" in name]
     assert len(first) == 2
@@ -110,12 +107,7 @@ def test_a_disk_that_is_full_before_a_draw_costs_nothing(
 
 
 @pytest.mark.crash
-def test_every_operation_fails_once(
-    servers: Servers,
-    new_place: Places,
-    operations: list[str],
-    figures: Callable[..., None],
-) -> None:
+def test_every_operation_fails_once(servers, new_place, operations, figures):
     """With one of the codes each, so that each kind of operation meets each code."""
     met = Counter[str]()
     cases = []
@@ -134,7 +126,7 @@ def test_every_operation_fails_once(
 
 @pytest.mark.crash
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount a small disk")
-def test_a_disk_that_is_really_full(figures: Callable[..., None]) -> None:
+def test_a_disk_that_is_really_full(figures):
     """The kernel's own ENOSPC and EROFS, in SQLite and Arrow, too; on a disk of a few KiB."""
     result = full_disk.try_all()
     assert result["violations"] == []

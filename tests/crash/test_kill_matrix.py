@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -74,7 +74,7 @@ def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool
 def live_all(
     servers: Servers, new_place: Places, histories: Sequence[tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[bool]]:
-    def one(server: ForkServer, points: tuple[str, ...]) -> list[bool]:
+    def one(server, points):
         place = new_place()
         try:
             reached = live(server, place, points)
@@ -87,12 +87,12 @@ def live_all(
     return dict(zip(histories, servers.each(histories, one), strict=True))
 
 
-def test_a_few_histories(servers: Servers, new_place: Places) -> None:
+def test_a_few_histories(servers, new_place):
     for points, reached in live_all(servers, new_place, A_FEW).items():
         assert all(reached), f"{points}: a point was not reached"
 
 
-def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
+def test_a_stage_that_finds_levels(servers, new_place):
     """A draw that is lost is paid again on the record; one that is kept is what is published."""
     place = new_place()
     data, spec = place.root / "data.csv", place.root / "release.yaml"
@@ -111,9 +111,7 @@ def test_a_stage_that_finds_levels(servers: Servers, new_place: Places) -> None:
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_every_point_alone_and_with_the_next(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
+def test_every_point_alone_and_with_the_next(servers, new_place, figures):
     alone = live_all(servers, new_place, [(point,) for point in ALL])
     not_reached = {points[0] for points, reached in alone.items() if not reached[0]}
     assert not_reached == set(SETTLING)  # there is nothing to settle in a first life
@@ -127,9 +125,7 @@ def test_every_point_alone_and_with_the_next(
 
 
 @pytest.mark.crash
-def test_every_ordered_pair_of_kinds(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
+def test_every_ordered_pair_of_kinds(servers, new_place, figures):
     """Which pairs: `points.pairs_of_kinds`. A second point is met where the first lets it be."""
     histories = live_all(servers, new_place, pairs_of_kinds())
     assert len(histories) == len(KINDS) * (len(KINDS) + 1)
@@ -144,9 +140,7 @@ def test_every_ordered_pair_of_kinds(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_ordered_pair(
-    servers: Servers, new_place: Places, figures: Callable[..., None], part: int
-) -> None:
+def test_every_ordered_pair(servers, new_place, figures, part):
     """All of them, in parts: what the pairs of kinds stand for."""
     histories = live_all(servers, new_place, [*itertools.product(SINGLE[part::PARTS], ALL)])
     assert all(reached[0] for reached in histories.values())
@@ -159,12 +153,10 @@ def test_every_ordered_pair(
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_with_one_attempt_a_lost_draw_ends_the_run(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
+def test_with_one_attempt_a_lost_draw_ends_the_run(servers, new_place, figures):
     """`max_attempts: 1`: refused ever after, charged once, never published."""
 
-    def one(server: ForkServer, point: str) -> bool:
+    def one(server, point):
         place = new_place(max_attempts=1)
         assert server.run(place, point=point) == KILLED
         lost = loses(point) is not None
@@ -190,7 +182,7 @@ def test_with_one_attempt_a_lost_draw_ends_the_run(
 # --- the checks can fail -------------------------------------------------------------------------
 
 
-def test_the_checks_see_a_draw_that_was_not_paid_for(servers: Servers, new_place: Places) -> None:
+def test_the_checks_see_a_draw_that_was_not_paid_for(servers, new_place):
     """The control: a pipeline that draws before it arms, or refunds, is caught by `check`."""
     place = new_place()
     changes = ["tests.crash.mutants:draw_before_arming"]
@@ -199,7 +191,7 @@ def test_the_checks_see_a_draw_that_was_not_paid_for(servers: Servers, new_place
         check(place)
 
 
-def test_the_checks_see_a_read_that_is_not_on_record(servers: Servers, new_place: Places) -> None:
+def test_the_checks_see_a_read_that_is_not_on_record(servers, new_place):
     place = new_place()
     changes = ["tests.crash.mutants:read_before_the_record"]
     assert servers.run(place, point="in_read_tx", changes=changes) == KILLED
@@ -207,7 +199,7 @@ def test_the_checks_see_a_read_that_is_not_on_record(servers: Servers, new_place
         check(place)
 
 
-def test_the_checks_see_a_redraw_under_an_old_arm(servers: Servers, new_place: Places) -> None:
+def test_the_checks_see_a_redraw_under_an_old_arm(servers, new_place):
     place = new_place()
     assert servers.run(place, point="after_draw:fit_generator") == KILLED
     check(place)

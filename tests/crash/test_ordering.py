@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,7 @@ def recorded(servers: Servers, place: Place, *mutants: str) -> list[Event]:
 
 @pytest.mark.crash_cases("postgresql")
 @on_stores("sqlite", "postgresql")
-def test_the_real_pipeline_keeps_the_order(
-    servers: Servers, new_place: Callable[..., Place]
-) -> None:
+def test_the_real_pipeline_keeps_the_order(servers, new_place):
     place = new_place()
     events = recorded(servers, place)
     assert Judge().judge(events) == []
@@ -54,18 +51,14 @@ def test_the_real_pipeline_keeps_the_order(
         ("visible_before_the_ledger_knows", "visible before the ledger knows"),
     ],
 )
-def test_each_wrong_order_is_caught(
-    servers: Servers, new_place: Callable[..., Place], mutant: str, caught: str
-) -> None:
+def test_each_wrong_order_is_caught(servers, new_place, mutant, caught):
     violations = Judge().judge(recorded(servers, new_place(), mutant))
     assert any(caught in violation for violation in violations), violations
 
 
 @pytest.mark.crash
 @pytest.mark.skipif(not strace.available(), reason="strace is not here, or may not trace")
-def test_the_kernel_sees_the_same_order(
-    new_place: Callable[..., Place], figures: Callable[..., None]
-) -> None:
+def test_the_kernel_sees_the_same_order(new_place, figures):
     """System calls of a whole run: the writes inside SQLite and Arrow are seen here, too."""
     place = new_place()
     disk = strace.Disk(place.root)
@@ -83,7 +76,7 @@ def test_the_kernel_sees_the_same_order(
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_a_file_of_two_names_is_synced_before_its_folder_appears(is_synced: bool) -> None:
+def test_a_file_of_two_names_is_synced_before_its_folder_appears(is_synced):
     """It is written by one name and synced by the other: the judge follows it."""
     root, staging = "/place", "/place/run/.staging-1"
     calls = [

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,7 @@ class Slow:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+def slow(tmp_path, monkeypatch):
     slow_run = Slow(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -117,7 +116,7 @@ def state(place: Place) -> StageState:
 
 
 @pytest.mark.crash
-def test_the_stage_dies_and_the_flow_lives(new_place: Callable[..., Place], slow: Slow) -> None:
+def test_the_stage_dies_and_the_flow_lives(new_place, slow):
     """The flow learns a code and no more; the next run pays for the draw that was lost."""
     place = new_place()
     flow = start_flow(place)
@@ -135,7 +134,7 @@ def test_the_stage_dies_and_the_flow_lives(new_place: Callable[..., Place], slow
 
 
 @pytest.mark.crash
-def test_the_flow_dies_and_the_stage_lives_on(new_place: Callable[..., Place], slow: Slow) -> None:
+def test_the_flow_dies_and_the_stage_lives_on(new_place, slow):
     """An orphan keeps its draw: nobody may settle or repeat it, and its output is used."""
     place = new_place()
     flow = start_flow(place)
@@ -155,7 +154,7 @@ def test_the_flow_dies_and_the_stage_lives_on(new_place: Callable[..., Place], s
 
 
 @pytest.mark.crash
-def test_both_die(new_place: Callable[..., Place], slow: Slow) -> None:
+def test_both_die(new_place, slow):
     place = new_place(max_attempts=1)
     flow = start_flow(place)
     stage = slow.wait_for_stage()
@@ -220,9 +219,7 @@ def api(server: PrefectServer, path: str, body: dict[str, object]) -> Any:
 
 @pytest.mark.crash
 @pytest.mark.flow
-def test_prefect_retries_the_whole_flow(
-    prefect_server: PrefectServer, new_place: Callable[..., Place], slow: Slow
-) -> None:
+def test_prefect_retries_the_whole_flow(prefect_server, new_place, slow):
     """A retry after the draw is a second draw: it is paid for, and only as `max_attempts` allow."""
     (slow.folder / "sitecustomize.py").write_text(FAILS_ONCE)
     place = new_place()
@@ -243,9 +240,7 @@ def test_prefect_retries_the_whole_flow(
 
 @pytest.mark.crash
 @pytest.mark.flow
-def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(
-    prefect_server: PrefectServer, new_place: Callable[..., Place], slow: Slow
-) -> None:
+def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(prefect_server, new_place, slow):
     """kill -9 on flow and stage; Prefect is told that it crashed; a person starts it again."""
     place = new_place()
     spec = place.root / "release.yaml"
@@ -269,9 +264,7 @@ def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(
 
 @pytest.mark.crash
 @pytest.mark.flow
-def test_two_flows_at_once_on_the_same_run(
-    prefect_server: PrefectServer, new_place: Callable[..., Place]
-) -> None:
+def test_two_flows_at_once_on_the_same_run(prefect_server, new_place):
     """A duplicate worker: whoever is second is refused or finds it done; it never draws."""
     place = new_place()
     spec = str(place.root / "release.yaml")

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from dpiw.analysis.release import load_release
 from dpiw.errors import ReleaseError
 from dpiw.release.verification import verify
-from tests.crash.harness import LineServer, Place, Servers
+from tests.crash.harness import LineServer, Place
 
 # What the weights of so small a table are worth is a matter of chance, and of no interest here.
 pytestmark = pytest.mark.filterwarnings("ignore::dpiw.analysis.release.UnreliableWeightsWarning")
@@ -23,7 +22,7 @@ PUBLISHERS = 32
 
 
 @pytest.fixture(scope="module")
-def place(servers: Servers, new_place: Callable[..., Place]) -> Place:
+def place(servers, new_place):
     """A place with two releases of two periods, built and published."""
     prepared = new_place()
     for period in ("once", "again"):
@@ -58,14 +57,12 @@ def race(racer: LineServer, place: Place, folder: Path, sources: list[Path]) -> 
 
 
 @pytest.mark.parametrize("releases", [1, 2])
-def test_racing_publishers(racer: LineServer, place: Place, tmp_path: Path, releases: int) -> None:
+def test_racing_publishers(racer, place, tmp_path, releases):
     race(racer, place, tmp_path / "race", builds(place)[:releases])
 
 
 @pytest.mark.crash
-def test_many_rounds_of_racing_publishers(
-    racer: LineServer, place: Place, tmp_path: Path, figures: Callable[..., None]
-) -> None:
+def test_many_rounds_of_racing_publishers(racer, place, tmp_path, figures):
     for number in range(16):
         race(racer, place, tmp_path / str(number), builds(place)[: 1 + number % 2])
     figures("racing publishers", publishers=PUBLISHERS, rounds=16, second_winners=0)
@@ -98,13 +95,11 @@ def flip(place: Place, folder: Path, flips: int) -> int:
     return accepted
 
 
-def test_flipped_bits_are_refused(place: Place, tmp_path: Path) -> None:
+def test_flipped_bits_are_refused(place, tmp_path):
     assert flip(place, tmp_path, 60) == 0
 
 
 @pytest.mark.crash
-def test_flipped_bits_of_every_file(
-    place: Place, tmp_path: Path, figures: Callable[..., None]
-) -> None:
+def test_flipped_bits_of_every_file(place, tmp_path, figures):
     assert flip(place, tmp_path, 600) == 0
     figures("bit flips in a release", flips=600, accepted=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -108,22 +108,14 @@ class Races:
         done.check()
 
 
-def test_racing_writers_get_exactly_the_budget(
-    racer: LineServer, ledgers: Ledgers, tmp_path: Path
-) -> None:
+def test_racing_writers_get_exactly_the_budget(racer, ledgers, tmp_path):
     Races(racer, ledgers, tmp_path, 4).run((0, 2))
 
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 @pytest.mark.parametrize("count", COUNTS)
-def test_many_rounds(
-    racer: LineServer,
-    ledgers: Ledgers,
-    tmp_path: Path,
-    count: int,
-    figures: Callable[..., None],
-) -> None:
+def test_many_rounds(racer, ledgers, tmp_path, count, figures):
     """A hole that one clean round in ten shows is missed by all 80 (16 a count) with 0.9^80 = 2e-4.
 
     Of the other rounds half lose half of their writers, and half may lose all.
@@ -136,9 +128,7 @@ def test_many_rounds(
     figures(name, writers=count, **races.total, overspent=0)
 
 
-def test_the_race_shows_a_ledger_that_reads_and_then_writes(
-    racer: LineServer, tmp_path: Path
-) -> None:
+def test_the_race_shows_a_ledger_that_reads_and_then_writes(racer, tmp_path):
     """The control: without a lock between reading and writing the same race overspends."""
     granted = 0
     for number in range(10):

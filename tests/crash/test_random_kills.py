@@ -7,7 +7,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -48,7 +47,7 @@ def until_published(
 
 
 @pytest.fixture(scope="module")
-def length(servers: Servers, new_place: Places) -> dict[str, float]:
+def length(servers, new_place):
     """How long a whole run takes from each milestone on, about."""
     assert servers.run(new_place()) == 0  # from then on the verdicts are known
     place = new_place()
@@ -63,7 +62,7 @@ def go(
 ) -> Counter[str]:
     """Whole histories, in parallel, until so many processes have been killed."""
 
-    def one(server: ForkServer, seed: int) -> Counter[str]:
+    def one(server, seed):
         place = new_place(max_attempts=10)
         counts = until_published(server, place, seed=seed, kills=5, length=length)
         new_place.done(place)
@@ -77,12 +76,7 @@ def go(
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_many_random_kills(
-    servers: Servers,
-    new_place: Places,
-    length: dict[str, float],
-    figures: Callable[..., None],
-) -> None:
+def test_many_random_kills(servers, new_place, length, figures):
     """A fault that one kill in fifty shows is missed by all 200 with 0.98^200 = 0.02."""
     counts = go(servers, new_place, length, until=150 if new_place.kind == "sqlite" else 50)
     assert counts["lost draws"] > 0  # about one kill in ten hits the expensive window

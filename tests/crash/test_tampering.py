@@ -15,7 +15,6 @@ from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, PublishedHead
 from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.release.verification import verify
-from tests.crash.conftest import Places
 from tests.crash.harness import Place, Servers
 from tests.crash.stores import on_stores
 
@@ -129,7 +128,7 @@ def noticed_by(url: str, heads: list[PublishedHead]) -> str:
 
 
 @pytest.fixture
-def place(servers: Servers, new_place: Places) -> Place:
+def place(servers, new_place):
     """Two runs, one of them with a lost draw."""
     prepared = new_place()
     servers.run(prepared, point="after_draw:fit_weights")
@@ -184,19 +183,13 @@ def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
     return refused
 
 
-def test_a_few_edits(place: Place, intrude: Intrude) -> None:
+def test_a_few_edits(place, intrude):
     assert tamper(place, intrude, 2 * len(KINDS)).total() == 2 * len(KINDS)
 
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_two_hundred_edits_and_every_restored_backup(
-    place: Place,
-    servers: Servers,
-    intrude: Intrude,
-    new_place: Places,
-    figures: Callable[..., None],
-) -> None:
+def test_two_hundred_edits_and_every_restored_backup(place, servers, intrude, new_place, figures):
     counts = tamper(place, intrude, 200)
     backups = restore(place, servers, intrude)
     figures(

@@ -7,8 +7,6 @@ import os
 import random
 import secrets
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +14,7 @@ from dpiw.errors import GrantSpentError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.run import steps
 from dpiw.run.launch import launch_stage
-from tests.crash.conftest import Places
-from tests.crash.harness import ROOT, STAGES, ForkServer, Place, Servers, units
+from tests.crash.harness import ROOT, STAGES, ForkServer, Place, units
 from tests.crash.stores import on_stores
 from tests.crash.trainings import ONCE, POINTS, RESUMING, SITE, drawn_log
 
@@ -87,13 +84,13 @@ def lost(place: Place) -> int:
 
 @pytest.mark.crash
 def test_killed_in_its_own_process_it_resumes_and_is_charged_as_planned(
-    new_place: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    new_place, tmp_path, monkeypatch
+):
     """As in production: the stage is a process of its own."""
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     place, site = neural(new_place()), tmp_path / "sitecustomize.py"
 
-    def train(dies: Death) -> None:
+    def train(dies):
         site.write_text(SITE.format(folder=str(place.root), dies=dies))
         steps.reserve(place.run)
         for stage in ("ingest", "fit_generator"):
@@ -114,15 +111,13 @@ def test_killed_in_its_own_process_it_resumes_and_is_charged_as_planned(
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_killed_at_every_point_of_a_training(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
+def test_killed_at_every_point_of_a_training(servers, new_place, figures):
     """At the first, a middle and the last passing of each point, and around the output."""
     cases = [(point, n) for point in POINTS[:2] for n in (0, 17, STEPS - 1)]
     cases += [(point, n) for point in POINTS[2:] for n in (0, 9, STEPS // EVERY)]
     cases += [(point, 0) for point in ONCE]
 
-    def one(server: ForkServer, dies: Death) -> tuple[int, int]:
+    def one(server, dies):
         place = neural(new_place())
         assert live(server, place, dies) == KILLED, dies
         assert live(server, place) == 0, dies
@@ -142,19 +137,17 @@ def test_killed_at_every_point_of_a_training(
 
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
-def test_killed_at_random_again_and_again(
-    servers: Servers, new_place: Places, figures: Callable[..., None]
-) -> None:
+def test_killed_at_random_again_and_again(servers, new_place, figures):
     """Until it is through or its attempts are used up; the seed is printed."""
     seed = secrets.randbits(32)
     print(json.dumps({"seed": seed}))
     choose = random.Random(seed)
 
-    def death() -> Death:
+    def death():
         point = choose.choice([*POINTS, *ONCE, *RESUMING])
         return choose.choice(STAGES), point, choose.randrange(STEPS if "draw" in point else 8)
 
-    def one(server: ForkServer, deaths: list[Death]) -> list[int]:
+    def one(server, deaths):
         place, ends = neural(new_place()), list[int]()
         while deaths and (not ends or ends[-1] == KILLED):
             ends.append(live(server, place, deaths.pop(0)))

@@ -53,7 +53,7 @@ class Deadly:
     def _around(self, owner: Any, name: str, what: str) -> None:
         real = getattr(owner, name)
 
-        def wrapped(*args: Any, **options: Any) -> Any:
+        def wrapped(*args, **options):
             self._passed(f"before_{what}")
             if what == "draw":
                 with drawn_log(self._folder, self._current()).open("a") as log:
@@ -75,14 +75,14 @@ def drawn_log(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.drawn"
 
 
-def deadly(watch: Any, task: dict[str, Any]) -> None:
+def deadly(watch, task):
     """In a child that takes all steps: the stage is the step that it is at."""
     at = ["none"]
 
-    def within(stage: str) -> None:
+    def within(stage):
         real = getattr(steps, stage)
 
-        def step(*args: Any, **options: Any) -> Any:
+        def step(*args, **options):
             at[0] = stage
             return real(*args, **options)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dpiw.privacy.events import GaussianEvent, PoissonSampledGaussianEvent, Priv
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind
+from tests.support.draws import Still
 
 Vector = NDArray[np.float64]
 
@@ -43,22 +44,9 @@ _CHOOSING = 0.5
 _THRESHOLDS = 400
 
 
-class Claim(Protocol):
-    """What is claimed of a mechanism, and what an event of probabilities (q, p) says of it."""
-
-    @property
-    def epsilon(self) -> float:
-        """The claimed epsilon."""
-        ...
-
-    def proved(self, q: Any, p: Any) -> Any:
-        """Least epsilon under which an event can have probabilities q without and p with."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pure:
-    """(epsilon, 0)."""
+    """(epsilon, 0). `proved` is the least epsilon under which an event can be so (un)likely."""
 
     epsilon: float
 
@@ -94,13 +82,11 @@ class Gaussian:
         return gaussian_epsilon(1 / mu, DELTA) if mu > 0 else 0.0
 
 
-def claim_of(events: Sequence[PrivacyEvent], *, delta: float = 0.2) -> Claim:
-    """The claim of a mechanism's own events, as the accountant has it.
+Claim = Pure | Approximate | Gaussian
 
-    Args:
-        events: of the mechanism.
-        delta: at which a claim that is neither pure nor all Gaussian is tested.
-    """
+
+def claim_of(events: Sequence[PrivacyEvent], *, delta: float = 0.2) -> Claim:
+    """As the accountant has it; a claim neither pure nor all Gaussian is tested at `delta`."""
     squares = 0.0
     for event in events:
         whole = isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability == 1
@@ -117,13 +103,7 @@ def claim_of(events: Sequence[PrivacyEvent], *, delta: float = 0.2) -> Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What an attack proved.
-
-    Attributes:
-        lower: bound on epsilon from below, wrong with probability `ERROR` at most; at least 0.
-        claimed: epsilon.
-        runs: outputs per world.
-    """
+    """What an attack proved by `runs` outputs a world; wrong with probability `ERROR` at most."""
 
     lower: float
     claimed: float
@@ -150,8 +130,7 @@ def highest(hits: Any, runs: int) -> Any:
 
 
 def _value(claim: Claim, quiet: Any, loud: Any, runs: int) -> Any:
-    """What an event proves that `quiet` runs show in the world where it is rarer, `loud` in the
-    other."""
+    """What an event proves that `quiet` runs show where it is rarer, `loud` in the other world."""
     with np.errstate(all="ignore"):
         p, q = lowest(loud, runs), highest(quiet, runs)
         return np.where(p > q, claim.proved(q, p), 0.0) if np.ndim(p) else float(
@@ -160,12 +139,7 @@ def _value(claim: Claim, quiet: Any, loud: Any, runs: int) -> Any:
 
 
 def proved(without: Sequence[float], within: Sequence[float], claim: Claim) -> Bound:
-    """The bound that scores of two worlds prove.
-
-    Args:
-        without, within: one score per output, as many in each world.
-        claim: what is claimed.
-    """
+    """The bound that scores of two worlds prove, as many in each."""
     worlds = [np.asarray(world, dtype=np.float64) for world in (without, within)]
     runs = len(worlds[0])
     assert len(worlds[1]) == runs
@@ -199,45 +173,27 @@ def log_likelihood_ratio(
     return float(np.linalg.norm(far) - np.linalg.norm(near)) / scale
 
 
+def _scaled(name: str) -> Callable[..., Any]:
+    real = getattr(SeededNoise, name)
+
+    def draw(self, *args, scale, **rest):
+        return real(self, *args, scale=self.factor * scale, **rest)
+
+    return draw
+
+
 class Scaled(SeededNoise):
     """Seeded noise of `factor` times the scale it is asked for: 1/2 is the planted bug."""
 
     def __init__(self, seed: int, factor: float) -> None:
         super().__init__(seed)
-        self._factor = factor
+        self.factor = factor
 
-    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
-        return super().discrete_gaussian(scale=self._factor * scale, size=size)
-
-    def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
-        return super().discrete_laplace(scale=self._factor * scale, size=size)
-
-    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
-        return super().spherical_laplace(scale=self._factor * scale, dimension=dimension)
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Vector:
-        return super().gaussian_vector(scale=self._factor * scale, size=size)
-
-    def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
-        return super().noisy_argmax(scores, scale=self._factor * scale)
-
-
-class Silent(SeededNoise):
-    """No noise: what a mechanism would release exactly. For the attacker's own arithmetic."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-    def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
-        return np.zeros(size, dtype=np.int64)
-
-    discrete_laplace = discrete_gaussian
-
-    def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
-        return np.zeros(dimension, dtype=np.int64)
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Vector:
-        return np.zeros(size)
+    discrete_gaussian = _scaled("discrete_gaussian")
+    discrete_laplace = _scaled("discrete_laplace")
+    spherical_laplace = _scaled("spherical_laplace")
+    gaussian_vector = _scaled("gaussian_vector")
+    noisy_argmax = _scaled("noisy_argmax")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,6 +215,34 @@ class World:
     faint: float = 0.6
 
 
+def additive(
+    events: Sequence[PrivacyEvent], kind: NoiseKind, run: Callable[[bool, Any], Any], *,
+    names: Sequence[str] = (), scale: str = "scale", **limits: Any,
+) -> World:  # fmt: skip
+    """Of arrays under additive noise, scored by the exact likelihood ratio.
+
+    Args:
+        events: of the mechanism.
+        kind: of the noise.
+        run: from (with the canary?, noise) to a measurement.
+        names: of the arrays; without, all.
+        scale: the fact that states it.
+        limits: of the world.
+    """
+    exact = [run(within, Still()).arrays for within in (False, True)]
+
+    def attack(within, noise):
+        released = run(within, noise)
+        return sum(
+            log_likelihood_ratio(
+                kind, released.facts[scale], released.arrays[name], exact[0][name], exact[1][name]
+            )
+            for name in names or exact[0]
+        )
+
+    return World(attack=attack, claim=claim_of(events), **limits)
+
+
 def assault(world: World, *, runs: int, noise: Any) -> Bound:
     """Run the attack `runs` times, or the affordable share of that, in each world."""
     count = round(world.few * runs)
@@ -274,20 +258,13 @@ def enough(world: World) -> int:
     return math.ceil(runs / world.few)
 
 
-def at_length(
-    world: World, name: str, *, promise: str, runs: int, prove: Callable[..., None]
-) -> None:
+def at_length(world: World, what: str, *, runs: int, prove: Callable[..., None]) -> None:
     """The full figures: no more than the claim, nearly the claim, and the planted bug refuted.
 
     The clean runs draw from the operating system, as releases do.
     """
     clean = assault(world, runs=runs, noise=SecureNoise())
     planted = assault(world, runs=runs, noise=Scaled(20_240_103, world.faint))
-    prove(
-        promise, name,
-        power=f"{world.faint:g} of the noise proves {planted}",
-        reached=f"epsilon proved {clean}",
-        limit="one pair of tables; wrong with probability 1e-8",
-    )  # fmt: skip
+    prove(what, f"epsilon proved {clean}; {world.faint:g} of the noise: {planted}")
     assert world.tight <= clean.share <= 1
     assert planted.lower > planted.claimed

@@ -49,19 +49,19 @@ def blind() -> Iterator[None]:
     """Mechanisms that return public numbers of the right shape, and choices by turn."""
     turn = itertools.count()
 
-    def drawn(size: int, scale: float) -> Any:
+    def drawn(size, scale):
         return np.random.default_rng([1, next(turn)]).normal(scale=scale, size=size)
 
-    def counts(exact: Any, *, law: Any, noise: Any) -> Any:
+    def counts(exact, *, law, noise):
         return (20.0 + drawn(law.dimension, law.scale)).reshape(exact.shape)
 
-    def vector(exact: Any, *, law: Any, noise: Any) -> Any:
+    def vector(exact, *, law, noise):
         return drawn(law.dimension, law.scale)
 
-    def total(exact: Any, *, scale: float, noise: Any) -> Any:
+    def total(exact, *, scale, noise):
         return drawn(exact.size, scale)
 
-    def choice(scores: Any, *, epsilon: float, sensitivity: float, noise: Any) -> int:
+    def choice(scores, *, epsilon, sensitivity, noise):
         return next(turn) % len(scores)
 
     with (
@@ -236,22 +236,22 @@ def rows_of(run: ReleaseRun) -> int:
     return int(pq.ParquetFile(run.snapshot).metadata.num_rows)
 
 
-def in_the_report(patch: pytest.MonkeyPatch) -> None:
+def in_the_report(patch):
     real = leaks.PUBLISH.certify
 
-    def telling(run: ReleaseRun, ledger: Any) -> Any:
+    def telling(run, ledger):
         certificate = real(run, ledger)
         return dataclasses.replace(certificate, nominal_rows=rows_of(run))
 
     patch.setattr(leaks.PUBLISH, "certify", telling)
 
 
-def in_the_number_of_rows(patch: pytest.MonkeyPatch) -> None:
+def in_the_number_of_rows(patch):
     """As many synthetic rows as private ones."""
     real = leaks.POSTPROCESSING.snapshot_writer
 
     @contextmanager
-    def writing(path: Path) -> Iterator[Callable[[Any], None]]:
+    def writing(path):
         rows = np.arange(rows_of(ReleaseRun.load(path.parent)))
         with real(path) as append:
             yield lambda scaled: append(scaled.take(rows))
@@ -259,10 +259,10 @@ def in_the_number_of_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leaks.POSTPROCESSING, "snapshot_writer", writing)
 
 
-def in_how_a_step_ends(patch: pytest.MonkeyPatch) -> None:
+def in_how_a_step_ends(patch):
     real = leaks.INGEST._value_verdicts
 
-    def judging(tally: Any, *given: Any) -> Any:
+    def judging(tally, *given):
         if tally.rows < 5:
             raise StageFailedError("ingest", 70)
         return real(tally, *given)
@@ -270,11 +270,11 @@ def in_how_a_step_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leaks.INGEST, "_value_verdicts", judging)
 
 
-def in_a_fact(patch: pytest.MonkeyPatch) -> None:
+def in_a_fact(patch):
     """The exact total in a measurement's public facts."""
     real = Histogram.measure
 
-    def measure(self: Any, table: PrivateTable, *, noise: Any) -> Any:
+    def measure(self, table, *, noise):
         measurement = real(self, table, noise=noise)
         rows = table.confidential().rows
         return dataclasses.replace(measurement, facts={**measurement.facts, "total": rows})
@@ -282,24 +282,29 @@ def in_a_fact(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Histogram, "measure", measure)
 
 
-def in_the_credit(patch: pytest.MonkeyPatch) -> None:
+def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTable) -> Any:
+    """The credit by the private rows' exact sum."""
+    stack = estimator.stack(base.schema)
+    exact = exact_sum(stack, private, constant=estimator.calibrated.constant)
+    features = stack.matrix(base.scaled)
+    targets = estimator.targets(
+        dataclasses.replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0)
+    )
+    return evidence_credit(Misfit.by_part(BaseRows.of(features), targets, ())[0])
+
+
+def in_the_credit(patch):
     """How much the base is believed, from the private rows' own means."""
     seen: list[ReleaseRun] = []
     weights, weigh = leaks.POSTPROCESSING._weights, weighing.weigh_measured
 
-    def watched(run: ReleaseRun) -> Any:
+    def watched(run):
         seen.append(run)
         return weights(run)
 
-    def believing(estimator: Any, drawn: Any, base: SyntheticTable, **rest: Any) -> Any:
-        stack, private = estimator.stack(base.schema), read_snapshot(seen[-1].snapshot)
-        exact = exact_sum(stack, [private], constant=estimator.calibrated.constant)
-        exact_draw = dataclasses.replace(drawn, arrays={"sum": exact})
-        features = stack.matrix(base.scaled)
-        targets = estimator.targets(exact_draw, about=features.mean(axis=0))
-        misfit = Misfit.by_part(BaseRows.of(features), targets, ())[0]
-        estimator = dataclasses.replace(estimator, credit=evidence_credit(misfit))
-        return weigh(estimator, drawn, base, **rest)
+    def believing(estimator, drawn, base, **rest):
+        credit = private_credit(estimator, drawn, [read_snapshot(seen[-1].snapshot)], base)
+        return weigh(dataclasses.replace(estimator, credit=credit), drawn, base, **rest)
 
     patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
     patch.setattr(weighing, "weigh_measured", believing)

@@ -1,9 +1,6 @@
-"""Fixtures of the privacy proof suite; see `figures.py` for how a test tells its figures."""
-
-from __future__ import annotations
+"""Fixtures of the privacy proof suite."""
 
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +16,19 @@ def _full(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def prove(request: pytest.FixtureRequest, figures: Callable[..., None]) -> Callable[..., None]:
-    """Tell one row of the proof table: `prove(promise, what, power=, reached=, limit=)`."""
-    place = Path(request.path).relative_to(TESTS).as_posix()
-    node = f"{place}::{request.node.originalname}"
+def prove(request, figures):
+    """Tell one row of the proof table, under the marker `proof`: `prove("P1: what", reached)`."""
+    node = f"{Path(request.path).relative_to(TESTS).as_posix()}::{request.node.originalname}"
 
-    def tell(promise: str, what: str, *, power: str, reached: str, limit: str) -> None:
+    def tell(what, reached):
         if _full(request):
-            figures(
-                f"proof {promise}", what=what, node=node, power=power, reached=reached, limit=limit
-            )
+            figures(f"proof {what}", node=node, reached=reached)
 
     return tell
 
 
 @pytest.fixture
-def seed(request: pytest.FixtureRequest) -> int:
+def seed(request):
     """Fixed in the fast tier, fresh in the full one; pytest shows it when the test fails."""
     value = secrets.randbits(64) if _full(request) else FIXED
     print(f"seed {value}")
@@ -42,6 +36,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def rng(seed: int) -> np.random.Generator:
+def rng(seed):
     """Chooses the neighbours and, where a test says so, draws its noise."""
     return np.random.default_rng(seed)

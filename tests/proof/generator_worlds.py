@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 from scipy.special import logsumexp
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.gan.pategan import PATEGAN
@@ -22,9 +22,10 @@ from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
+from tests.proof.attacks import World, additive, claim_of, log_likelihood_ratio
+from tests.support.draws import Still
 from tests.support.fits import fitted_at_once
-from tests.support.worlds import REPLACE, UNIT, flags, levels, repeated, unit_of
+from tests.support.worlds import REPLACE, UNIT, coded, flags, levels, repeated, unit_of
 
 REPLACED = unit_of(REPLACE)
 
@@ -45,19 +46,10 @@ def histogram(noise: str, *, columns: int, tight: float, unit: PrivacyUnit = UNI
     ready = Histogram(noise=NoiseKind(noise)).calibrate(
         rho=2.0, schema=public_schema, unit=unit, nominal_rows=100
     )
-    exact = [ready.measure(private_table, noise=Silent()).arrays for private_table in tables]
-
-    def attack(within: bool, noise: Any) -> float:
-        released = ready.measure(tables[within], noise=noise)
-        kind, scale = ready.noise, released.facts["scale"]
-        return sum(
-            log_likelihood_ratio(kind, scale, values, exact[0][name], exact[1][name])
-            for name, values in released.arrays.items()
-        )
-
-    return World(
-        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=unit)), tight=tight
-    )
+    return additive(
+        ready.events(schema=public_schema, unit=unit), ready.noise,
+        lambda within, noise: ready.measure(tables[within], noise=noise), tight=tight,
+    )  # fmt: skip
 
 
 def known_marginals(*, tight: float) -> World:
@@ -68,26 +60,18 @@ def known_marginals(*, tight: float) -> World:
     ready = PATEGAN(**PATE | few).calibrate(
         rho=2.0, schema=public_schema, unit=UNIT, nominal_rows=100
     )
-    exact = [
-        ready.calibrated.marginals.measure(private_table, noise=Silent()).arrays
-        for private_table in tables
-    ]
+    marginals = ready.calibrated.marginals
 
-    def attack(within: bool, noise: Any) -> float:
+    def run(within, noise):
         # What public draws find of what was released is dear, and tells the attacker nothing.
         with mock.patch.object(GeneratorTraining, "settled", lambda self, *_: self):
-            released = ready.measure(tables[within], noise=noise)
-        scale = released.facts["marginals_scale"]
-        return sum(
-            log_likelihood_ratio(
-                ready.noise, scale, released.arrays[name], exact[0][name], exact[1][name]
-            )
-            for name in exact[0]
-        )
+            return ready.measure(tables[within], noise=noise)
 
-    return World(
-        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=UNIT)), tight=tight
-    )
+    names = marginals.measure(tables[0], noise=Still()).arrays
+    return additive(
+        ready.events(schema=public_schema, unit=UNIT), ready.noise, run, names=[*names],
+        scale="marginals_scale", tight=tight,
+    )  # fmt: skip
 
 
 class Recording:
@@ -104,17 +88,18 @@ class Recording:
         return int(self.chosen[-1])
 
 
-class Asked:
-    """A source that chooses the first, and remembers the log law of every choice."""
+class Laws:
+    """Remembers the exact log law of every selection, and chooses as it is told."""
 
     publishable = False
 
-    def __init__(self) -> None:
+    def __init__(self, choose: Callable[[int], int] = lambda place: 0) -> None:
         self.laws: list[Any] = []
+        self._choose = choose
 
     def noisy_argmax(self, scores: Any, *, scale: float) -> int:
         self.laws.append(scores / scale - logsumexp(scores / scale))
-        return 0
+        return self._choose(len(self.laws) - 1) % len(scores)
 
 
 class Unpaid(SeededNoise):
@@ -156,7 +141,7 @@ class Transcript:
     def _heard(self, table: bool, answer: Callable[..., Any]) -> Any:
         counted, chosen, laws = mechanisms.noisy_counts, mechanisms.select, self._laws[table]
 
-        def noisy_counts(exact: Any, *, law: Any, noise: Any) -> Any:
+        def noisy_counts(exact, *, law, noise):
             laws.append(
                 lambda released: log_likelihood_ratio(
                     law.kind, law.scale, released, released, exact
@@ -164,7 +149,7 @@ class Transcript:
             )
             return answer(counted, exact, law=law, noise=noise)
 
-        def select(scores: Any, **rest: Any) -> Any:
+        def select(scores, **rest):
             odds = self._sharp * rest["epsilon"] / (2 * rest["sensitivity"]) * scores
             laws.append(lambda released: float(odds[released] - logsumexp(odds)))
             return answer(chosen, scores, **rest)
@@ -187,7 +172,7 @@ def chosen_marginals(
     public_schema = tables[0].schema
     ready = method.calibrate(rho=rho, schema=public_schema, unit=UNIT, nominal_rows=10**4)
 
-    def attack(within: bool, noise: Any) -> float:
+    def attack(within, noise):
         with fitted_at_once():
             return Transcript(sharp).ratio(ready, tables, within, noise)
 
@@ -206,18 +191,9 @@ def privbayes(noise: str, *, columns: int, tight: float) -> World:
 
 def rare(columns: int) -> tuple[PrivateTable, PrivateTable]:
     """A canary whose first pair of columns nobody else has, and whose other levels many have."""
-    public_schema, canary = schema(columns), [1, 1] + [0] * (columns - 2)
-    levels = np.vstack([np.zeros((100, columns), dtype=np.int32), canary]).astype(np.int32)
-    without, within = (
-        PrivateTable(
-            schema=public_schema,
-            scaled=ScaledTable(
-                {c.name: rows[:, j] for j, c in enumerate(public_schema.columns)}, len(rows)
-            ),
-        )
-        for rows in (levels[:-1], levels)
-    )
-    return without, within
+    canary = [1, 1] + [0] * (columns - 2)
+    codes = np.vstack([np.zeros((100, columns), dtype=np.int32), canary])
+    return coded(schema(columns), codes[:-1]), coded(schema(columns), codes)
 
 
 def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
@@ -233,11 +209,11 @@ def bayes(*, tight: float, unit: PrivacyUnit = UNIT) -> World:
     )
     laws = []
     for private_table in tables:
-        recorder = Asked()
+        recorder = Laws()
         ready.measure(private_table, noise=recorder)
         laws.append(recorder.laws)
 
-    def attack(within: bool, noise: Any) -> float:
+    def attack(within, noise):
         source = Recording(noise)
         ready.measure(tables[within], noise=source)
         places = enumerate(source.chosen)
@@ -268,7 +244,7 @@ def pategan(noise: str, *, tight: float) -> World:
     rows = design.encode(tables[1].confidential())
     counted, taught, voted = mechanisms.noisy_counts, Teachers.taught, Teachers.votes
 
-    def school(dealt: list[int]) -> Teachers:
+    def school(dealt):
         return Teachers.start(
             rows[: len(dealt)], np.array(dealt, dtype=np.int64), count=count, hidden=ready.teacher,
             rate=ready.teacher_rate, chance=chance,
@@ -276,18 +252,18 @@ def pategan(noise: str, *, tight: float) -> World:
 
     schools = [school([]), *(school([teacher]) for teacher in range(count))]
 
-    def attack(within: bool, noise: Any) -> float:
+    def attack(within, noise):
         lessons: list[dict[str, Any]] = []
 
-        def teaching(self: Any, made: Any, **rest: Any) -> Any:
+        def teaching(self, made, **rest):
             lessons.append({"made": made, **rest})
             return taught(self, made, **rest)
 
-        def voting(self: Any, asked: Any) -> Any:
+        def voting(self, asked):
             lessons[-1]["asked"] = asked
             return voted(self, asked)
 
-        def counting(counts: Any, *, law: Any, noise: Any) -> Any:
+        def counting(counts, *, law, noise):
             lessons[-1]["noisy"] = counted(counts, law=law, noise=noise)
             lessons[-1]["scale"] = law.scale
             return lessons[-1]["noisy"]
@@ -300,7 +276,7 @@ def pategan(noise: str, *, tight: float) -> World:
             ready.measure(tables[within], noise=noise)
         return score(lessons)
 
-    def score(lessons: list[dict[str, Any]]) -> float:
+    def score(lessons):
         """What was asked is public; so what teachers of either table would have said is known."""
         taught_schools, ratios = list(schools), np.zeros(count)
         for lesson in lessons:

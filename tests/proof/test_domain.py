@@ -1,15 +1,7 @@
-"""P2 and P3: no domain comes from the data, and preparing is a matter of single rows.
+"""P3: the rows two tables share come out of preparation alike, whatever else is in either of them.
 
-P2: one more row, as odd as can be (a rare level, an extreme, no number, 9,000 letters), leaves what
-the plan fixed as it is: the schema, the released columns, the shapes of all tables, every noise
-scale and the number of draws. P3: the rows two tables share come out of preparation alike, whatever
-else is in either of them, so a unit's rows touch at most the declared number.
-
-P4, that every forbidden construct of a plan is rejected, is tested where specs and plans are:
-`tests/dpiw/plan/test_spec.py::test_what_is_refused_names_its_field`,
-`tests/dpiw/plan/test_plan.py::test_settings_are_refused_by_name` and
-`tests/hostile/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens`; here they
-are counted.
+So a unit's rows touch at most the declared number. P2, that no domain comes from the data:
+test_noninterference.py. P4, that a plan's forbidden constructs are refused, is counted here.
 """
 
 from __future__ import annotations
@@ -18,31 +10,21 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from dpiw.data import ingest as person_bound
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import IngestLimits, read_csv
-from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.methods.generators import counting
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.measured.features import PARTS, Stack
-from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.regression import LinearMap
-from dpiw.privacy import mechanisms
-from dpiw.privacy.measurement import Measurement
 from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC
 from tests.hostile.fuzz.corpus import UNIT, schema
 from tests.proof.figures import tiers
-from tests.proof.neighbours import Zeros
 from tests.support import specs
-from tests.support.worlds import uniform_rows
 
 ORDINARY = {
     "id": ("1", "2", "3", "4"), "n": ("3", "-2", "9", ""), "x": ("17.25", "0", "999"),
@@ -81,96 +63,6 @@ def read(folder: Path, rows: Sequence[Row]) -> pd.DataFrame:
     ).frame
 
 
-def table(folder: Path, rows: Sequence[Row]) -> PrivateTable:
-    return PrivateTable(schema=schema(), scaled=schema().scale(read(folder, rows)))
-
-
-# --- P2 -------------------------------------------------------------------------------------------
-
-
-class Recording(Zeros):
-    """No noise, and a list of all that was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[object, ...]] = []
-
-    def discrete_gaussian(self, *, scale: float, size: int) -> np.ndarray:
-        self.asked.append(("gaussian", scale, size))
-        return np.zeros(size, dtype=np.int64)
-
-    def noisy_argmax(self, scores: np.ndarray, *, scale: float) -> int:
-        self.asked.append(("argmax", scale, scores.size))
-        return len(self.asked) % scores.size
-
-
-def fixed(private: PrivateTable, synthetic: SyntheticTable) -> list[object]:
-    """All that a measurement shows of the domain, and all noise it asked for."""
-    facts: list[object] = []
-    calls = {"schema": private.schema, "unit": UNIT, "nominal_rows": 400}
-    measurements: list[Measurement] = []
-    for generator in (Histogram(bins=5), PrivBayes(bins=5)):
-        noise = Recording()
-        measurements.append(generator.calibrate(rho=0.3, **calls).measure(private, noise=noise))
-        facts.append(noise.asked)
-    for method in (BetaRegression(), Measured(features=ALL_PARTS, frequencies=5, omega_seed=1)):
-        noise = Recording()
-        weights = method.calibrate(rho=0.3, **calls)
-        measurements.append(weights.measure(private, synthetic, noise=noise))
-        facts.append(noise.asked)
-    facts.append(private.schema.to_mapping())
-    for measurement in measurements:
-        shapes = {name: array.shape for name, array in measurement.arrays.items()}
-        facts += [measurement.kind, dict(measurement.facts), shapes]
-    return facts
-
-
-@tiers("cases", fast=8, full=500)
-def test_a_strange_row_changes_nothing_that_was_planned(cases, rng, tmp_path, prove):
-    synthetic = SyntheticTable(schema=schema(), scaled=uniform_rows(schema(), 30, rng))
-    changed = 0
-    for number in range(cases):
-        if number % 10 == 0:
-            rows = [random_row(rng, hostile=0.1) for _ in range(int(rng.integers(0, 40)))]
-            expected = fixed(table(tmp_path, rows), synthetic)
-        extended = [*rows, random_row(rng, hostile=0.8)]
-        changed += fixed(table(tmp_path, extended), synthetic) != expected
-    assert changed == 0
-    prove(
-        "P2", "columns, shapes, scales and draws beside a strange row",
-        power="a domain of the levels that occur is found: test_a_domain_from_the_data_is_found",
-        reached=f"{cases} cases, {changed} changed",
-        limit="histogram, PrivBayes, beta regression, measured sum; whole runs: "
-        "tests/hostile/leaks/test_non_interference.py",
-    )  # fmt: skip
-
-
-def test_a_domain_from_the_data_is_found(rng, tmp_path, monkeypatch):
-    """Test of the test: tables that leave out levels nobody has (the active domain)."""
-    synthetic = SyntheticTable(schema=schema(), scaled=uniform_rows(schema(), 30, rng))
-    real = counting.ContingencyCounter.each
-
-    def active(self, marginals):
-        for counts in real(self, marginals):
-            for axis in range(counts.ndim):
-                used = counts.sum(axis=tuple(a for a in range(counts.ndim) if a != axis)) > 0
-                counts = counts.compress(used, axis=axis)
-            yield counts
-
-    rows = [("1", "3", "17.25", "é", "low", "ja", "1999-12-31", "1999-12-31T23:59:59")] * 3
-    strange = [*rows, ("2", "9", "0", "b", "high", "nein", "1950-01-01", "1980-01-01T00:00:00")]
-    assert fixed(table(tmp_path, rows), synthetic) == fixed(table(tmp_path, strange), synthetic)
-    monkeypatch.setattr(counting.ContingencyCounter, "each", active)
-    # A generator with an active domain would also draw noise of its shape.
-    monkeypatch.setattr(
-        mechanisms, "noisy_counts", lambda counts, *, law, noise: counts.astype(float)
-    )
-    first, second = (fixed(table(tmp_path, lines), synthetic) for lines in (rows, strange))
-    assert first != second
-
-
-# --- P3 -------------------------------------------------------------------------------------------
-
-
 def prepared(frame: pd.DataFrame, public_schema: PublicSchema) -> dict[str, np.ndarray]:
     """Every form a row takes before it is measured, a row of the arrays per row of the table."""
     scaled = public_schema.scale(frame)
@@ -183,9 +75,7 @@ def prepared(frame: pd.DataFrame, public_schema: PublicSchema) -> dict[str, np.n
     return forms
 
 
-def kept_rows(
-    folder: Path, frame: pd.DataFrame, keys: np.ndarray, patch: pytest.MonkeyPatch
-) -> np.ndarray:
+def kept_rows(folder: Path, frame: pd.DataFrame, keys: np.ndarray, patch: Any) -> np.ndarray:
     """Rows that bounding the unit keeps, given each row's random key."""
     with patch.context() as patched:
         patched.setattr(person_bound.secrets, "token_bytes", lambda size: keys.tobytes()[:size])
@@ -226,22 +116,14 @@ def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
     moved = others = 0
     for _ in range(cases):
         rows = [random_row(rng, hostile=0.3) for _ in range(int(rng.integers(0, 12)))]
-        counts = touched(
-            tmp_path, rows, int(rng.integers(0, len(rows) + 1)), random_row(rng, hostile=0.6),
-            rng, monkeypatch,
-        )  # fmt: skip
+        place, added = int(rng.integers(0, len(rows) + 1)), random_row(rng, hostile=0.6)
+        counts = touched(tmp_path, rows, place, added, rng, monkeypatch)
         moved, others = moved + counts[0], others + counts[1]
-    assert moved == 0
-    assert others == 0
+    assert moved == others == 0
     prove(
-        "P3", "prepare(D + r) against prepare(D)",
-        power="scaling by the table's own minimum and maximum is found:"
-        " test_scaling_by_the_tables_own_range_is_found",
-        reached=f"{cases:,} cases: {moved} other rows and {others} other persons touched",
-        limit="features of a regression to 1e-12: a matrix product may round a row otherwise at"
-        " another place, which the stated bounds cover (1e-9); all else, stacks too, to the last"
-        " bit",
-    )  # fmt: skip
+        "P3: prepare(D + r) against prepare(D)",
+        f"{cases:,} cases: {moved} other rows and {others} other persons touched",
+    )
 
 
 def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
@@ -262,24 +144,12 @@ def test_scaling_by_the_tables_own_range_is_found(rng, tmp_path, monkeypatch):
     assert moved > 0
 
 
-# --- P4 -------------------------------------------------------------------------------------------
-
-
 @tiers("least", fast=30, full=30)
 def test_forbidden_constructs_of_a_plan_are_counted(least, prove):
-    """At least `least` refusals; that each refuses is tested where they are."""
-    counted = {
-        "spec and plan (bad inputs)": len(SPEC),
-        "schema": len(BOUNDS),
-        "test_what_is_refused_names_its_field": len(specs.REFUSED_FIELDS),
-        "test_settings_are_refused_by_name": len(specs.REFUSED_SETTINGS),
-        "test_calibrations_that_no_spec_may_ask_for": len(specs.REFUSED_CALIBRATIONS),
-    }
-    assert sum(counted.values()) >= least
-    prove(
-        "P4", "forbidden constructs of a plan",
-        power="each case is a refusal by name, before anything is read or charged",
-        reached=f"{sum(counted.values())} cases: "
-        + ", ".join(f"{name} {number}" for name, number in counted.items()),
-        limit="the constructs listed",
+    """That each refuses is tested where they are: docs/proof.md, P4."""
+    cases = (
+        SPEC, BOUNDS, specs.REFUSED_FIELDS, specs.REFUSED_SETTINGS, specs.REFUSED_CALIBRATIONS,
     )  # fmt: skip
+    counted = sum(map(len, cases))
+    assert counted >= least
+    prove("P4: forbidden constructs of a plan", f"{counted} cases")

@@ -42,7 +42,7 @@ def shown(method: UnseenLevels, rows: list[str], draws: int) -> int:
 @pytest.mark.nightly_cases("200-together")
 @pytest.mark.parametrize("way", OWN)
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.proof)])
-def test_own_levels_are_shown_as_rarely_as_was_paid_for(way: str, draws: int) -> None:
+def test_own_levels_are_shown_as_rarely_as_was_paid_for(way, draws):
     unit = PrivacyUnit(
         relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=3, id_column="person"
     )
@@ -54,7 +54,7 @@ def test_own_levels_are_shown_as_rarely_as_was_paid_for(way: str, draws: int) ->
     ready = method.calibrated
     assert ready is not None
 
-    def p_value(seen: int) -> float:
+    def p_value(seen):
         return float(stats.binomtest(seen, draws, ready.delta, alternative="greater").pvalue)
 
     assert p_value(shown(method, OWN[way], draws)) > FALSE_ALARM

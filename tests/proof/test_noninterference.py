@@ -1,21 +1,10 @@
-"""N1, stronger: with every noisy value replaced by a public one, nothing depends on the table.
+"""N1: with every noisy value replaced by a public one, nothing depends on the table.
 
-Here the mechanisms are blind: what they return has the law's dimension and shape, and no data in
-it. All that is left of a release is then what went past them, and it must be the same, byte for
-byte, for **arbitrary** pairs of tables: empty ones, other numbers of rows, values of any kind. That
-is more than neighbours (tests/hostile/leaks/test_non_interference.py, which keeps the noise and
-compares what was not drawn).
-
-Compared: the measurement of every method; and of whole releases the report, rows, weights,
-certificate, manifest, data dictionary, ledger, what the workspace keeps outside its private folder,
-and how every step ended. Digests are masked, for every run has its own tokens.
+All that is left of a release is what went past the mechanisms, and it must be the same, byte for
+byte, for **arbitrary** pairs of tables: empty ones, other numbers of rows, values of any kind. So
+no column, shape, noise scale or number of draws follows from the rows (P2). Neighbours under real
+noise: tests/hostile/leaks/test_non_interference.py. Digests are masked, for runs have own tokens.
 """
-
-from __future__ import annotations
-
-import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,34 +25,27 @@ from tests.proof.blind import (
     in_a_fact,
     measuring,
 )
+from tests.proof.figures import tiers
 
-FULL, SLICE = 200, 3
+FULL = 200
 
 
-def test_every_method_that_draws_is_compared() -> None:
+def test_every_method_that_draws_is_compared():
     """`none` and `discriminator` draw nothing."""
     drawing = {method for method, _ in WEIGHTS.values()}
     assert drawing | {"discriminator"} == set(registry.WEIGHTS)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_blind_measurement_is_the_same_for_any_tables(name: str) -> None:
-    compare_measurements(name, SLICE)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("name", METHODS)
-def test_blind_measurements_of_many_tables(name: str, prove: Callable[..., None]) -> None:
-    compare_measurements(name, FULL)
-    prove(
-        "N1", f"measurement of {name}", power="with a seed's noise instead, tables differ",
-        reached=f"{FULL} arbitrary pairs, 0 differ", limit="mechanisms replaced by public numbers",
-    )  # fmt: skip
+@tiers("pairs", fast=3, full=FULL)
+def test_a_blind_measurement_is_the_same_for_any_tables(pairs, name, prove):
+    compare_measurements(name, pairs)
+    prove(f"N1: measurement of {name}", f"{pairs} arbitrary pairs, 0 differ")
 
 
 @pytest.mark.nightly_cases("[aim]", "[pategan]", "[dpgan]")
 @pytest.mark.parametrize("name", METHODS)
-def test_a_measurement_that_sees_is_not_the_same(name: str) -> None:
+def test_a_measurement_that_sees_is_not_the_same(name):
     """The comparison is of something: with noise of a seed, two tables differ."""
     rng, measure = np.random.default_rng(5), measuring(name)
     tables = [any_table(rng) for _ in range(3)]
@@ -71,7 +53,7 @@ def test_a_measurement_that_sees_is_not_the_same(name: str) -> None:
 
 
 @pytest.fixture
-def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed(monkeypatch):
     """One seed for what is sampled afterwards.
 
     The rows that measured weights choose, and their replicates, follow the measurement's digest,
@@ -80,60 +62,37 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     leaks.fix_draws(monkeypatch)
     real = weighing.weigh_measured
 
-    def weigh(*given: Any, rng: np.random.Generator, **rest: Any) -> Any:
+    def weigh(*given, rng, **rest):
         return real(*given, rng=np.random.default_rng(20_270_131), **rest)
 
-    def replicate(law: Any, measurement: Any, *, count: int) -> Any:
+    def replicate(law, measurement, *, count):
         return law.replicates(count, np.random.default_rng(20_270_131))
 
     monkeypatch.setattr(weighing, "weigh_measured", weigh)
     monkeypatch.setattr(weighing, "replicate_measured", replicate)
 
 
-@pytest.mark.nightly
+RELEASES = {
+    "two stages": {},
+    "two stages, measured weights": {"weights": MEASURED, "dictionary": CONSTRAINTS},
+}
+"""How often constraints bind is counted on synthetic rows."""
+
+
+@pytest.mark.nightly_cases("[two stages-fast]")
 @pytest.mark.usefixtures("fixed")
-def test_a_blind_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
-    compare_releases(tmp_path_factory, 1)
+@tiers("pairs", fast=1, full=100)
+@pytest.mark.parametrize("kind", RELEASES)
+def test_a_blind_release_is_the_same_for_any_tables(kind, pairs, tmp_path_factory, prove):
+    """A leak that one pair in ten shows is missed by all 100 with 0.9^100 = 3e-5."""
+    compare_releases(tmp_path_factory, pairs, **RELEASES[kind])
+    prove(f"N1: whole release, {kind}", f"{pairs} arbitrary pairs, 0 differ")
 
 
-@pytest.mark.usefixtures("fixed")
-def test_a_blind_measured_release_is_the_same_for_any_tables(tmp_path_factory: Any) -> None:
-    """Constraints included: how often they bind is counted on synthetic rows."""
-    compare_releases(tmp_path_factory, 1, weights=MEASURED, dictionary=CONSTRAINTS)
-
-
-@pytest.mark.proof
-@pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("kind", ["two stages", "two stages, measured weights"])
-def test_blind_releases_of_many_tables(
-    tmp_path_factory: Any, kind: str, prove: Callable[..., None]
-) -> None:
-    started = time.monotonic()
-    changes = {"weights": MEASURED} if kind.endswith("measured weights") else {}
-    compare_releases(tmp_path_factory, FULL, **changes)
-    seconds = round(time.monotonic() - started)
-    prove(
-        "N1", f"whole release, {kind}", power="five planted leaks are seen",
-        reached=f"{FULL} arbitrary pairs, 0 differ ({seconds} s)",
-        limit="digests masked; time and memory not looked at",
-    )  # fmt: skip
-
-
-IN_THE_SLICE = (in_a_fact,)
+LONG = [pytest.param(plant, marks=pytest.mark.proof) for plant in PLANTS if plant != in_a_fact]
 
 
 @pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", IN_THE_SLICE)
-def test_a_planted_leak_is_seen(
-    plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_seen(plant, tmp_path_factory, monkeypatch)
-
-
-@pytest.mark.proof
-@pytest.mark.usefixtures("fixed")
-@pytest.mark.parametrize("plant", [plant for plant in PLANTS if plant not in IN_THE_SLICE])
-def test_every_planted_leak_is_seen(
-    plant: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("plant", [in_a_fact, *LONG])
+def test_a_planted_leak_is_seen(plant, tmp_path_factory, monkeypatch):
     check_seen(plant, tmp_path_factory, monkeypatch)

@@ -1,20 +1,16 @@
-"""N1: plans, what Prefect is given, log lines and error texts are the same for any tables.
+"""N1: plans, what Prefect is given and error texts are the same for any tables.
 
-None of these may follow from a cell. A plan is compiled and a flow's tasks are called before any
-row is read; a step's log lines hold its name; a structural error names the column and the kind, and
-the same fault in two tables of other cells has the same words.
+A plan is compiled and a flow's tasks are called before any row is read. A structural error names
+the column and the kind: the same fault in two tables of other cells has the same words. What a log
+or a failed task holds: tests/flows/test_failures.py.
 """
-
-from __future__ import annotations
 
 import contextlib
 import importlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,93 +18,48 @@ import pytest
 from dpiw.errors import DPIWError
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, RunRequest
-from tasks.step import StepFailedError, _guarded
 from tests.hostile.leaks import neighbours as leaks
+from tests.proof.figures import tiers
 
-FULL, SLICE = 200, 10
 FLOW = importlib.import_module("flows.release")
+FLOW_PLAN = FLOW.plan.fn
 TASKS = (
     "reserve", "ingest", "fit_generator", "draw_synthetic", "fit_weights",
     "debias", "diagnose", "publish",
 )  # fmt: skip
+CELLS = ("7", "1e400", "mars", "", "-0", "x" * 50, "=1+1", "\u0130", "99999999999999999999")
+HEAD = "age,income,region,ill"
 
-pytestmark = pytest.mark.usefixtures("mute")
+
+def rows(rng, width=4, count=3):
+    """Lines of cells drawn at random."""
+    return [",".join(rng.choice([*CELLS, str(rng.random())], width)) for _ in range(count)]
 
 
-@pytest.fixture
-def mute() -> None:
-    """Prefect's own logger says nothing here."""
+FAULTS = {
+    "a missing column": lambda rng: [HEAD.removesuffix(",ill"), *rows(rng, 3)],
+    "an unknown column": lambda rng: [f"{HEAD},more", *rows(rng, 5)],
+    "a column twice": lambda rng: [f"{HEAD},age", *rows(rng, 5)],
+    "a longer row": lambda rng: [HEAD, *rows(rng, 4, 2), *rows(rng, 6, 1), *rows(rng, 4, 1)],
+    "an open quote": lambda rng: [HEAD, '"' + rows(rng, 4, 1)[0], *rows(rng, 4, 1)],
+    "nothing at all": lambda rng: [],
+    "not UTF-8": lambda rng: [HEAD, "\udcff\udc80,,,"],
+}
+"""From cells drawn at random to lines with one structural fault, the same in all of them."""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
     logging.getLogger("prefect").setLevel(logging.CRITICAL)
+    return leaks.template_of(tmp_path_factory)
 
 
-def cell(rng: np.random.Generator) -> str:
-    kinds = ["7", "1e400", "mars", "", "-0", "x" * 50, "=1+1", "\u0130", "99999999999999999999"]
-    return str(rng.choice([*kinds, str(rng.random())]))
-
-
-def any_row(rng: np.random.Generator, width: int = 4) -> list[str]:
-    return [cell(rng) for _ in range(width)]
-
-
-HEAD = ["age", "income", "region", "ill"]
-
-FAULTS: dict[str, Callable[[np.random.Generator], bytes]] = {}
-"""From cells drawn at random to a file with one structural fault, the same in all of them."""
-
-
-def fault(make: Callable[[np.random.Generator], list[list[str]]]) -> Any:
-    def written(rng: np.random.Generator) -> bytes:
-        return "\n".join(",".join(row) for row in make(rng)).encode() + b"\n"
-
-    FAULTS[make.__name__] = written
-    return make
-
-
-@fault
-def a_missing_column(rng: np.random.Generator) -> list[list[str]]:
-    return [HEAD[:3], *(any_row(rng, 3) for _ in range(3))]
-
-
-@fault
-def an_unknown_column(rng: np.random.Generator) -> list[list[str]]:
-    return [[*HEAD, "more"], *(any_row(rng, 5) for _ in range(3))]
-
-
-@fault
-def a_column_twice(rng: np.random.Generator) -> list[list[str]]:
-    return [[*HEAD, "age"], *(any_row(rng, 5) for _ in range(3))]
-
-
-@fault
-def a_longer_row(rng: np.random.Generator) -> list[list[str]]:
-    return [HEAD, any_row(rng), any_row(rng, 6), any_row(rng)]
-
-
-@fault
-def an_open_quote(rng: np.random.Generator) -> list[list[str]]:
-    return [HEAD, ['"' + cell(rng), *any_row(rng, 3)], any_row(rng)]
-
-
-@fault
-def nothing_at_all(rng: np.random.Generator) -> list[list[str]]:
-    return []
-
-
-def not_utf8(rng: np.random.Generator) -> bytes:
-    return (",".join(HEAD) + "\n").encode() + bytes(rng.integers(128, 192, 12).tolist()) + b",,,\n"
-
-
-FAULTS["not_utf8"] = not_utf8
-
-
-def masked(value: object, root: Path) -> str:
+def masked(value, root):
     return re.sub(r"[0-9a-f]{16,}", "(digest)", str(value).replace(str(root), "(root)"))
 
 
-def ending(template: Any, number: int, data: bytes) -> tuple[str, ...]:
+def ending(root):
     """How reading a file ends: the class, the words, the code."""
-    root = template.world(number, [])
-    (root / "data.csv").write_bytes(data)
     run = ReleaseRun.prepare(root / "release.yaml", period=None)
     steps.reserve(run)
     try:
@@ -118,72 +69,21 @@ def ending(template: Any, number: int, data: bytes) -> tuple[str, ...]:
     return ("no error",)
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return leaks.template_of(tmp_path_factory)
-
-
-def compare_endings(template: Any, name: str, pairs: int, start: int) -> tuple[str, ...]:
-    rng = np.random.default_rng(20_240_501)
-    ends = {ending(template, start + i, FAULTS[name](rng)) for i in range(pairs + 1)}
-    assert len(ends) == 1, ends
-    return ends.pop()
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_has_the_same_words_whatever_the_cells(template: Any, name: str) -> None:
-    compare_endings(template, name, 1, 100 * list(FAULTS).index(name))
-
-
-@pytest.mark.proof
-def test_faults_of_many_tables(template: Any, prove: Callable[..., None]) -> None:
-    pairs = FULL // len(FAULTS) + 1
-    endings = [
-        compare_endings(template, name, pairs, 10_000 + 1000 * number)
-        for number, name in enumerate(FAULTS)
-    ]
-    prove(
-        "N1", "words of structural errors", power="an error that quotes a cell is seen",
-        reached=f"{pairs * len(FAULTS)} pairs of {len(FAULTS)} faults, 0 differ;"
-                f" {len({t[0] for t in endings})} classes",
-        limit="the faults listed",
-    )  # fmt: skip
-
-
-def test_an_error_that_quotes_a_cell_is_seen(template: Any, monkeypatch: Any) -> None:
-    real = leaks.INGEST.open_csv
-
-    @contextlib.contextmanager
-    def quoting(path: Path, *given: Any, **settings: Any) -> Iterator[Any]:
-        try:
-            with real(path, *given, **settings) as raw:
-                yield raw
-        except DPIWError as error:
-            error.args = (f"{error}: {path.read_bytes()[-20:]!r}",)
-            raise
-
-    monkeypatch.setattr(leaks.INGEST, "open_csv", quoting)
-    with pytest.raises(AssertionError):
-        compare_endings(template, "a_missing_column", 1, 90_000)
-
-
-def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
+def planned(root):
     """What a run consists of before it starts, and what every task would be given."""
-    root = template.world(number, [])
-    (root / "data.csv").write_bytes(data)
-    calls: list[tuple[str, str]] = []
+    calls = []
 
     class Recorder:
         """Stands for a Prefect task."""
 
-        def __init__(self, name: str) -> None:
+        def __init__(self, name):
             self.name = name
 
-        def with_options(self, **options: Any) -> Recorder:
+        def with_options(self, **options):
             calls.append((self.name, repr(options)))
             return self
 
-        def __call__(self, *given: Any, **named: Any) -> Path:
+        def __call__(self, *given, **named):
             calls.append((self.name, masked((given, named), root)))
             return Path(given[0])
 
@@ -193,46 +93,67 @@ def planned(template: Any, number: int, data: bytes) -> tuple[Any, ...]:
             patch.setattr(FLOW, name, Recorder(name))
         patch.setattr(FLOW, "plan", lambda *given: FLOW_PLAN(*given))
         FLOW.release.fn(str(root / "release.yaml"), None)
+    assert {name for name, _ in calls} == set(TASKS)
     (folder,) = (root / "state" / "workspace").glob("town/*")
     files = {
-        p.relative_to(root).as_posix(): masked(p.read_bytes(), root)
-        for p in sorted(folder.rglob("*")) if p.is_file()
+        path.relative_to(root).as_posix(): masked(path.read_bytes(), root)
+        for path in folder.rglob("*") if path.is_file()
     }  # fmt: skip
     return json.dumps(files, sort_keys=True), tuple(calls)
 
 
-FLOW_PLAN = FLOW.plan.fn
+def compare(template, see, make, pairs):
+    """What is seen of files that `make` draws at random is one thing."""
+    rng, seen = np.random.default_rng(20_240_501), set()
+    for _ in range(pairs + 1):
+        root = template.world(sum(1 for _ in template.folder.iterdir()), [])
+        (root / "data.csv").write_bytes(make(rng))
+        seen.add(see(root))
+    assert len(seen) == 1, seen
 
 
-def compare_plans(template: Any, pairs: int, start: int) -> None:
-    rng = np.random.default_rng(20_240_502)
-    seen = set()
-    for number in range(pairs + 1):
-        data = bytes(rng.integers(0, 256, int(rng.integers(0, 400))).astype(np.uint8))
-        seen.add(planned(template, start + number, data))
-    assert len(seen) == 1
-    (_, calls), *_ = seen
-    assert {name for name, _ in calls} == set(TASKS)
+def broken(name):
+    return lambda rng: "\n".join([*FAULTS[name](rng), ""]).encode(errors="surrogateescape")
 
 
-def test_plans_and_what_prefect_is_given_are_the_same_for_any_file(template: Any) -> None:
-    compare_plans(template, 2, 200_000)
+def any_bytes(rng):
+    return bytes(rng.integers(0, 256, int(rng.integers(0, 400))).astype(np.uint8))
 
 
-@pytest.mark.proof
-def test_plans_of_many_files(template: Any, prove: Callable[..., None]) -> None:
-    compare_plans(template, FULL, 210_000)
-    prove(
-        "N1", "plans, run folders, parameters of tasks",
-        power="by construction: no file is read; a planted length is seen",
-        reached=f"{FULL} arbitrary files, 0 differ", limit="one spec",
-    )  # fmt: skip
+@pytest.mark.parametrize("name", FAULTS)
+@tiers("pairs", fast=1, full=29)
+def test_a_fault_has_the_same_words_whatever_the_cells(pairs, name, template, prove):
+    compare(template, ending, broken(name), pairs)
+    prove(f"N1: words of a structural error, {name}", f"{pairs} arbitrary pairs, 0 differ")
 
 
-def test_a_plan_that_looks_at_the_file_is_seen(template: Any, monkeypatch: Any) -> None:
+def test_an_error_that_quotes_a_cell_is_seen(template, monkeypatch):
+    real = leaks.INGEST.open_csv
+
+    @contextlib.contextmanager
+    def quoting(path, *given, **settings):
+        try:
+            with real(path, *given, **settings) as raw:
+                yield raw
+        except DPIWError as error:
+            error.args = (f"{error}: {path.read_bytes()[-20:]!r}",)
+            raise
+
+    monkeypatch.setattr(leaks.INGEST, "open_csv", quoting)
+    with pytest.raises(AssertionError):
+        compare(template, ending, broken("a missing column"), 1)
+
+
+@tiers("pairs", fast=2, full=200)
+def test_plans_and_what_prefect_is_given_are_the_same_for_any_file(pairs, template, prove):
+    compare(template, planned, any_bytes, pairs)
+    prove("N1: plans, run folders, parameters of tasks", f"{pairs} arbitrary files, 0 differ")
+
+
+def test_a_plan_that_looks_at_the_file_is_seen(template, monkeypatch):
     real = RunRequest.prepared
 
-    def prepared(request: RunRequest) -> ReleaseRun:
+    def prepared(request):
         run = real(request)
         size = (request.path.parent / "data.csv").stat().st_size
         (run.directory / "size").write_text(str(size))
@@ -240,30 +161,4 @@ def test_a_plan_that_looks_at_the_file_is_seen(template: Any, monkeypatch: Any) 
 
     monkeypatch.setattr(RunRequest, "prepared", prepared)
     with pytest.raises(AssertionError):
-        compare_plans(template, 3, 220_000)
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, RuntimeError])
-def test_a_task_s_log_and_failure_hold_no_cell(
-    error: type[Exception], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whatever a body says, Prefect sees the step's name and the error's class."""
-    seen = set()
-    for number in range(SLICE):
-        secret = cell(np.random.default_rng(number)) + f" row {number}"
-
-        def body(words: str = secret) -> None:
-            try:
-                raise OSError(words)
-            except OSError as first:
-                raise error(words) from first
-
-        caplog.clear()
-        with (
-            caplog.at_level(logging.DEBUG, logger="dpiw.progress"),
-            pytest.raises(StepFailedError) as failed,
-        ):
-            _guarded("fit_weights", "done", body)()
-        chain = (failed.value.__cause__, failed.value.__context__)
-        seen.add((str(failed.value), chain, tuple(caplog.messages)))
-    assert len(seen) == 1
+        compare(template, planned, any_bytes, 3)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured import method as measured
 from dpiw.methods.weights.measured import sums as feature_sum
@@ -27,10 +27,18 @@ from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
-from tests.proof.adversary import extreme_rows
 from tests.proof.figures import tiers
-from tests.proof.neighbours import Array, Tally, Zeros, drawn_scales
-from tests.proof.plants import Plant, silent
+from tests.proof.neighbours import (
+    Array,
+    Plant,
+    Tally,
+    check_all,
+    check_found,
+    extreme_rows,
+    instead,
+    released,
+    silent,
+)
 from tests.support.worlds import ADD, REPLACE, UNITS, levels, mixed, numbers, uniform_rows, unit_of
 
 Tables = tuple[ScaledTable, ScaledTable]
@@ -80,21 +88,14 @@ def settings_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, 
         return schema, estimator
 
 
-def together(*tables: ScaledTable) -> ScaledTable:
-    return ScaledTable.concatenate(list(tables))
-
-
 def random_tables(unit: PrivacyUnit, pool: ScaledTable, rng: np.random.Generator) -> Tables:
     """Up to max_rows rows of a small table come, go or become others."""
-
-    def some(count: int) -> ScaledTable:
-        return pool.take(rng.integers(0, pool.rows, count))
-
     k = int(rng.integers(1, unit.max_rows + 1))
-    rest, fresh = some(int(rng.integers(0, 40))), some(k)
+    rest = rng.integers(0, pool.rows, int(rng.integers(0, 40)))
+    old, fresh = rng.integers(0, pool.rows, (2, k))
     if unit.relation is REPLACE:
-        return together(some(k), rest), together(fresh, rest)
-    pair = rest, together(rest, fresh)
+        return pool.take(np.r_[old, rest]), pool.take(np.r_[fresh, rest])
+    pair = pool.take(rest), pool.take(np.r_[rest, fresh])
     return pair if rng.random() < 0.5 else pair[::-1]
 
 
@@ -104,13 +105,14 @@ def adversarial_tables(
     """All of the unit's rows are the longest one, or go from one end to the far one."""
     inner = features @ features.T
     squares = np.diag(inner)
-    rest = pool.take(rng.integers(0, pool.rows, int(rng.integers(0, 5))))
-    first = second = int(np.argmax(squares))
-    if unit.relation is REPLACE:
-        gaps = squares[:, None] + squares[None] - 2 * inner
-        first, second = (int(at) for at in np.unravel_index(int(np.argmax(gaps)), gaps.shape))
-    end, far = (together(pool.take([at] * unit.max_rows), rest) for at in (first, second))
-    return (end, far) if unit.relation is REPLACE else (rest, far)
+    rest = rng.integers(0, pool.rows, int(rng.integers(0, 5)))
+    if unit.relation is not REPLACE:
+        longest = [int(np.argmax(squares))] * unit.max_rows
+        return pool.take(rest), pool.take(np.r_[longest, rest])
+    gaps = squares[:, None] + squares[None] - 2 * inner
+    first, second = np.unravel_index(int(np.argmax(gaps)), gaps.shape)
+    end, far = (pool.take(np.r_[[at] * unit.max_rows, rest]) for at in (first, second))
+    return end, far
 
 
 @functools.lru_cache(maxsize=8)
@@ -139,19 +141,13 @@ def share_of(
     assert ready is not None
     public = public or no_rows(schema)
     estimator = estimator.for_rows(public)
-    with drawn_scales() as scales:
-        first, second = (
-            estimator.measure(
-                PrivateTable(schema=schema, scaled=table), public, noise=Zeros()
-            ).arrays["sum"]
-            for table in pair
-        )  # fmt: skip
-    assert scales == [ready.law.scale] * 2  # one draw each, of the stated scale
+    first, second, scale = released(estimator, schema, pair, public, "sum")
+    assert scale == ready.law.scale
     stack = estimator.stack(schema, estimator.ranges)
     exact = [exact_sum(stack, [table], constant=ready.constant) for table in pair]
-    assert np.abs(first - exact[0]).max() <= lattice_step(scales[0]) / 2
+    assert np.abs(first - exact[0]).max() <= lattice_step(scale) / 2
     assert np.linalg.norm(exact[0] - exact[1]) <= ready.sensitivity
-    return float(np.linalg.norm(first - second) * ready.multiplier / scales[0])
+    return float(np.linalg.norm(first - second) * ready.multiplier / scale)
 
 
 @pytest.mark.nightly_cases("fast-numbers", "fast-patches", "fast-squares", "fast-target")
@@ -178,13 +174,7 @@ def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
             tallies[unit.relation].met(share_of(estimator, schema, pair, public))
             pair = adversarial_tables(unit, pool, matrix, rng)
             tallies[unit.relation].met(share_of(estimator, schema, pair, public))
-    for relation, tally in tallies.items():
-        tally.check(least=0.95)  # every part attains its bound
-        prove(
-            "P1", f"measured sum, {features}, {relation.value}",
-            power=f"a claim below {tally.worst:.2f} of ours is refuted by these pairs",
-            reached=str(tally), limit="a search; the bound is docs/method.md section 14's",
-        )  # fmt: skip
+    check_all(tallies, prove, f"measured sum, {features}", least=0.95)  # every part attains it
 
 
 def test_the_bound_is_attained_by_a_row_that_comes():
@@ -204,9 +194,7 @@ def test_the_bound_is_attained_by_a_row_that_comes():
     assert estimator.calibrated.sensitivity == pytest.approx(3 * math.hypot(math.sqrt(1.75), 0.5))
 
 
-# --- to the last bit ------------------------------------------------------------------------------
-
-
+# To the last bit
 def bits(total: Array) -> bytes:
     return total.tobytes()
 
@@ -245,18 +233,15 @@ def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rn
         assert bits(sums[0] + sums[1] + 0.0) == bits(total + 0.0)
         assert bits(exact_sum(stack, parts, constant=constant)) == bits(total)
     prove(
-        "P3", "measured sum, one row's part to the last bit",
-        power="a sum in doubles, a centred table and a matrix product are found:"
-        " test_a_row_s_part_that_depends_on_others_is_found",
-        reached=f"{cases:,} tables, {checked:,} rows, 0 differ",
-        limit="this machine's sines and cosines; rounding to 2^-24 hides what another's might do",
-    )  # fmt: skip
+        "P3: measured sum, one row's part to the last bit",
+        f"{cases:,} tables, {checked:,} rows, 0 differ",
+    )
 
 
-def in_doubles(patch: pytest.MonkeyPatch) -> None:
+def in_doubles(patch):
     """Features are summed as they are."""
 
-    def total(stack: Stack, batches: Sequence[ScaledTable], *, constant: float) -> Array:
+    def total(stack, batches, *, constant):
         rows = ScaledTable.concatenate(batches)
         sums = stack.matrix(rows).sum(axis=0)
         return np.append(sums, rows.rows * constant) if constant else sums
@@ -264,38 +249,38 @@ def in_doubles(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(globals(), "exact_sum", total)
 
 
-def centred_on_the_table(patch: pytest.MonkeyPatch) -> None:
+def centred_on_the_table(patch):
     """Features less their mean over the rows at hand."""
     real = Stack.write
 
-    def write(self: Stack, rows: ScaledTable, features: Array, parts: Sequence[str]) -> None:
+    def write(self, rows, features, parts):
         real(self, rows, features, parts)
         features -= features.mean(axis=0)
 
     patch.setattr(Stack, "write", write)
 
 
-def in_order(patch: pytest.MonkeyPatch, order_for: Callable[[int, int], Any]) -> None:
+def in_order(patch, order_for):
     """Angles are sums over columns in an order that may depend on the number of rows."""
 
-    def waves(self: Waves, scaled: ScaledTable) -> Array:
+    def waves(self, scaled):
         centred = self.schema.centred(scaled)
         angle = np.zeros((len(centred), self.frequencies))
         for j in np.arange(centred.shape[1])[order_for(*centred.shape)]:
             angle += centred[:, j, None] * self.omega[j]
         return np.hstack([np.cos(angle), np.sin(angle)]) / math.sqrt(self.frequencies)
 
-    def write(self: Waves, scaled: ScaledTable, features: Array, *, scale: float = 1.0) -> None:
+    def write(self, scaled, features, *, scale=1.0):
         features[:] = scale * waves(self, scaled)
 
-    def sum_in(self: Waves, scaled: ScaledTable, *, unit: float, scale: float) -> Any:
+    def sum_in(self, scaled, *, unit, scale):
         return np.rint(scale * waves(self, scaled) * (1 / unit)).sum(axis=0).astype(np.int64)
 
     patch.setattr(Waves, "write", write)
     patch.setattr(Waves, "sum_in", sum_in)
 
 
-def in_an_order_of_its_own(patch: pytest.MonkeyPatch) -> None:
+def in_an_order_of_its_own(patch):
     """Angles as a matrix product may have them: their last bits follow the number of rows."""
     in_order(patch, lambda rows, columns: slice(None, None, 1 if rows == 1 else -1))
 
@@ -305,17 +290,13 @@ def test_a_row_s_part_that_depends_on_others_is_found(plant, rng, monkeypatch):
     """Test of the test."""
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(
-            24, rng, lambda *_, **__: None
-        )
+        test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(24, rng, silent)
 
 
 def test_angles_in_one_order_are_no_fault(rng, monkeypatch):
     """The twin of the last plant, which is no bug, is not found."""
     in_order(monkeypatch, lambda rows, columns: slice(None))
-    test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(
-        24, rng, lambda *_, **__: None
-    )
+    test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(24, rng, silent)
 
 
 def too_long_by_an_order(rng: np.random.Generator, stack: Stack, limit: float) -> ScaledTable:
@@ -418,41 +399,28 @@ def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
             assert share_of(ready, schema, adversarial_tables(unit, pool, matrix, rng)) <= 1
 
 
-# --- controls: with less noise than the sum needs the search fails, even its slice ----------------
+# Controls: with less noise than the sum needs the search fails, even its slice
+def paid(share: Callable[[Any, Any], float]) -> Plant:
+    """The noise of a measured sum is for a share of its sensitivity."""
+
+    def less(real, stack, **rest):
+        ready = real(stack, **rest)
+        due = share(stack, ready)
+        law = dataclasses.replace(ready.law, scale=ready.law.scale * due)
+        return dataclasses.replace(ready, law=law, sensitivity=ready.sensitivity * due)
+
+    return instead(measured, "sum_noise", less)
 
 
-def paid(sensitivity: Callable[[Any, Any], float]) -> Plant:
-    """The noise of a measured sum is for another sensitivity, of its stack and its numbers."""
-
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        real = measured.sum_noise
-
-        def noise(stack: Any, **rest: Any) -> Any:
-            ready = real(stack, **rest)
-            less = sensitivity(stack, ready) / ready.sensitivity
-            law = dataclasses.replace(ready.law, scale=ready.law.scale * less)
-            return dataclasses.replace(ready, law=law, sensitivity=ready.sensitivity * less)
-
-        patch.setattr(measured, "sum_noise", noise)
-
-    return plant
-
-
-def largest_part(stack: Any, ready: Any) -> float:
-    """As if the longest part were all of the stack."""
-    longest = max(stack.shares[part] for part in stack.parts)
-    return float(ready.sensitivity * longest / stack.norm)
-
-
-PLANTS: dict[str, tuple[Plant, str]] = {
-    **{f"{features}, 10% too small": (paid(lambda _, ready: 0.9 * ready.sensitivity), features)
+PLANTS = {
+    **{f"{features}, 10% too small": (paid(lambda *_: 0.9), features)
        for features in (*PARTS, "stack")},
-    "max_rows forgotten": (
-        paid(lambda _, ready: ready.sensitivity / ready.unit.max_rows), "linear"),
+    "max_rows forgotten": (paid(lambda _, ready: 1 / ready.unit.max_rows), "linear"),
     "its count forgotten": (
-        paid(lambda stack, ready: ready.sensitivity * stack.norm
-             / math.hypot(stack.norm, ready.constant)), "linear"),
-    "a stack's largest part": (paid(largest_part), "stack"),
+        paid(lambda stack, ready: stack.norm / math.hypot(stack.norm, ready.constant)), "linear"),
+    "a stack's largest part": (
+        paid(lambda stack, _: max(stack.shares[part] for part in stack.parts) / stack.norm),
+        "stack"),
 }  # fmt: skip
 
 
@@ -461,12 +429,9 @@ PLANTS: dict[str, tuple[Plant, str]] = {
 def test_a_sensitivity_that_is_too_small_is_found(name, monkeypatch):
     plant, features = PLANTS[name]
 
-    def search() -> None:
+    def search():
         test_the_sum_moves_by_at_most_its_sensitivity(
             240, features, np.random.default_rng(5), silent
         )
 
-    search()
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        search()
+    check_found(search, plant, monkeypatch)

@@ -13,7 +13,7 @@ from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.proof.attacks import Silent, World, claim_of, log_likelihood_ratio
+from tests.proof.attacks import World, additive
 from tests.support.worlds import ADD, REPLACE, UNIT, numbers, unit_of
 
 THREE_ROWS, REPLACED = unit_of(ADD, 3), unit_of(REPLACE)
@@ -29,36 +29,6 @@ def schema(columns: int) -> PublicSchema:
 def scaled(*rows: tuple[float, ...], columns: int) -> ScaledTable:
     values = np.array(rows, dtype=np.float64).reshape(len(rows), columns)
     return ScaledTable({f"x{j}": values[:, j] for j in range(columns)}, len(rows))
-
-
-def world_of(
-    ready: Any,
-    public_schema: PublicSchema,
-    canary: tuple[float, ...],
-    synthetic_row: tuple[float, ...],
-    **facts: Any,
-) -> World:
-    """A method whose one released vector has additive noise."""
-    columns, key = len(public_schema.columns), facts.get("key", "coefficients")
-    synthetic = SyntheticTable(schema=public_schema, scaled=scaled(synthetic_row, columns=columns))
-    tables = [
-        PrivateTable(schema=public_schema, scaled=scaled(*rows, columns=columns))
-        for rows in ((), (canary,))
-    ]
-
-    def run(within: bool, noise: Any) -> Any:
-        return ready.measure(tables[within], synthetic, noise=noise)
-
-    exact = [run(within, Silent()).arrays[key] for within in (False, True)]
-
-    def attack(within: bool, noise: Any) -> float:
-        measurement = run(within, noise)
-        return log_likelihood_ratio(
-            ready.noise, measurement.facts["scale"], measurement.arrays[key], *exact
-        )
-
-    claim = claim_of(ready.events(schema=public_schema, unit=UNIT))
-    return World(attack=attack, claim=claim, tight=facts["tight"])
 
 
 def calibrated(method: Any, public_schema: PublicSchema) -> Any:
@@ -78,52 +48,57 @@ def angled(features: Callable[[ScaledTable], Any], public_schema: PublicSchema, 
     return rows[int(np.argmin(np.abs(cosine - 0.17)))]
 
 
+def world_of(
+    ready: Any, unit: PrivacyUnit, public_schema: PublicSchema, public: ScaledTable,
+    rows: tuple[ScaledTable, ScaledTable], **limits: Any,
+) -> World:  # fmt: skip
+    """A method on the tables without and with the canary, beside public rows."""
+    synthetic = SyntheticTable(schema=public_schema, scaled=public)
+    tables = [PrivateTable(schema=public_schema, scaled=table) for table in rows]
+    return additive(
+        ready.events(schema=public_schema, unit=unit), getattr(ready, "noise", NoiseKind.GAUSSIAN),
+        lambda within, noise: ready.measure(tables[within], synthetic, noise=noise), **limits,
+    )  # fmt: skip
+
+
 def regression(kind: type[BetaNoised], columns: int, *, tight: float, **settings: Any) -> World:
-    public_schema = schema(columns)
+    public_schema, canary = schema(columns), (1.0,) * columns
     ready = calibrated(kind(penalty=20.0, **settings), public_schema)
-    canary = (1.0,) * columns
-    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, canary)
-    return world_of(ready, public_schema, canary, synthetic_row, tight=tight)
+    return beside_a_pile(ready, public_schema, canary, names=["coefficients"], tight=tight)
 
 
 def output_noised(noise: str, *, tight: float) -> World:
     public_schema = schema(1)
     ready = calibrated(OutputNoised(noise=noise, penalty=20.0, rows=1), public_schema)
     published = SyntheticTable(schema=public_schema, scaled=scaled((1.0,), columns=1))
-    synthetic_row = angled(ready.feature_map(public_schema).matrix, public_schema, (1.0,))
-    return world_of(
-        ready.for_rows(published), public_schema, (1.0,), synthetic_row, key="log_ratio",
-        tight=tight,
-    )  # fmt: skip
+    return beside_a_pile(
+        ready.for_rows(published), public_schema, (1.0,), names=["log_ratio"], tight=tight
+    )
+
+
+def beside_a_pile(ready: Any, public_schema: PublicSchema, canary: Any, **limits: Any) -> World:
+    """Nobody, or the canary, beside a very heavy row at nearly a right angle to it.
+
+    Then its gradient has nearly its greatest length and almost no curvature resists it: exact
+    coefficients move by 0.9 of the claimed sensitivity and more.
+    """
+    columns = len(public_schema.columns)
+    pile = angled(ready.feature_map(public_schema).matrix, public_schema, canary)
+    nobody, somebody, heavy = (scaled(*rows, columns=columns) for rows in ((), (canary,), (pile,)))
+    return world_of(ready, UNIT, public_schema, heavy, (nobody, somebody), **limits)
 
 
 def measured(
     features: dict[str, float], *, tight: float, unit: PrivacyUnit = UNIT, columns: int = 3
 ) -> World:
     """All of a person's rows at one corner, or there in place of the other."""
-    public_schema, k = schema(columns), unit.max_rows
+    public_schema = schema(columns)
     ready = Measured(features=features, frequencies=3, omega_seed=5).calibrate(
         rho=EFFORT, schema=public_schema, unit=unit, nominal_rows=100
     )
-    rows = {value: scaled(*[(value,) * columns] * k, columns=columns) for value in (0.0, 1.0)}
-    before = rows[1.0].take([])
-    if unit.relation is REPLACE:
-        before = rows[0.0]
-    public = SyntheticTable(schema=public_schema, scaled=rows[0.0])
-    tables = [PrivateTable(schema=public_schema, scaled=table) for table in (before, rows[1.0])]
-
-    def run(within: bool, noise: Any) -> Any:
-        return ready.measure(tables[within], public, noise=noise)
-
-    exact = [run(within, Silent()).arrays["sum"] for within in (False, True)]
-
-    def attack(within: bool, noise: Any) -> float:
-        measurement = run(within, noise)
-        scale = measurement.facts["scale"]
-        return log_likelihood_ratio(NoiseKind.GAUSSIAN, scale, measurement.arrays["sum"], *exact)
-
-    claim = claim_of(ready.events(schema=public_schema, unit=unit))
-    return World(attack=attack, claim=claim, tight=tight)
+    low, top = (scaled(*[(v,) * columns] * unit.max_rows, columns=columns) for v in (0.0, 1.0))
+    before = low if unit.relation is REPLACE else low.take([])
+    return world_of(ready, unit, public_schema, low, (before, top), names=["sum"], tight=tight)
 
 
 STACK = {"linear": 1.0, "squares": 0.3, "products": 0.3, "fourier": 0.5}

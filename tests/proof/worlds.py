@@ -1,7 +1,6 @@
 """White-box worlds for the hockey-stick tests: what two neighbouring tables release, noise aside.
 
-Every fit is solved once and kept; only the noise is drawn again and again. A `Pair` knows the exact
-values of both worlds, the laws of the noise, and the events that the mechanism declares for it.
+Every fit is solved once and kept; only the noise is drawn again and again.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,39 +25,27 @@ from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaRegression
 from dpiw.methods.weights.paper.output import OutputNoised
-from dpiw.methods.weights.paper.regression import Regression
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-from tests.proof.adversary import adversarial_pair, extreme_rows, random_pair
-from tests.proof.neighbours import Array, Zeros
+from tests.proof.neighbours import (
+    Array,
+    adversarial_pair,
+    extreme_rows,
+    neighbouring_tables,
+    random_pair,
+)
+from tests.support.draws import Still
 from tests.support.worlds import ADD, REPLACE, numbers, uniform_rows, unit_of
 
 RHO = 0.5
 """Effort of every mechanism here: one Gaussian of multiplier 1, or epsilon 1."""
 
 
-class Pair(Protocol):
-    """Two neighbouring worlds of one mechanism."""
-
-    events: Sequence[PrivacyEvent]
-
-    def losses(self, world: int, size: int, seed: int) -> Array:
-        """log(p0/p1) at `size` releases of a world, 0 or 1."""
-        ...
-
-
 @dataclass(frozen=True)
 class Additive:
-    """Exact values plus noise of one law.
-
-    Attributes:
-        exact: of both worlds, shape (2, d).
-        law: of the noise.
-        events: as declared.
-        counts: whether the values are counts.
-    """
+    """Exact values of both worlds, shape (2, d), plus noise of one law; and events as declared."""
 
     exact: Array
     law: NoiseLaw
@@ -66,7 +53,7 @@ class Additive:
     counts: bool = False
 
     def losses(self, world: int, size: int, seed: int) -> Array:
-        """See `Pair`; by the mechanism itself, on all draws at once."""
+        """log(p0/p1) at `size` releases of a world, by the mechanism itself."""
         drawn = self._released(self.exact[world], size, seed)
         return self._log_density(drawn - self.exact[0]) - self._log_density(drawn - self.exact[1])
 
@@ -93,10 +80,7 @@ class Additive:
 class Lots:
     """Some lots of DP-SGD on tables of few rows, at fixed parameters; drawn by the secure source.
 
-    Attributes:
-        gradients: clipped gradients of the rows of both worlds, in the plane they span.
-        training: its constants.
-        events: as declared, for as many lots.
+    `gradients` are the rows' clipped ones in both worlds, in the plane they span.
     """
 
     gradients: tuple[Array, Array]
@@ -104,7 +88,7 @@ class Lots:
     events: Sequence[PrivacyEvent]
 
     def losses(self, world: int, size: int, seed: int) -> Array:
-        """See `Pair`: the sum over the lots of the log ratio of two mixtures of normals."""
+        """The sum over the lots of the log ratio of two mixtures of normals."""
         noise, gradients = SecureNoise(), self.gradients[world]
         total = np.zeros(size)
         for _ in range(self.training.steps):
@@ -129,12 +113,13 @@ class Lots:
         return np.logaddexp.reduce(powers, axis=0)
 
 
+Pair = Additive | Lots
 Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 """A pair under a unit's relation: adversarial (tight) or random."""
 
 
 def regression(noise: NoiseKind, columns: int) -> Maker:
-    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    def make(unit, adversarial, rng):
         schema, penalty = numbers(columns), 400.0
         estimator = BetaRegression(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
@@ -145,26 +130,14 @@ def regression(noise: NoiseKind, columns: int) -> Maker:
             order = 1 if noise is NoiseKind.LAPLACE else 2
             pair = adversarial_pair(unit, pool, rng, penalty=penalty, order=order)
         pair = pair or random_pair(unit, pool, rng)
-        exact = [
-            estimator.solution(
-                Regression(
-                    private=rows, synthetic=pair.synthetic, penalty=penalty,
-                    synthetic_weight=pair.nominal_rows / len(pair.synthetic),
-                )
-            )
-            for rows in (pair.before, pair.after)
-        ]  # fmt: skip
-        return Additive(
-            np.array(exact), estimator.calibrated.law, estimator.events(schema=schema, unit=unit)
-        )
+        events = estimator.events(schema=schema, unit=unit)
+        return Additive(pair.solved(estimator), estimator.calibrated.law, events)
 
     return make
 
 
 def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Generator) -> Any:
-    from tests.proof.published_rows import neighbours
-
-    tables = neighbours(unit, schema, rng, adversarial=adversarial)
+    tables = neighbouring_tables(unit, schema, rng, adversarial=adversarial)
     return [PrivateTable(schema=schema, scaled=table) for table in tables]
 
 
@@ -181,7 +154,7 @@ def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pa
         values[:] = 0.5
     public = SyntheticTable(schema=schema, scaled=pile)
     measurements = [
-        estimator.measure(table, public, noise=Zeros())
+        estimator.measure(table, public, noise=Still())
         for table in _tables(unit, schema, adversarial, rng)
     ]
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=measurements[0].facts["scale"], dimension=3)
@@ -192,14 +165,14 @@ def output(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pa
 def measured(features: dict[str, float], frequencies: int = 1) -> Maker:
     """Without slack where a row comes at a corner, or, if sines and cosines alone, anywhere."""
 
-    def make(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair:
+    def make(unit, adversarial, rng):
         schema = numbers(4)
         estimator = Measured(features=features, frequencies=frequencies, omega_seed=1).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
         public = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 1, rng))
         exact = [
-            estimator.measure(table, public, noise=Zeros()).arrays["sum"]
+            estimator.measure(table, public, noise=Still()).arrays["sum"]
             for table in _tables(unit, schema, adversarial, rng)
         ]
         law = estimator.calibrated.law
@@ -217,7 +190,7 @@ def histogram(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) ->
     for table in _tables(unit, schema, adversarial, rng):
         counter = ContingencyCounter.of(table, domain)
         exact.append(np.concatenate([counter.count((j,)) for j in range(len(domain.sizes))]))
-    facts = generator.measure(table, noise=Zeros()).facts
+    facts = generator.measure(table, noise=Still()).facts
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=facts["scale"], dimension=exact[0].size)
     return Additive(np.array(exact), law, generator.events(schema=schema, unit=unit), counts=True)
 
@@ -268,16 +241,11 @@ def lots(unit: PrivacyUnit, adversarial: bool, rng: np.random.Generator) -> Pair
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One mechanism of the hockey-stick test.
-
-    Attributes:
-        make: makes a pair.
-        seen: a factor by which less noise than stated is sure to be found.
-        replaces: whether it supports replace-one.
-    """
+    """One mechanism of the hockey-stick test."""
 
     make: Maker
     seen: float = 1.15
+    """A factor by which less noise than stated is sure to be found."""
     replaces: bool = True
 
     def pairs(self, rng: np.random.Generator) -> list[Pair]:

@@ -71,6 +71,9 @@ class Still(SeededNoise):
     def spherical_laplace(self, *, scale: float, dimension: int) -> Any:
         return np.zeros(dimension, dtype=np.int64)
 
+    def gaussian_vector(self, *, scale: float, size: int) -> Any:
+        return np.zeros(size)
+
     def noisy_argmax(self, scores: Any, *, scale: float) -> int:
         return 0
 

@@ -21,7 +21,7 @@ from dpiw.methods.weights.measured.sums import LOUD, exact_sum
 from dpiw.methods.weights.measured.weighing import stack_of as stack_within
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
-from tests.proof.adversary import extreme_rows
+from tests.proof.neighbours import extreme_rows
 from tests.support.worlds import UNIT, mixed, numbers, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
