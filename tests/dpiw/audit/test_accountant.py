@@ -1,11 +1,9 @@
 """The audit's own account: against closed forms, against both accountants, and against faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -249,7 +247,7 @@ def times(value: Any, factor: float) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def nothing_remembered() -> Iterator[None]:
+def nothing_remembered():
     """Of totals that were made with a fault, or before it."""
     accounting._approximate_epsilon.cache_clear()
     yield
@@ -359,7 +357,7 @@ def test_a_charge_below_what_no_bound_can_be_is_too_small(tmp_path, monkeypatch)
 
 
 def test_events_without_an_account_of_ours_are_told(tmp_path, monkeypatch):
-    def unknown(events: Any, delta: float) -> Any:
+    def unknown(events, delta):
         raise PrivacyError("no account")
 
     monkeypatch.setattr(of_costs, "audited_epsilon", unknown)

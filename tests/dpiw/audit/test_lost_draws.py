@@ -3,8 +3,6 @@
 Its total has every attempt of its run in it, so no charge of it is spent with no folder.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -30,7 +28,7 @@ from tests.support.whole_runs import finish, publish_run
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Any:
+def place(tmp_path_factory):
     """A release as usual, and one whose `fit_weights` was killed once after it was armed."""
     place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
     place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: monthly"))

@@ -1,7 +1,5 @@
 """The audit's page as people see it, in a real browser; every column of its tables included."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Recoveries as the audit sees them: of real releases, and the second count in perfect chains."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A ledger that two curators spend from, each with a key of their own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -19,7 +17,7 @@ SHARED = pytest.StashKey[Path]()
 
 
 @pytest.fixture
-def shared(make_workplace, tmp_path, request) -> Site:
+def shared(make_workplace, tmp_path, request):
     """Two releases of one population: the first signed by `test`, the second by `second`."""
     stash = request.config.stash
     if SHARED not in stash:

@@ -1,7 +1,5 @@
 """Stated noise as the audit sees it: less than was charged is found; what is not stated is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

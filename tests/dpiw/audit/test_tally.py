@@ -1,7 +1,5 @@
 """Our own count of a ledger: against the ledger's, and where entries break the rules."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import random
@@ -31,7 +29,7 @@ ENOUGH = "0.7"  # for one Gaussian event of multiplier 10 and one Laplace event 
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
+def ledger(tmp_path):
     return two_populations(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
 
 
@@ -60,7 +58,7 @@ def twice(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def test_one_release_drawn_twice_for_one_period_is_told(ledger):
-    def drawn(run: int, release: str | None, period: str, population: str = "adult") -> None:
+    def drawn(run, release, period, population="adult"):
         reserve(
             ledger, run, release=release, period=period, population=population, epsilon="0.4",
             stages={"one": [GAUSSIAN]},
@@ -107,7 +105,7 @@ def test_random_histories_count_the_same_on_both_roads(store_url):
     rng = random.Random(5)
     legal = 0
 
-    def act() -> None:
+    def act():
         run, attempt = rng.randrange(1, 7), rng.choice((1, 1, 1, 2))
         place = digest(run), attempt, rng.choice(("one", "two"))
         verb = rng.choice(("reserve", "arm", "arm", "commit", "lose", "void", "publish"))

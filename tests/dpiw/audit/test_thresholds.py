@@ -1,7 +1,5 @@
 """Thresholds of found levels, as the audit sees them: recounted, and missed where nobody paid."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Who wrote an entry: named, signed where there is a key, and no part of any rule."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from decimal import Decimal
@@ -16,7 +14,7 @@ from dpiw.ledger.book import Book
 from dpiw.ledger.entries import Author, Entry, entry_json, from_stored, operator
 from dpiw.ledger.reading import replay
 from dpiw.ledger.stores import open_store
-from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
+from dpiw.release.signing import create_key_pair, load_private_key
 from tests.support.ledger import MANIFEST, RUN, adult, ask, chain, finish, spend, stored
 from tests.support.stores import both_stores
 
@@ -26,12 +24,12 @@ def curator() -> str:
 
 
 @pytest.fixture
-def key(tmp_path) -> PrivateKey:
+def key(tmp_path):
     return load_private_key(create_key_pair(tmp_path, "curator")[0])
 
 
 @pytest.fixture
-def signed(store_url, key) -> Ledger:
+def signed(store_url, key):
     """On each store in turn, with a run that was published."""
     made = Ledger.create(store_url, actor=curator, key=key)
     made.register(adult())

@@ -1,8 +1,5 @@
 """Checkpoints and resumes in the ledger: what may follow what, on both stores and in the audit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,7 +25,7 @@ def asked(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ledger(store_url) -> Ledger:
+def ledger(store_url):
     made = Ledger.create(store_url)
     made.register(adult())
     made.reserve(**asked())
@@ -71,7 +68,7 @@ def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(ledger
     grant = ledger.arm(RUN, 1, "generator")
     refused(ledger, GrantSpentError, lambda: ledger.resume(RUN, 1, "generator", step=0))
 
-    def at(step: Any) -> Callable[[], None]:
+    def at(step):
         return lambda: ledger.checkpoint(grant, step=step, digest=digest(7))
 
     for step in (1, 5, -1, True):

@@ -1,7 +1,5 @@
 """`dpiw ledger`: what the command line tells, does and refuses."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

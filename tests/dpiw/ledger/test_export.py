@@ -1,7 +1,5 @@
 """Exports, and views of a part: an outsider checks the chain with a few lines of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -19,7 +17,7 @@ STAGES = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
+def ledger(tmp_path):
     """1 genesis, 2-3 populations, 4-6 a run of town, 7 its conflict, 8 a run of village."""
     days = (datetime(2027, 1, day, tzinfo=UTC) for day in itertools.count(2))  # one for each entry
     created = Ledger.create(tmp_path / "ledger.sqlite", clock=lambda: next(days))

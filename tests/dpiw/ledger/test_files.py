@@ -1,7 +1,5 @@
 """The ledger's file: one name for all, on a local disk, out of other people's reach."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat
@@ -72,7 +70,7 @@ print(tried(mine, "1"), flush=True)
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
+def ledger(tmp_path):
     """A ledger of one population with epsilon 1, in a folder of its own."""
     for name in ("home", "other"):
         (tmp_path / name).mkdir(mode=0o700)

@@ -1,7 +1,5 @@
 """The ledger against oracles: sums of exact fractions, and a model of random histories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What was charged when, and how many more such releases the ledger's own accountant admits."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace
@@ -82,7 +80,7 @@ def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end()
 def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does():
     account = Account.opened(terms(epsilon=Decimal(2), delta=Decimal("1e-6")))
 
-    def told(epsilon: str, delta: str) -> str:
+    def told(epsilon, delta):
         return account.what_fits(Charge(cost=cost(epsilon, delta)))
 
     assert told("2", "1e-6") == ""
@@ -97,7 +95,7 @@ def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does():
 
 
 @pytest.fixture
-def history(ledger) -> Ledger:
+def history(ledger):
     """Reserved, given back, reserved again and published, on each store in turn; then another."""
     ledger.reserve(**ask(release="my-release"))
     ledger.void(RUN, 1)

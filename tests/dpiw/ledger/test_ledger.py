@@ -1,7 +1,5 @@
 """The ledger on both stores: populations, reservations, sums, published heads."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """A ledger's location holds no password, however mistyped, and nobody repeats one that does."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

@@ -1,12 +1,9 @@
 """Real processes on one ledger: racing for a budget, for a grant, and dying half-way."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -116,14 +113,14 @@ class Workers:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
+def workers():
     pool = Workers(4)
     yield pool
     pool.close()
 
 
 @pytest.fixture
-def ledger(store_url) -> Ledger:
+def ledger(store_url):
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))

@@ -1,7 +1,5 @@
 """Taking a ledger up again that lost entries: what is charged, what is refused, what stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -69,7 +67,7 @@ def published(release: RecoveredRelease) -> PublishedHead:
 
 
 @pytest.fixture
-def ledger(store_url) -> Ledger:
+def ledger(store_url):
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())

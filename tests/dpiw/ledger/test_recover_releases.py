@@ -1,7 +1,5 @@
 """Taking a restored ledger up again from real releases: the command, certificates, keys, terms."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from decimal import Decimal
@@ -21,7 +19,7 @@ from dpiw.errors import (
     SpecError,
     UnknownPopulationError,
 )
-from dpiw.ledger import CompositionRule, EntryKind, Ledger, RecoveredRelease, RunState
+from dpiw.ledger import CompositionRule, EntryKind, Ledger, RunState
 from dpiw.ledger import from_releases as recovery
 from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
 from dpiw.ledger.recovery import MOST_READS
@@ -154,7 +152,7 @@ def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta
     """A need at a larger delta is smaller: an attempt is never counted too few times."""
     asked = []
 
-    def need(events: Any, *, delta: float) -> float:
+    def need(events, *, delta):
         asked.append(delta)
         return 0.5
 
@@ -170,7 +168,7 @@ def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace):
     population = Ledger.open(place.ledger).population("town")
     account = whole.certificate.account
 
-    def asked(**changes: Any) -> RecoveredRelease:
+    def asked(**changes):
         certificate = dataclasses.replace(whole.certificate, account=account | changes)
         release = dataclasses.replace(whole, certificate=certificate)
         found = MissingRelease(release=release, digest=whole.manifest.digest, after=None)

@@ -1,7 +1,5 @@
 """Populations registered with `renyi`: what the filter grants, refuses, and keeps for ever."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable
@@ -58,7 +56,7 @@ def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def ledger(store_url) -> Ledger:
+def ledger(store_url):
     """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())

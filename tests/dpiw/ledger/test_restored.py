@@ -1,7 +1,5 @@
 """A ledger restored from an old copy: what it forgot is neither repeated nor refunded."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from decimal import Decimal
@@ -138,7 +136,7 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monke
         steps.debias(run)
         steps.diagnose(run)
 
-    def killed(*_: Any, **__: Any) -> None:
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -327,11 +325,11 @@ def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypa
     module = importlib.import_module("dpiw.run.reserve")
     sync, commit = module.sync_directory, Ledger.commit_found
 
-    def synced(folder: Path) -> None:
+    def synced(folder):
         sync(folder)
         done.append(f"sync {folder.name}")
 
-    def committed(*arguments: Any) -> None:
+    def committed(*arguments):
         commit(*arguments)
         done.append("commit")
 
@@ -349,7 +347,7 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composit
     registered(place, "village", epsilon="30", composition=composition)
     place.write_spec(population="village", weights="none")
 
-    def begun_again_and_recovered() -> None:
+    def begun_again_and_recovered():
         old = Ledger.open(place.ledger)
         before = old.spent("village"), old.renyi_spent("village")
         begun_again(place, "village", "30", composition=composition)
@@ -389,7 +387,7 @@ def test_a_conflict_before_publication_is_in_the_certificate(make_workplace, mon
     place = make_workplace(epsilon="9", weights="none")
     run = drawn(place, "2026-11")
 
-    def killed(*_: Any, **__: Any) -> None:
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

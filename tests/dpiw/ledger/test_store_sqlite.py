@@ -1,12 +1,8 @@
 """The ledger in a file of SQLite: opening and creating it, its settings, its locks, its guards."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -103,7 +99,7 @@ def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
 
 
 def test_a_disk_that_renames_nothing_is_said_so(tmp_path, monkeypatch):
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise PermissionError
 
     monkeypatch.setattr(store_sqlite.os, "link", refused)
@@ -116,11 +112,11 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     steps: list[str] = []
     fsync, rename = os.fsync, durable.name_exclusively
 
-    def watched_fsync(descriptor: int) -> None:
+    def watched_fsync(descriptor):
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
-    def watched_rename(source: Path, target: Path) -> None:
+    def watched_rename(source, target):
         steps.append("rename")
         rename(source, target)
 
@@ -133,7 +129,7 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
 def test_two_creators_make_one_ledger(tmp_path, monkeypatch):
     real = durable.name_exclusively
 
-    def overtaken(draft: Path, target: Path) -> None:
+    def overtaken(draft, target):
         monkeypatch.setattr(durable, "name_exclusively", real)
         Ledger.create(target).register(adult())
         real(draft, target)
@@ -184,7 +180,7 @@ def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
     pages = sqlite3.connect(sqlite_ledger.path).execute("PRAGMA page_count").fetchone()[0]
     real = store_sqlite._on_begin
 
-    def small(connection: Any) -> None:
+    def small(connection):
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         real(connection)
 

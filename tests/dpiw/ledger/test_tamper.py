@@ -1,7 +1,5 @@
 """Somebody edits the ledger: what `verify` finds, and what only published heads can show."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -50,13 +48,13 @@ def make(url: str) -> Ledger:
 
 
 @pytest.fixture(scope="module")
-def originals() -> dict[str, tuple[str, list[str]]]:
+def originals():
     """On each store: the location of the ledger, and the statements that put its rows back."""
     return {}
 
 
 @pytest.fixture
-def ledger(request, store_kind, in_memory, originals, intrude, tmp_path_factory) -> Ledger:
+def ledger(request, store_kind, in_memory, originals, intrude, tmp_path_factory):
     """The same ledger in every test: a copy of one file, or one database with its rows put back."""
     if store_kind not in originals:
         folder = tmp_path_factory.mktemp("original") / "ledger.sqlite"
@@ -92,7 +90,7 @@ class Intruder:
 
 
 @pytest.fixture
-def intruder(ledger, intrude) -> Intruder:
+def intruder(ledger, intrude):
     return Intruder(ledger, intrude)
 
 
@@ -268,7 +266,7 @@ ILLEGAL: Mapping[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 def test_an_illegal_step_in_a_perfect_chain(ledger, intruder, name):
     seq, fields, payload = ILLEGAL[name]
 
-    def change(entry: dict[str, Any]) -> None:
+    def change(entry):
         kept = {} if "kind" in fields else entry["payload"]
         merged = {**kept, **payload}
         changed = {field: value for field, value in merged.items() if value is not ...}

@@ -1,7 +1,5 @@
 """What may follow what: every transition of a stage, legal and illegal, and every attempt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

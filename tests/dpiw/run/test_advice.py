@@ -1,7 +1,5 @@
 """Before a run a plan prints four facts, and a release then does what they say."""
 
-from __future__ import annotations
-
 import datetime
 import errno
 import os
@@ -36,10 +34,10 @@ FACTS = ("period", "cost", "left", "next")
 
 
 @pytest.fixture
-def make(make_workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def make(make_workplace, monkeypatch):
     """Make a workplace, and go there."""
 
-    def here(**changes: Any) -> Any:
+    def here(**changes):
         place = make_workplace(**{"weights": "none"} | changes)
         monkeypatch.chdir(place.root)
         return place
@@ -48,10 +46,10 @@ def make(make_workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.fixture
-def facts(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, str]]:
+def facts(capsys):
     """What `dpiw plan` prints of the run to come."""
 
-    def planned(*words: str) -> dict[str, str]:
+    def planned(*words):
         capsys.readouterr()
         assert main(["plan", "release.yaml", *words]) == 0
         output = capsys.readouterr()
@@ -139,9 +137,7 @@ STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[DPIWError] | 
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_release_costs_and_leaves_what_was_said_or_is_refused(
-    name: str, make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_release_costs_and_leaves_what_was_said_or_is_refused(name, make, facts):
     state, changes, error = STATES[name]
     place = make(**changes)
     state(place)
@@ -166,9 +162,7 @@ def test_a_release_costs_and_leaves_what_was_said_or_is_refused(
     assert said["left"].startswith(f"{ledger.remaining('town')} of ")
 
 
-def test_what_is_published_costs_nothing(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_what_is_published_costs_nothing(make, facts):
     place = make()
     publish_run(place.spec)
     place.source.unlink()
@@ -178,9 +172,7 @@ def test_what_is_published_costs_nothing(
     assert said["next"] == f"{program()} release release.yaml"
 
 
-def test_a_period_is_named_where_there_are_several(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_period_is_named_where_there_are_several(make, facts):
     """Rows of another quarter would be signed as this one's, and the right label pays again."""
     rewritten(make(), "cadence: once", "cadence: yearly")
     said, year = facts(), datetime.datetime.now(datetime.UTC).year
@@ -197,9 +189,7 @@ def recovery(step: str) -> list[str]:
     return shlex.split(command)
 
 
-def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(make, facts):
     """By the command that is named; and the recovered release is never drawn again."""
     place = make()
     forgotten(place)
@@ -213,11 +203,7 @@ def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(
         steps.reserve(prepared(place))
 
 
-def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(
-    make: Callable[..., Any],
-    facts: Callable[..., dict[str, str]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(make, facts, capsys):
     place = make()
     forgotten(place)
     create_key_pair(place.root / "state" / "keys", "new")
@@ -228,9 +214,7 @@ def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(
     assert main([*words, "--key", "state/keys/test.pub"]) == 0
 
 
-def test_what_a_run_built_and_did_not_publish_shows_it_too(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_what_a_run_built_and_did_not_publish_shows_it_too(make, facts):
     place = make()
     forgotten(place)
     built = prepared(place).directory / "built"
@@ -239,9 +223,7 @@ def test_what_a_run_built_and_did_not_publish_shows_it_too(
     assert facts()["left"] == "not known"
 
 
-def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
-    make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(make, capsys):
     """By its own path nobody says where to look."""
     forgotten(make())
     for words, shown in (((), "out"), (("--json",), "err"), (("--csv",), "err")):
@@ -253,14 +235,12 @@ def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
     assert "warning" not in capsys.readouterr().out
 
 
-def test_who_may_not_look_into_the_workspace_is_told_so(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_look_into_the_workspace_is_told_so(make, facts, monkeypatch):
     """Releases that it built may be unknown to the ledger, so nothing is said of what is left."""
     workspace, scandir = make().root / "state" / "workspace", os.scandir
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def closed(path: Any = ".") -> Any:
+    def closed(path="."):
         if os.fspath(path) == str(workspace):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
         return scandir(path)
@@ -271,9 +251,7 @@ def test_who_may_not_look_into_the_workspace_is_told_so(
     assert "Permission denied" in said["next"]
 
 
-def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(make, facts):
     """A recovery may charge more than was left beside a reservation; a read would count."""
     place = make()
     run = prepared(place)
@@ -288,9 +266,7 @@ def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(
     assert not run.snapshot.exists()
 
 
-def test_on_another_host_a_draw_may_still_go_on(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_on_another_host_a_draw_may_still_go_on(make, facts):
     place = make(max_attempts=2)
     cut_off(place)
     assert facts()["cost"].startswith("epsilon=2,")

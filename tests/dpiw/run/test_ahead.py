@@ -1,7 +1,5 @@
 """What a plan says of the release to come: files that are not there, and what would pay again."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ def rewritten(place: Any, old: str, new: str) -> None:
     place.spec.write_text(text.replace(old, new, 1))
 
 
-def test_files_that_are_not_there_are_named(workplace: Any) -> None:
+def test_files_that_are_not_there_are_named(workplace):
     assert not list(missing_files(load_spec(workplace.spec)))
     rewritten(workplace, "path: data.csv", "path: town.parquet")
     for half in ("key", "pub"):
@@ -45,9 +43,7 @@ def test_files_that_are_not_there_are_named(workplace: Any) -> None:
     assert "\nto make a pair: dpiw key new " in key
 
 
-def test_a_lost_private_key_is_no_key_that_was_never_made(
-    workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_private_key_is_no_key_that_was_never_made(workplace, capsys):
     """A pair is not made over the public half, and older releases keep the old one."""
     keys = workplace.root / "state/keys"
     (keys / "test.key").rename(keys / "my test.key")
@@ -67,9 +63,7 @@ def test_a_lost_private_key_is_no_key_that_was_never_made(
 
 
 @pytest.mark.parametrize("reserved", [False, True])
-def test_another_name_is_offered_only_while_nothing_was_reserved(
-    workplace: Any, capsys: pytest.CaptureFixture[str], reserved: bool
-) -> None:
+def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, capsys, reserved):
     """Another name for the same people is another budget; what was given back tells of them too."""
     if reserved:
         run = ReleaseRun.prepare(workplace.spec, period=None)
@@ -84,8 +78,8 @@ def test_another_name_is_offered_only_while_nothing_was_reserved(
         assert ("something was reserved from it" in text) is reserved
 
 
-def test_a_closed_folder_is_a_fault(workplace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(path: Any, **_: Any) -> Any:
+def test_a_closed_folder_is_a_fault(workplace, monkeypatch):
+    def closed(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     spec = load_spec(workplace.spec)
@@ -96,9 +90,7 @@ def test_a_closed_folder_is_a_fault(workplace: Any, monkeypatch: pytest.MonkeyPa
     assert [line.split(":")[0] for line in warnings] == ["source.path", "signing_key"]
 
 
-def test_a_plan_names_no_other_file_beside_the_source(
-    workplace: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_names_no_other_file_beside_the_source(workplace, capsys):
     """Its output may stand in the log of a CI; a release says it to who starts it."""
     rewritten(workplace, "path: data.csv", "path: dta.csv")
     assert main(["plan", str(workplace.spec)]) == 0
@@ -112,7 +104,7 @@ def by_hand(spec: Path, period: str | None) -> None:
 
 
 @pytest.mark.parametrize("door", [by_hand, plan_task.fn])
-def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
+def test_a_label_of_another_form_is_refused(workplace, door):
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     rewritten(workplace, "cadence: once", "cadence: monthly\nback_fill: true")
     entries = len(Ledger.open(workplace.ledger).entries())
@@ -133,7 +125,7 @@ def test_a_label_of_another_form_is_refused(workplace: Any, door: Any) -> None:
 
 
 @pytest.mark.parametrize("door", [by_hand, plan_task.fn])
-def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any) -> None:
+def test_a_label_is_refused_where_there_is_one_period(workplace, door):
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     ledger = Ledger.open(workplace.ledger)
     with pytest.raises(SpecError, match=r"^period 2026-q4: the spec's cadence is once"):
@@ -146,14 +138,12 @@ def test_a_label_is_refused_where_there_is_one_period(workplace: Any, door: Any)
 
 
 @pytest.mark.parametrize("door", [by_hand, plan_task.fn])
-def test_a_run_that_began_under_such_a_label_goes_on(workplace: Any, door: Any) -> None:
+def test_a_run_that_began_under_such_a_label_goes_on(workplace, door):
     steps.reserve(ReleaseRun.prepare(workplace.spec, period="2026-q4"))
     door(workplace.spec, "2026-q4")
 
 
-def test_a_budget_that_is_short_is_told_before_a_plan_is_made(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_that_is_short_is_told_before_a_plan_is_made(workplace, monkeypatch):
     rewritten(workplace, "epsilon: 2", "epsilon: 9")
     monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
     with pytest.raises(BudgetExceededError, match="who spent it"):

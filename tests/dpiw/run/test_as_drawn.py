@@ -1,9 +1,7 @@
 """A run that another version of dpiw drew, by other defaults, is not signed as if it were ours."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -44,10 +42,10 @@ REFUSED = "fit_generator: what was drawn differs from what this version .* nothi
 
 
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], ReleaseRun]]:
+def make_run(make_workplace):
     """Makes a function that takes a run up, as the version of dpiw does that is there."""
 
-    def make(kind: type = DPGAN, *, weights: str = WEIGHTS) -> Callable[[], ReleaseRun]:
+    def make(kind=DPGAN, *, weights=WEIGHTS):
         spec = make_workplace(weights=weights, max_attempts=3).spec
         spec.write_text(spec.read_text().replace(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM)))
         return lambda: ReleaseRun.prepare(spec, period=None)
@@ -91,9 +89,7 @@ def entries(run: ReleaseRun) -> list[EntryKind]:
 @pytest.mark.nightly_cases("defaults0-PATEGAN", "defaults1-DPGAN")
 @pytest.mark.parametrize("kind", [DPGAN, PATEGAN])
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
-def test_what_another_version_drew_is_not_signed(
-    make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
-) -> None:
+def test_what_another_version_drew_is_not_signed(make_run, kind, defaults):
     take_up = make_run(kind, weights="none")
     with another_version(kind, defaults):
         key = drawn(take_up()).key
@@ -111,9 +107,7 @@ def test_what_another_version_drew_is_not_signed(
     assert stage.declares(declared)
 
 
-def test_other_events_of_the_same_settings_are_not_signed(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_events_of_the_same_settings_are_not_signed(make_run, monkeypatch):
     """Of a version that counted one more."""
     ours, further = Histogram.events, GaussianEvent(noise_multiplier=1e4)
     take_up = make_run(Histogram, weights="none")
@@ -130,9 +124,7 @@ def test_other_events_of_the_same_settings_are_not_signed(
 
 @pytest.mark.nightly_cases("DPGAN")
 @pytest.mark.parametrize(("kind", "defaults"), [(Histogram, COARSER), (DPGAN, EVENTS)])
-def test_nothing_more_is_drawn_beside_it(
-    make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
-) -> None:
+def test_nothing_more_is_drawn_beside_it(make_run, kind, defaults):
     take_up = make_run(kind)
     with another_version(kind, defaults):
         steps.draw_synthetic(drawn(take_up()))
@@ -148,7 +140,7 @@ def test_nothing_more_is_drawn_beside_it(
         finish(take_up())
 
 
-def test_nothing_is_reserved_anew_beside_it(make_run: Callable[..., Any]) -> None:
+def test_nothing_is_reserved_anew_beside_it(make_run):
     take_up = make_run(Histogram)
     with another_version(Histogram, COARSER):
         run = drawn(take_up())
@@ -162,13 +154,11 @@ def test_nothing_is_reserved_anew_beside_it(make_run: Callable[..., Any]) -> Non
         finish(take_up())
 
 
-def test_a_draw_that_does_not_say_its_settings_is_not_signed(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_that_does_not_say_its_settings_is_not_signed(make_run, monkeypatch):
     """Of a version that did not keep them; which it drew with, nobody can tell."""
     under = Measurement.under
 
-    def silent(self: Measurement, grant: str, *, settings: str) -> Measurement:
+    def silent(self, grant, *, settings):
         measurement = under(self, grant, settings=settings)
         facts = {
             name: fact for name, fact in measurement.facts.items() if name != "planned_settings"
@@ -208,9 +198,7 @@ class Dies(SecureNoise):
         (DensityNetwork, NETWORK, {"hidden": [4]}),
     ],
 )
-def test_another_version_s_checkpoint_uses_no_resume_up(
-    make_run: Callable[..., Any], kind: type, weights: str, defaults: Mapping[str, Any]
-) -> None:
+def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights, defaults):
     """Whose training had the same events; the version that began it still goes on."""
     take_up = make_run(kind, weights=weights)
     with another_version(kind, defaults), pytest.raises(StageFailedError):
@@ -223,14 +211,12 @@ def test_another_version_s_checkpoint_uses_no_resume_up(
 
 
 @pytest.mark.nightly
-def test_nor_does_a_checkpoint_of_rounds(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nor_does_a_checkpoint_of_rounds(make_run, monkeypatch):
     """Which keeps no settings in its state."""
     pytest.importorskip("mbi")
     take_up, calls = make_run(AIM, weights="none"), iter(range(1))
 
-    def dies(*drawn: Any, **terms: Any) -> Any:
+    def dies(*drawn, **terms):
         if next(calls, None) is None:
             raise RuntimeError("gone")
         return draw_round(*drawn, **terms)

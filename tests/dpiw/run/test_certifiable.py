@@ -1,9 +1,7 @@
 """What a certificate needs is there before anything is paid; what fails behind a draw keeps it."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -68,7 +66,7 @@ PLANNED = [(name, "measured" if name == "external" else "none") for name in GENE
 
 
 @pytest.mark.parametrize(("generator", "weights"), PLANNED)
-def test_a_stand_in_s_certificate_is_written(generator: str, weights: str, tmp_path: Path) -> None:
+def test_a_stand_in_s_certificate_is_written(generator, weights, tmp_path):
     made = tmp_path / "made.parquet"
     digest = made_elsewhere.written(
         made, pd.DataFrame({f"x{i}": [0.5] * 500 for i in range(5)} | {"y": True})
@@ -190,10 +188,10 @@ TOYS = [
 
 
 @pytest.fixture
-def registered(make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+def registered(make_workplace, monkeypatch):
     """Register a toy, and make a workplace whose spec names it."""
 
-    def register(toy: type[Histogram]) -> Any:
+    def register(toy):
         monkeypatch.setattr(registry, "GENERATORS", {**GENERATORS, "toy": toy})
         place = make_workplace(weights="none")
         text = place.spec.read_text()
@@ -205,9 +203,7 @@ def registered(make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("toy", TOYS)
-def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
-    registered: Any, toy: type[Histogram], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(registered, toy, capsys):
     place = registered(toy)
     with pytest.raises(PrivacyError) as refused:
         ReleaseRun.prepare(place.spec, period=None)
@@ -230,7 +226,7 @@ MEASURED = {
 
 
 @pytest.fixture
-def drawn(make_workplace: Callable[..., Any]) -> ReleaseRun:
+def drawn(make_workplace):
     return draw(ReleaseRun.prepare(make_workplace(weights="none").spec, period=None))
 
 
@@ -243,15 +239,13 @@ def run_step(name: str, run: ReleaseRun) -> Path:
 
 @pytest.mark.parametrize("name", MEASURED)
 @pytest.mark.parametrize("error", [KeyError("noise"), AssertionError(), ZeroDivisionError()])
-def test_what_nobody_foresaw_keeps_what_was_drawn(
-    drawn: ReleaseRun, name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_foresaw_keeps_what_was_drawn(drawn, name, error, monkeypatch):
     """It says what is safe and whom to ask; repaired, the run publishes the same draws."""
     ledger = drawn.open_ledger()
     before, spent = drawn.measurement("fit_generator").read_bytes(), ledger.spent("town")
     (drawn.directory / "synthetic_rows.parquet").unlink()
 
-    def broken(*_: Any, **__: Any) -> Any:
+    def broken(*_, **__):
         raise error
 
     steps = list(MEASURED)
@@ -275,9 +269,9 @@ def test_what_nobody_foresaw_keeps_what_was_drawn(
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_an_error_of_ours_behind_a_draw_does_not_say_that_nothing_was_spent(
-    drawn: ReleaseRun, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: Any, **__: Any) -> Any:
+    drawn, name, monkeypatch
+):
+    def refuses(*_, **__):
         raise SpecError("a file: not the one it was")
 
     steps = list(MEASURED)
@@ -290,7 +284,7 @@ def test_an_error_of_ours_behind_a_draw_does_not_say_that_nothing_was_spent(
     assert failed.value.advice == DRAWN_ADVICE != SpecError.advice
 
 
-def test_before_a_draw_the_advice_is_to_start_again(tmp_path: Path) -> None:
+def test_before_a_draw_the_advice_is_to_start_again(tmp_path):
     with pytest.raises(StepFailedError) as failed:
         run_step("reserve", type("Gone", (), {"directory": tmp_path})())  # type: ignore[arg-type]
     assert not isinstance(failed.value, DrawnStepFailedError)
@@ -310,9 +304,7 @@ def test_before_a_draw_the_advice_is_to_start_again(tmp_path: Path) -> None:
         ({"noise": "gaussian", "scales": [2.0]}, []),
     ],
 )  # fmt: skip
-def test_a_measurement_that_was_drawn_before_is_read_and_certified(
-    facts: dict[str, Any], noise: list[tuple[str, float]]
-) -> None:
+def test_a_measurement_that_was_drawn_before_is_read_and_certified(facts, noise):
     """One of an earlier version: its file states no noise, and stays byte for byte what it was."""
     earlier = Measurement(kind="k", arrays={}, facts=facts | {"threshold": 4.0}, publishable=True)
     read = Measurement.from_bytes(earlier.to_bytes())

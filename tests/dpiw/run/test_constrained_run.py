@@ -1,9 +1,6 @@
 """A release whose dictionary states constraints: its rows and its certificate."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,9 +13,7 @@ from tests.proof.blind import CONSTRAINTS, MEASURED
 from tests.support.whole_runs import draw, finish, loaded, prepared, publish_run
 
 
-def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(
-    make_workplace: Any,
-) -> None:
+def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(make_workplace):
     place = make_workplace(weights=MEASURED)
     with (place.root / "schema.yaml").open("a") as file:
         file.write(CONSTRAINTS)
@@ -58,9 +53,7 @@ constraints:
 """
 
 
-def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(
-    make_workplace: Any,
-) -> None:
+def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(make_workplace):
     """The nearest row of one constraint breaks the other, and back again."""
     place = make_workplace(weights=MEASURED)
     (place.root / "schema.yaml").write_text(WORK)

@@ -1,7 +1,5 @@
 """What is told of a run whose stage was killed is what `reserve` then does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -40,7 +38,7 @@ def cut_off(run: ReleaseRun) -> None:
         steps.fit_generator(run, noise=Cut())
 
 
-def test_before_a_draw_nothing_is_paid(workplace: Any) -> None:
+def test_before_a_draw_nothing_is_paid(workplace):
     run = begun(workplace)
     before = spent(workplace).epsilon
     for stage in ("ingest", "fit_generator"):
@@ -49,9 +47,7 @@ def test_before_a_draw_nothing_is_paid(workplace: Any) -> None:
     assert spent(workplace).epsilon == before
 
 
-def test_a_draw_on_record_is_not_paid_twice(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_on_record_is_not_paid_twice(workplace, monkeypatch):
     run = begun(workplace)
     steps.ingest(run)
     with monkeypatch.context() as patch:
@@ -65,7 +61,7 @@ def test_a_draw_on_record_is_not_paid_twice(
     assert spent(workplace).epsilon == before
 
 
-def test_a_draw_that_was_cut_off_is_paid_again_where_attempts_are_left(workplace: Any) -> None:
+def test_a_draw_that_was_cut_off_is_paid_again_where_attempts_are_left(workplace):
     run = begun(workplace, attempts=2)
     steps.ingest(run)
     cut_off(run)
@@ -83,7 +79,7 @@ def test_a_draw_that_was_cut_off_is_paid_again_where_attempts_are_left(workplace
     assert f"is paid once more, epsilon={paid:.11f}, delta=" in line
 
 
-def test_without_attempts_it_does_not_go_on(workplace: Any) -> None:
+def test_without_attempts_it_does_not_go_on(workplace):
     run = begun(workplace)
     steps.ingest(run)
     cut_off(run)

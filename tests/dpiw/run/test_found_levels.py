@@ -3,11 +3,8 @@
 What happens to a run that dies: `tests/crash/test_kill_matrix.py`, with real kills.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ MEASURE = UnseenLevels.measure
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory):
     """A release that found levels; nothing after it in its workplace costs what it counts on."""
     from tests import conftest
 
@@ -41,7 +38,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     return place, run, folder
 
 
-def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> None:
+def test_what_an_auditor_and_an_analyst_are_told(found, capsys):
     place, _, folder = found
     certificate = verify(folder).certificate
     (stage,) = certificate.stages
@@ -57,9 +54,7 @@ def test_what_an_auditor_and_an_analyst_are_told(found: Found, capsys: Any) -> N
     assert "smith" not in json.dumps(entries, default=str)  # no level, not even one that is shown
 
 
-def test_levels_are_found_and_a_later_release_takes_them(
-    found: Found, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_levels_are_found_and_a_later_release_takes_them(found, monkeypatch):
     place, run, folder = found
     monkeypatch.chdir(place.root.parent)  # what is printed fits the dictionary, wherever one is
     listed = (folder / "levels-001.csv").read_text().splitlines()
@@ -88,12 +83,10 @@ def test_levels_are_found_and_a_later_release_takes_them(
     assert (report.ok, report.findings) == (True, ())
 
 
-def test_a_draw_with_another_threshold_than_planned_is_found(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_with_another_threshold_than_planned_is_found(make_workplace, monkeypatch):
     """The certificate states the threshold that was applied, and the audit counts from it."""
 
-    def lower(self: UnseenLevels, *args: Any, **facts: Any) -> Any:
+    def lower(self, *args, **facts):
         assert self.calibrated is not None
         calibrated = dataclasses.replace(self.calibrated, threshold=-50.0)
         return MEASURE(dataclasses.replace(self, calibrated=calibrated), *args, **facts)
@@ -121,9 +114,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(
          "weights.method=measured: rows of found levels"),
     ],
 )  # fmt: skip
-def test_a_spec_that_does_not_fit_is_refused_by_its_plan(
-    make_workplace: Callable[..., Any], old: str, new: str, said: str
-) -> None:
+def test_a_spec_that_does_not_fit_is_refused_by_its_plan(make_workplace, old, new, said):
     place = without_list(make_workplace())
     place.spec.write_text(place.spec.read_text().replace(old, new))
     refused(place, said)
@@ -137,9 +128,7 @@ def test_a_spec_that_does_not_fit_is_refused_by_its_plan(
         ("rest}", "rest}\nconstraints: [{name: c, sum: [age], at_most: 90}]", "^constraints: rows"),
     ],
 )
-def test_a_dictionary_that_does_not_fit_is_refused_by_the_plan(
-    make_workplace: Callable[..., Any], old: str, new: str, said: str
-) -> None:
+def test_a_dictionary_that_does_not_fit_is_refused_by_the_plan(make_workplace, old, new, said):
     place = without_list(make_workplace())
     dictionary = place.root / "schema.yaml"
     dictionary.write_text(dictionary.read_text().replace(old, new))
@@ -152,17 +141,13 @@ def refused(place: Any, said: str) -> None:
         compile_plan(spec, load_schema(spec))
 
 
-def test_no_rehearsal_knows_which_levels_there_are(
-    make_workplace: Callable[..., Any], capsys: Any
-) -> None:
+def test_no_rehearsal_knows_which_levels_there_are(make_workplace, capsys):
     place = without_list(make_workplace())
     assert dpiw(["rehearse", str(place.spec)]) == SpecError.exit_code
     assert "the generator levels cannot be rehearsed" in capsys.readouterr().err
 
 
-def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(
-    make_workplace: Callable[..., Any],
-) -> None:
+def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(make_workplace):
     place = without_list(make_workplace())
     ledger = Ledger.open(place.ledger)
     terms = dataclasses.replace(

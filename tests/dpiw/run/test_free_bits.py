@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ TORN = "age,income,region,ill\n1,2,north,true,5\n"
 
 
 @pytest.fixture
-def place(make_workplace: Any) -> Any:
+def place(make_workplace):
     """A population that may see three reads without a draw."""
     workplace = make_workplace(population="village", weights="none", epsilon="100")
     ledger = Ledger.open(workplace.ledger)
@@ -99,7 +99,7 @@ def periods() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("end", [torn, crashed, given_back])
-def test_every_read_without_a_draw_counts_for_life(place: Any, end: Callable[..., None]) -> None:
+def test_every_read_without_a_draw_counts_for_life(place, end):
     """A new period, and so a new run, gives no new looks."""
     ahead = periods()
     for number in range(LIMIT):
@@ -114,7 +114,7 @@ def test_every_read_without_a_draw_counts_for_life(place: Any, end: Callable[...
     assert Ledger.open(place.ledger).verify().ok
 
 
-def test_nothing_is_read_when_none_is_left(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_when_none_is_left(place, monkeypatch):
     """Reserved in time is no exception: the ledger decides at the read itself."""
     late = prepared(place, "2026-12")
     ahead = periods()
@@ -127,12 +127,10 @@ def test_nothing_is_read_when_none_is_left(place: Any, monkeypatch: pytest.Monke
         steps.ingest(late)
 
 
-def test_a_read_is_on_record_before_the_source_is_opened(
-    place: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_is_on_record_before_the_source_is_opened(place, monkeypatch):
     seen = []
 
-    def opened(*_: Any) -> None:
+    def opened(*_):
         seen.append(Ledger.open(place.ledger).entries()[-1].kind)
         raise SourceError("stop here")
 
@@ -154,7 +152,7 @@ steps.ingest(ReleaseRun.load(Path(sys.argv[1])))
 """
 
 
-def test_a_read_that_was_killed_counts(place: Any) -> None:
+def test_a_read_that_was_killed_counts(place):
     run = prepared(place, "2027-01")
     child = subprocess.run(
         [sys.executable, "-c", KILLED, str(run.directory)], cwd=ROOT, check=False,
@@ -169,7 +167,7 @@ def test_a_read_that_was_killed_counts(place: Any) -> None:
     assert unpaid(place) == 1  # the second read was paid for, the killed one never is
 
 
-def test_a_draw_pays_for_the_read_before_it(place: Any) -> None:
+def test_a_draw_pays_for_the_read_before_it(place):
     run = prepared(place, "2027-01")
     steps.ingest(run)
     assert unpaid(place) == 1
@@ -179,7 +177,7 @@ def test_a_draw_pays_for_the_read_before_it(place: Any) -> None:
     assert unpaid(place) == 0
 
 
-def test_a_fit_that_died_counts_too(place: Any) -> None:
+def test_a_fit_that_died_counts_too(place):
     """Its memory grows with the table; armed and lost it is paid for, and its end is not."""
     place.write_spec(population="village", weights="none", max_attempts=9)
     run = prepared(place, "2027-01")
@@ -196,7 +194,7 @@ def test_a_fit_that_died_counts_too(place: Any) -> None:
     assert Ledger.open(place.ledger).verify().ok
 
 
-def test_a_run_that_is_drawn_is_not_read_again(place: Any) -> None:
+def test_a_run_that_is_drawn_is_not_read_again(place):
     run = prepared(place, "2027-01")
     drawn(run)
     ledger = Ledger.open(place.ledger)
@@ -204,7 +202,7 @@ def test_a_run_that_is_drawn_is_not_read_again(place: Any) -> None:
         ledger.read(run.key, 1)
 
 
-def test_one_population_s_reads_are_not_another_s(place: Any) -> None:
+def test_one_population_s_reads_are_not_another_s(place):
     ahead = periods()
     for _ in range(LIMIT):
         torn(place, prepared(place, next(ahead)))
@@ -213,7 +211,7 @@ def test_one_population_s_reads_are_not_another_s(place: Any) -> None:
     drawn(prepared(place, "2027-01"))
 
 
-def test_bisecting_a_limit_ends_at_the_registered_number(place: Any) -> None:
+def test_bisecting_a_limit_ends_at_the_registered_number(place):
     """Before: 20 periods of `max_rows` gave the exact number of rows. What is left is memory."""
     spec, low, high, refused = place.spec.read_text(), 1, 1 << 8, 0
     for number in range(8):
@@ -235,7 +233,7 @@ def test_bisecting_a_limit_ends_at_the_registered_number(place: Any) -> None:
 @pytest.mark.parametrize(
     "limit", sorted(name for name in SourceSpec.model_fields if name.startswith("max_"))
 )
-def test_other_limits_are_another_run(place: Any, limit: str) -> None:
+def test_other_limits_are_another_run(place, limit):
     """So what fails at one limit is not tried at another under the same reservation."""
     spec, keys = place.spec.read_text(), set()
     for value in (1 << 33, 1 << 34) if limit == "max_memory_bytes" else (50, 51):
@@ -246,14 +244,14 @@ def test_other_limits_are_another_run(place: Any, limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_rows", "max_bytes"])
-def test_there_is_no_limit_on_rows_or_bytes(place: Any, limit: str) -> None:
+def test_there_is_no_limit_on_rows_or_bytes(place, limit):
     limited = f"path: data.csv, format: csv, {limit}: 400"
     place.spec.write_text(place.spec.read_text().replace("path: data.csv, format: csv", limited))
     with pytest.raises(SpecError, match=f"source.{limit}"):
         ReleaseRun.prepare(place.spec, period=None)
 
 
-def test_a_head_cannot_be_found_by_trying(place: Any) -> None:
+def test_a_head_cannot_be_found_by_trying(place):
     """The same chain twice, to the second, and two certificates: four different heads."""
     run = prepared(place, "2027-01")
     drawn(run)
@@ -270,7 +268,7 @@ def test_a_head_cannot_be_found_by_trying(place: Any) -> None:
     assert len(set(heads)) == 4
 
 
-def test_a_certificate_without_a_random_number_is_no_legal_step(place: Any) -> None:
+def test_a_certificate_without_a_random_number_is_no_legal_step(place):
     run = prepared(place, "2027-01")
     drawn(run)
     ledger = Ledger.open(place.ledger)
@@ -302,7 +300,7 @@ def shown(place: Any, *words: str) -> str:
     return str(arguments.stream.getvalue())
 
 
-def test_the_count_is_shown_and_audited(place: Any) -> None:
+def test_the_count_is_shown_and_audited(place):
     torn(place, prepared(place, "2027-01"))
     assert "1 ended without a draw, of at most 3 that may, for life" in shown(place)
     (village,) = [
@@ -318,7 +316,7 @@ def test_the_count_is_shown_and_audited(place: Any) -> None:
     assert texts == ["its tables were read 1 of at most 3 times without a draw"]
 
 
-def test_the_certificate_states_the_rate_and_not_the_count(place: Any) -> None:
+def test_the_certificate_states_the_rate_and_not_the_count(place):
     run = prepared(place, "2027-01")
     torn(place, run)
     steps.reserve(run)
@@ -332,10 +330,10 @@ def test_the_certificate_states_the_rate_and_not_the_count(place: Any) -> None:
     assert float(certificate["attempts"][0]["delta"]) > 0
 
 
-def test_the_rate_that_the_documents_state() -> None:
+def test_the_rate_that_the_documents_state():
     """Reads that end in success or in one of two failures, of which at most F are unpaid."""
 
-    def bits(reads: int) -> int:
+    def bits(reads):
         ways = sum(math.comb(reads, k) * 2**k for k in range(MAX_UNPAID_READS + 1))
         return math.ceil(math.log2(ways))
 
@@ -369,9 +367,7 @@ def settled(place: Any, run: ReleaseRun) -> None:
     ("end", "another"),
     [(torn, True), (crashed, True), (given_back, True), (settled, True), (crashed, False)],
 )
-def test_the_first_assumption_states_a_read_under_another_plan(
-    place: Any, end: Callable[..., None], another: bool
-) -> None:
+def test_the_first_assumption_states_a_read_under_another_plan(place, end, another):
     end(place, prepared(place, "2027-01"))
     if another:
         changed(place)
@@ -380,7 +376,7 @@ def test_the_first_assumption_states_a_read_under_another_plan(
     assert ("read before under another plan" in first_assumption(run)) == another
 
 
-def test_reads_that_a_draw_paid_for_or_that_came_later_change_no_assumption(place: Any) -> None:
+def test_reads_that_a_draw_paid_for_or_that_came_later_change_no_assumption(place):
     before = prepared(place, "2027-01")
     drawn(before)
     changed(place)
@@ -391,7 +387,7 @@ def test_reads_that_a_draw_paid_for_or_that_came_later_change_no_assumption(plac
     assert "another plan" not in first_assumption(run)
 
 
-def test_a_setting_that_was_chosen_between_two_reserved_plans_is_stated(place: Any) -> None:
+def test_a_setting_that_was_chosen_between_two_reserved_plans_is_stated(place):
     """Both reserved before anything was read: the choice may follow the read all the same."""
     read = prepared(place, "2027-01")
     changed(place)
@@ -401,7 +397,7 @@ def test_a_setting_that_was_chosen_between_two_reserved_plans_is_stated(place: A
     assert "another plan" in first_assumption(run)
 
 
-def test_a_read_that_a_recovery_states_was_under_an_unknown_plan(place: Any) -> None:
+def test_a_read_that_a_recovery_states_was_under_an_unknown_plan(place):
     Ledger.open(place.ledger).recover("village", [], loss=NOTHING, reads=1)
     run = prepared(place, "2027-02")
     drawn(run)

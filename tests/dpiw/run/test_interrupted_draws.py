@@ -4,13 +4,10 @@ Of every registered method: each start that died is on record, as lost and paid 
 resumed within what was paid, and the last one is published.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +133,7 @@ def published_as_paid(root: Path, folder: Path) -> None:
     ("generator", "weights", "stage"),
     [("bayes", "none", GENERATOR_STAGE), ("histogram", "measured", WEIGHTS_STAGE)],
 )
-def test_a_draw_that_was_cut_off_is_paid_again_or_resumed(
-    generator: str, weights: str, stage: str, tmp_path: Path
-) -> None:
+def test_a_draw_that_was_cut_off_is_paid_again_or_resumed(generator, weights, stage, tmp_path):
     """By an error that nobody foresaw; every method, by real kills: the next test."""
     spec = prepared(tmp_path, generator, weights, attempts=3)
     run = ReleaseRun.prepare(spec, period=None)
@@ -155,7 +150,7 @@ def test_a_draw_that_was_cut_off_is_paid_again_or_resumed(
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
+def server():
     warm = ForkServer()
     warm.wait_until_warm()
     yield warm
@@ -171,9 +166,7 @@ def killed_at(watch: Any, task: dict[str, Any]) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("generator", "weights", "stage"), METHODS)
-def test_a_process_that_was_killed_between_two_draws(
-    generator: str, weights: str, stage: str, tmp_path: Path, server: ForkServer
-) -> None:
+def test_a_process_that_was_killed_between_two_draws(generator, weights, stage, tmp_path, server):
     spec = prepared(tmp_path, generator, weights, attempts=6)
     place = Place(root=tmp_path, url=f"sqlite:///{tmp_path / 'state' / 'ledger.sqlite'}")
     task = {"changes": [f"{__name__}:killed_at"], "stage": stage}
@@ -199,7 +192,7 @@ def test_a_process_that_was_killed_between_two_draws(
          ("dpgan", "measured"),
      ])],
 )  # fmt: skip
-def test_more_rows_of_every_method(generator: str, weights: str, tmp_path: Path) -> None:
+def test_more_rows_of_every_method(generator, weights, tmp_path):
     """From the draws that are kept: for nothing, with weights of their own; or refused by name."""
     spec = prepared(tmp_path, generator, weights)
     run, first = publish_run(spec)
@@ -251,9 +244,7 @@ def task_spec(task: dict[str, Any]) -> Path:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("behind", [False, True])
-def test_more_rows_that_were_killed_leave_nothing_half_written(
-    behind: bool, tmp_path: Path, server: ForkServer
-) -> None:
+def test_more_rows_that_were_killed_leave_nothing_half_written(behind, tmp_path, server):
     """After each kill the releases are whole ones; the same command ends with one folder more."""
     spec = prepared(tmp_path, "histogram", "none")
     run, _ = publish_run(spec)

@@ -1,8 +1,6 @@
 """Budget laundering: whatever is renamed, copied, restored or set back,
 the population's budget is charged, or the attempt is refused."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -50,7 +48,7 @@ def terms(**changes: Any) -> Population:
 
 
 @pytest.fixture
-def used(make_workplace: Any) -> Any:
+def used(make_workplace):
     """A workplace whose budget of 3 has one unit left: each release costs 2."""
     place = make_workplace(epsilon="3")
     steps.reserve(prepared(place, period="2026-11"))
@@ -66,7 +64,7 @@ def refused(place: Any, run: ReleaseRun) -> None:
 
 
 @pytest.mark.parametrize("how", ["renamed", "copied", "linked"])
-def test_another_name_for_the_file(used: Any, how: str) -> None:
+def test_another_name_for_the_file(used, how):
     other = used.root / "other.csv"
     act = {"renamed": used.source.rename, "copied": None, "linked": other.hardlink_to}[how]
     if how == "copied":
@@ -80,7 +78,7 @@ def test_another_name_for_the_file(used: Any, how: str) -> None:
     refused(used, prepared(used, period="2026-12"))
 
 
-def test_another_snapshot_label_for_the_same_file(used: Any) -> None:
+def test_another_snapshot_label_for_the_same_file(used):
     text = used.spec.read_text().replace("format: csv}", "format: csv, snapshot: again}")
     used.spec.write_text(text)
     refused(used, prepared(used, period="2026-11"))
@@ -91,7 +89,7 @@ def test_another_snapshot_label_for_the_same_file(used: Any) -> None:
     [("name: town", "name: hamlet"), ("synthetic_rows: 300", "synthetic_rows: 301"),
      ("nominal_rows: 400", "nominal_rows: 401")],
 )  # fmt: skip
-def test_a_second_spec(used: Any, old: str, new: str) -> None:
+def test_a_second_spec(used, old, new):
     second = used.root / "second.yaml"
     text = used.spec.read_text()
     assert old in text
@@ -99,7 +97,7 @@ def test_a_second_spec(used: Any, old: str, new: str) -> None:
     refused(used, prepared(used, second, period="2026-11"))
 
 
-def test_a_second_spec_under_an_unregistered_population(used: Any) -> None:
+def test_a_second_spec_under_an_unregistered_population(used):
     second = used.root / "second.yaml"
     second.write_text(used.spec.read_text().replace("population: town", "population: hamlet"))
     with pytest.raises(UnknownPopulationError, match="hamlet"):
@@ -112,7 +110,7 @@ def test_a_second_spec_under_an_unregistered_population(used: Any) -> None:
      {"max_rows": 2, "id_column": "person"},
      {"relation": NeighbouringRelation.REPLACE_ONE}, {"composition": CompositionRule.RENYI}],
 )  # fmt: skip
-def test_registering_again_under_the_same_name(used: Any, change: dict[str, Any]) -> None:
+def test_registering_again_under_the_same_name(used, change):
     with pytest.raises(LedgerConflictError, match="set once"):
         Ledger.open(used.ledger).register(terms(**{"epsilon": Decimal(3), **change}))
     Ledger.open(used.ledger).register(terms(epsilon=Decimal(3)))  # the same terms reset nothing
@@ -128,9 +126,7 @@ def test_registering_again_under_the_same_name(used: Any, change: dict[str, Any]
      ("relation: add_or_remove_one",
       "relation: add_or_remove_one\nunit: {max_rows: 1, id_column: person}", SpecError)],
 )  # fmt: skip
-def test_other_terms_than_the_populations(
-    used: Any, old: str, new: str, error: type[Exception]
-) -> None:
+def test_other_terms_than_the_populations(used, old, new, error):
     """A relation or a bound of rows per person that is not the registered one is refused."""
     schema = used.root / "schema.yaml"
     if "person" in new:
@@ -148,7 +144,7 @@ def forget_log(place: Any) -> None:
         leftover.unlink()
 
 
-def test_a_restored_backup(workplace: Any) -> None:
+def test_a_restored_backup(workplace):
     backup = workplace.ledger.read_bytes()
     released(workplace, "2026-11")
     forget_log(workplace)
@@ -157,7 +153,7 @@ def test_a_restored_backup(workplace: Any) -> None:
         steps.reserve(prepared(workplace, period="2026-12"))
 
 
-def test_a_new_ledger_in_the_old_ones_place(workplace: Any) -> None:
+def test_a_new_ledger_in_the_old_ones_place(workplace):
     released(workplace, "2026-11")
     forget_log(workplace)
     workplace.ledger.unlink()
@@ -168,7 +164,7 @@ def test_a_new_ledger_in_the_old_ones_place(workplace: Any) -> None:
         steps.reserve(prepared(workplace, period="2026-12"))
 
 
-def test_a_cloned_ledger(workplace: Any) -> None:
+def test_a_cloned_ledger(workplace):
     """Two copies of one ledger: what one releases, the other must pay before it goes on."""
     clone = workplace.root / "clone.sqlite"
     shutil.copy(workplace.ledger, clone)
@@ -185,7 +181,7 @@ def test_a_cloned_ledger(workplace: Any) -> None:
 
 
 @pytest.mark.parametrize("years", [-10, 10])
-def test_a_clock_set_elsewhere(used: Any, years: int) -> None:
+def test_a_clock_set_elsewhere(used, years):
     """Time is a label: neither a period of long ago nor one to come has a budget of its own."""
     now = datetime.now(UTC) + timedelta(days=365 * years)
     ledger = Ledger.open(used.ledger, clock=lambda: now)
@@ -196,7 +192,7 @@ def test_a_clock_set_elsewhere(used: Any, years: int) -> None:
     assert ledger.spent("town").epsilon == 2
 
 
-def test_a_population_of_persons_is_not_paid_by_rows(make_workplace: Any) -> None:
+def test_a_population_of_persons_is_not_paid_by_rows(make_workplace):
     """The registered unit is drawn; the same rows without their identifier are another promise."""
     place = make_workplace(population="visitors", weights="none")
     schema = place.root / "schema.yaml"

@@ -25,7 +25,7 @@ DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for r
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: Any, request: Any) -> Any:
+def published(tmp_path_factory, request):
     """One release that pays for its rows, and one of the same rows that names it."""
     place = request.getfixturevalue("make_workplace")()
     run, folder = publish_run(write_spec(place))
@@ -34,15 +34,13 @@ def published(tmp_path_factory: Any, request: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def make_workplace(tmp_path_factory: Any) -> Any:
+def make_workplace(tmp_path_factory):
     from tests import conftest
 
     return conftest.make_workplace.__wrapped__(tmp_path_factory)
 
 
-def test_the_declared_cost_is_charged_once_and_named_ever_after(
-    published: Any, capsys: Any
-) -> None:
+def test_the_declared_cost_is_charged_once_and_named_ever_after(published, capsys):
     place, (run, folder), (_, later) = published
     assert str(spent(place)) == "epsilon=2, delta=2E-6"  # 1 with the rows, 1 beside them
     first, second = verify(folder).certificate, verify(later).certificate
@@ -69,7 +67,7 @@ def test_the_declared_cost_is_charged_once_and_named_ever_after(
         assert str(place.root) not in certificate.to_json().decode()
 
 
-def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) -> None:
+def test_every_window_tells_declared_from_promised(published, capsys):
     place, (run, folder), (again, later) = published
     for command in ("verify", "describe"):
         assert dpiw([command, str(folder)]) == 0
@@ -95,7 +93,7 @@ def test_every_window_tells_declared_from_promised(published: Any, capsys: Any) 
     assert again.draws("fit_weights")
 
 
-def test_rows_that_the_named_run_never_paid_for_are_an_error(published: Any, tmp_path: Any) -> None:
+def test_rows_that_the_named_run_never_paid_for_are_an_error(published, tmp_path):
     _, _, (_, later) = published
     Ledger.create(tmp_path / "other.sqlite")
     report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [later], [])
@@ -103,7 +101,7 @@ def test_rows_that_the_named_run_never_paid_for_are_an_error(published: Any, tmp
     assert not report.ok
 
 
-def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published: Any) -> None:
+def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published):
     """Whatever the confidential table holds: the weights and the choice alone depend on it."""
     place, (run, folder), _ = published
     columns = ["age", "income", "region", "ill"]
@@ -118,7 +116,7 @@ def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published: An
     ).read_bytes()
 
 
-def test_where_nobody_states_a_base_it_is_the_whole_file(make_workplace: Any) -> None:
+def test_where_nobody_states_a_base_it_is_the_whole_file(make_workplace):
     """Ten thousand rows would be usual, and a file has what it has; each is taken once."""
     place, few = make_workplace(), {"method": "measured"}
     settings = {"omega_seed": 1, "frequencies": 10}
@@ -131,9 +129,7 @@ def test_where_nobody_states_a_base_it_is_the_whole_file(make_workplace: Any) ->
     )
 
 
-def test_a_charge_that_forgets_the_rows_is_found(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_charge_that_forgets_the_rows_is_found(make_workplace, monkeypatch):
     """The planted bug: reserved without the declared event; the draw knows what it should be."""
     place = make_workplace()
     run = prepared_small(place)
@@ -151,7 +147,7 @@ def prepared_small(place: Any) -> Any:
 
 
 @pytest.mark.parametrize("harm", ["changed", "gone", "a cell", "the source"])
-def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace: Any, harm: str) -> None:
+def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace, harm):
     place = make_workplace()
     spec = write_spec(place)
     path = place.root / "made.parquet"
@@ -174,7 +170,7 @@ def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace: Any, ha
     assert not list(place.root.glob(f"state/workspace/**/{MADE_ELSEWHERE}*"))
 
 
-def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace: Any) -> None:
+def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace):
     """Started anew from its spec, whatever lies in the old place by then."""
     place = make_workplace()
     spec = write_spec(place)
@@ -192,7 +188,7 @@ def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace: A
     assert verify(folder).certificate.generator["made_elsewhere"]["rows"] == 400
 
 
-def test_a_copy_that_changed_is_not_gone_on_from(make_workplace: Any) -> None:
+def test_a_copy_that_changed_is_not_gone_on_from(make_workplace):
     place = make_workplace()
     spec = write_spec(place)
     copy = prepared(place).directory / MADE_ELSEWHERE
@@ -215,7 +211,7 @@ def test_a_copy_that_changed_is_not_gone_on_from(make_workplace: Any) -> None:
         "other evidence",
     ],
 )
-def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str) -> None:
+def test_only_a_run_that_paid_for_these_rows_has_paid(published, case):
     place, (run, _), (again, _) = published
     path, measurement = place.root / "made.parquet", run.measurement("fit_generator")
     before, rows, output = str(spent(place)), path.read_bytes(), measurement.read_bytes()
@@ -240,7 +236,7 @@ def test_only_a_run_that_paid_for_these_rows_has_paid(published: Any, case: str)
     assert str(spent(place)) == before
 
 
-def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace: Any) -> None:
+def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace):
     place = make_workplace()
     waiting = prepared_small(place)
     steps.reserve(waiting)
@@ -249,7 +245,7 @@ def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace: Any) 
         steps.reserve(prepared(place))
 
 
-def test_a_delta_is_no_renyi_vector(make_workplace: Any) -> None:
+def test_a_delta_is_no_renyi_vector(make_workplace):
     place = make_workplace()
     Ledger.open(place.ledger).register(
         Population(

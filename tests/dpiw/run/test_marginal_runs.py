@@ -1,10 +1,8 @@
 """MST and AIM in whole runs: published with measured weights, and resumed after a kill."""
 
-from __future__ import annotations
-
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000
 
 
 @pytest.fixture
-def no_process() -> Iterator[None]:
+def no_process():
     with fitted_at_once():
         yield
 
@@ -66,9 +64,7 @@ def published(run: ReleaseRun) -> dict[str, Any]:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("no_process")
-def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(
-    make_workplace: Callable[..., Any],
-) -> None:
+def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(make_workplace):
     facts = published(ready_to_draw(make_workplace, "{method: mst}"))
     known = facts["diagnostics"]["measured"]["one_way"]
     assert known["variances"]
@@ -76,7 +72,7 @@ def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(
 
 
 @pytest.mark.usefixtures("no_process")
-def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace: Callable[..., Any]) -> None:
+def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace):
     run = ready_to_draw(make_workplace, "{method: aim, settings: {resumes: 1}}")
     before = run.open_ledger().spent("town")
     with pytest.raises(StageFailedError):
@@ -93,7 +89,7 @@ def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace: Callable[.
 
 
 @pytest.mark.nightly
-def test_aim_fits_inside_its_confidential_stage(make_workplace: Callable[..., Any]) -> None:
+def test_aim_fits_inside_its_confidential_stage(make_workplace):
     """In the processes of production: the stage's limits and its bare environment let jax run."""
     pytest.importorskip("mbi")
     run = ready_to_draw(make_workplace, "{method: aim, settings: {bins: 2}}")
@@ -105,12 +101,10 @@ def test_aim_fits_inside_its_confidential_stage(make_workplace: Callable[..., An
 
 
 @pytest.mark.parametrize("generator", ["mst", "aim"])
-def test_nothing_is_charged_where_nothing_fits(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, generator: str
-) -> None:
+def test_nothing_is_charged_where_nothing_fits(make_workplace, monkeypatch, generator):
     """What fits is tried before the stage is armed, so the same run goes on once it is mended."""
 
-    def broken() -> None:
+    def broken():
         raise StageFailedError("fit", StageFailedError.exit_code)
 
     run = ready_to_draw(make_workplace, f"{{method: {generator}}}")

@@ -1,10 +1,5 @@
 """`device: cuda` without a GPU: refused before a reservation, and before a read is counted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from dpiw.errors import SpecError
@@ -18,10 +13,10 @@ WEIGHTS = "dp_mlp, settings: {device: DEVICE, hidden: [4], steps: 5, replays: 0}
 
 
 @pytest.fixture(params=["fit_generator", "fit_weights"])
-def make_run(request: Any, make_workplace: Callable[..., Any]) -> Callable[[str], ReleaseRun]:
+def make_run(request, make_workplace):
     """A run of which one stage asks for a device."""
 
-    def make(device: str) -> ReleaseRun:
+    def make(device):
         trains = request.param == "fit_weights"
         weights = WEIGHTS.replace("DEVICE", device) if trains else "none"
         place = make_workplace(weights=weights)
@@ -40,9 +35,7 @@ def kinds(run: ReleaseRun) -> set[EntryKind]:
     return {entry.kind for entry in run.open_ledger().entries()}
 
 
-def test_nothing_is_reserved_where_no_gpu_is(
-    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_reserved_where_no_gpu_is(make_run, monkeypatch):
     monkeypatch.setattr(backend, "_cuda_is_there", lambda **_: False)
     run = make_run("cuda")
     with pytest.raises(SpecError, match="cuda"):
@@ -50,9 +43,7 @@ def test_nothing_is_reserved_where_no_gpu_is(
     assert EntryKind.RESERVE not in kinds(run)
 
 
-def test_no_read_is_counted_where_a_gpu_has_gone(
-    make_run: Callable[[str], ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_read_is_counted_where_a_gpu_has_gone(make_run, monkeypatch):
     """It was there when the run was reserved, or is not on the machine that would read."""
     monkeypatch.setattr(backend, "_cuda_is_there", lambda *, computes=True: not computes)
     run = make_run("cuda")
@@ -65,9 +56,7 @@ def test_no_read_is_counted_where_a_gpu_has_gone(
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_who_need_not_have_one_goes_on(
-    make_run: Callable[[str], ReleaseRun], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_need_not_have_one_goes_on(make_run, device, monkeypatch):
     monkeypatch.setattr(backend, "_cuda_is_there", lambda **_: False)
     run = make_run(device)
     steps.reserve(run)

@@ -1,7 +1,5 @@
 """`dpiw release SPEC --rows N`: more rows from the draws that are paid, after whatever happened."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +46,7 @@ def unreadable(place: Any, run: ReleaseRun) -> None:
     shutil.rmtree(run.private)
 
 
-def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace: Any) -> None:
+def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace):
     """With weights of their own: `test_interrupted_draws.py`."""
     place = make_workplace(weights="none")
     run, first = publish_run(place.spec)
@@ -86,16 +84,14 @@ def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace: 
 STEPS = ((publish, "build_folder"), (Ledger, "publish_rows"), (publish, "publish_built"))
 
 
-def test_a_command_that_was_cut_off_ends_with_the_same_folder(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_was_cut_off_ends_with_the_same_folder(make_workplace, monkeypatch):
     """Behind a step; with real kills before and behind every one: `test_interrupted_draws.py`."""
     place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
     for rows, (owner, name) in enumerate(STEPS, start=50):
         real = getattr(owner, name)
 
-        def dies(*words: Any, real: Any = real, **options: Any) -> Any:
+        def dies(*words, real=real, **options):
             real(*words, **options)
             raise KeyboardInterrupt
 
@@ -114,7 +110,7 @@ def test_a_command_that_was_cut_off_ends_with_the_same_folder(
     assert audited(place).findings == ()
 
 
-def test_a_purge_leaves_what_more_rows_need(make_workplace: Any) -> None:
+def test_a_purge_leaves_what_more_rows_need(make_workplace):
     place = make_workplace(weights="none")
     publish_run(place.spec)
     (listed,) = survey(place.root / "state")
@@ -123,7 +119,7 @@ def test_a_purge_leaves_what_more_rows_need(make_workplace: Any) -> None:
 
 
 @pytest.mark.parametrize("gone", ["fit_generator.npz", "run.json", ""])
-def test_without_the_draws_it_says_what_would_cost_what(make_workplace: Any, gone: str) -> None:
+def test_without_the_draws_it_says_what_would_cost_what(make_workplace, gone):
     place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
     path = run.directory / gone
@@ -134,7 +130,7 @@ def test_without_the_draws_it_says_what_would_cost_what(make_workplace: Any, gon
     assert Ledger.open(place.ledger).head() == head
 
 
-def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace: Any) -> None:
+def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace):
     place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
     run.measurement("fit_generator").write_bytes(b"another")
@@ -143,12 +139,12 @@ def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace: Any)
 
 
 @pytest.mark.parametrize("rows", [0, -1, 10**9 + 1])
-def test_numbers_of_rows_that_nobody_can_have(workplace: Any, rows: int) -> None:
+def test_numbers_of_rows_that_nobody_can_have(workplace, rows):
     with pytest.raises(SpecError, match=r"^rows:"):
         more_rows(asked(workplace.spec), rows=rows)
 
 
-def test_before_a_release_is_published_there_are_no_more_rows(make_workplace: Any) -> None:
+def test_before_a_release_is_published_there_are_no_more_rows(make_workplace):
     place = make_workplace(weights="none")
     with pytest.raises(SpecError):
         more_rows(asked(place.spec), rows=20)
@@ -157,9 +153,7 @@ def test_before_a_release_is_published_there_are_no_more_rows(make_workplace: An
         more_rows(asked(place.spec), rows=20)
 
 
-def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(
-    make_workplace: Any,
-) -> None:
+def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(make_workplace):
     place = make_workplace(weights="output_noised")
     text = place.spec.read_text()
     settings = "when_infeasible: keep, settings: {allow_more_rows: true}"
@@ -170,9 +164,7 @@ def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(
     assert not Ledger.open(place.ledger).run(run.key).further
 
 
-def test_another_version_makes_no_rows_of_these_draws(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_makes_no_rows_of_these_draws(make_workplace, monkeypatch):
     place = make_workplace(weights="none")
     publish_run(place.spec)
     monkeypatch.setattr(specs, "__version__", "0.9.9")
@@ -180,7 +172,7 @@ def test_another_version_makes_no_rows_of_these_draws(
         more_rows(asked(place.spec), rows=20)
 
 
-def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace: Any) -> None:
+def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
     place = make_workplace(weights="none")
     one, _ = publish_run(place.spec)
     text = place.spec.read_text()
@@ -202,7 +194,7 @@ def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace: Any) -> None:
     assert codes == {"period_twice"}
 
 
-def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workplace: Any) -> None:
+def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workplace):
     place = make_workplace(weights="none")
     before = place.ledger.read_bytes()
     publish_run(place.spec)
@@ -222,7 +214,7 @@ ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
 @pytest.mark.parametrize(
     "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
 )
-def test_folders_of_the_same_draws_are_charged_once(make_workplace: Any, given: list[str]) -> None:
+def test_folders_of_the_same_draws_are_charged_once(make_workplace, given):
     """The host died: the ledger was restored, the workspace is gone, some folders are lost."""
     place = make_workplace(weights="none")
     before = place.ledger.read_bytes()
@@ -251,7 +243,7 @@ def test_folders_of_the_same_draws_are_charged_once(make_workplace: Any, given: 
         steps.reserve(prepared_with(place, "synthetic_rows: 300", "synthetic_rows: 301"))
 
 
-def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace: Any) -> None:
+def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
     """Two releases and more rows of the first; the first's own folder is lost."""
     place = make_workplace(epsilon="9", weights="none")
     place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: yearly"))
@@ -270,7 +262,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace: Any
     assert verify(Path(moved))
 
 
-def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace: Any) -> None:
+def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace):
     place = make_workplace(weights="none")
     publish_run(place.spec)
     more_rows(asked(place.spec), rows=20)
@@ -299,7 +291,7 @@ def prepared_with(place: Any, old: str, new: str) -> ReleaseRun:
     return prepared(place)
 
 
-def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace: Any) -> None:
+def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace):
     """`base_rows` was stated for the first release; rows would repeat in a longer one."""
     place = make_workplace(weights="measured")
     settings = "settings: {omega_seed: 1, frequencies: 10, base_rows: 400}"
@@ -315,9 +307,7 @@ def _next(place: Any, period: str | None = None) -> ReleaseRun:
     return prepared(place, period=period)
 
 
-def test_a_folder_that_claims_another_first_is_no_release(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_claims_another_first_is_no_release(make_workplace, monkeypatch):
     """Certificate and manifest name one and the same, or a signer mixed them up."""
     place = make_workplace(weights="none")
     publish_run(place.spec)
@@ -329,14 +319,12 @@ def test_a_folder_that_claims_another_first_is_no_release(
         more_rows(asked(place.spec), rows=20)
 
 
-def test_the_command_prints_where_the_rows_are(
-    make_workplace: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_where_the_rows_are(make_workplace, capsys, monkeypatch):
     place = make_workplace(weights="none")
     publish_run(place.spec)
     monkeypatch.setattr(console, "quiet_prefect", lambda: None)
 
-    def never(*_: Any) -> str:
+    def never(*_):
         raise AssertionError("the flow was started")
 
     assert console.main(never, [str(place.spec), "--rows", "20"]) == 0

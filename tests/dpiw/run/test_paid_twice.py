@@ -1,7 +1,5 @@
 """A changed line never pays a second time for a release and period without a person's word."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -69,7 +67,7 @@ def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
     return caught.value
 
 
-def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -> None:
+def test_a_changed_line_is_refused_before_anything_is_reserved(workplace):
     """By hand, before a plan is made; and in the step that a worker runs."""
     first, text = prepared(workplace), workplace.spec.read_text()
     brought(first, RunState.PUBLISHED)
@@ -95,7 +93,7 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_whatever_became_of_the_run_that_paid(workplace: Any, state: RunState) -> None:
+def test_whatever_became_of_the_run_that_paid(workplace, state):
     """Refused where something was drawn; what is only held may be given back, as a plan says."""
     first = prepared(workplace)
     brought(first, state)
@@ -108,16 +106,14 @@ def test_whatever_became_of_the_run_that_paid(workplace: Any, state: RunState) -
     assert ("--rows" in str(error)) is (state is RunState.PUBLISHED)
 
 
-def test_another_version_of_dpiw_pays_no_second_time(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_dpiw_pays_no_second_time(workplace, monkeypatch):
     brought(prepared(workplace), RunState.ARMED)
     monkeypatch.setattr(specs, "__version__", "0.9.9")
     refused(workplace, lambda: steps.reserve(prepared(workplace)))
 
 
 @pytest.mark.parametrize("what", ["the same spec", "another name", "another period"])
-def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str) -> None:
+def test_what_is_no_second_payment_is_not_refused(make_workplace, what):
     place = make_workplace(weights="none")
     rewrite(place, "cadence: once", "cadence: yearly")
     first = prepared(place, period="2026")
@@ -133,9 +129,7 @@ def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str
         steps.reserve(run)
 
 
-def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(
-    workplace: Any,
-) -> None:
+def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(workplace):
     """Its own reservation was voided; meanwhile the other settings drew and published."""
     given_back = prepared(workplace)
     brought(given_back, RunState.VOIDED)
@@ -146,7 +140,7 @@ def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(
     refused(workplace, lambda: steps.reserve(given_back))
 
 
-def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> None:
+def test_of_two_reservations_the_first_draw_is_the_only_one(workplace):
     """A line is changed while a run waits; then that run goes on, by a worker perhaps."""
     waits = prepared(workplace)
     brought(waits, RunState.RESERVED)
@@ -164,9 +158,7 @@ def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> N
 
 
 @pytest.mark.parametrize("before", ["ingest", "fit_generator", "arm"])
-def test_of_two_runs_at_once_only_the_first_that_draws_pays(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, before: str
-) -> None:
+def test_of_two_runs_at_once_only_the_first_that_draws_pays(workplace, monkeypatch, before):
     """Both are reserved before either draws; the other one draws before a step of this one.
 
     `arm`: after this run has looked for others, so that the ledger itself has to refuse.
@@ -182,7 +174,7 @@ def test_of_two_runs_at_once_only_the_first_that_draws_pays(
     if before == "arm":
         real = draw.check_not_overtaken
 
-        def looks(*words: Any) -> Any:
+        def looks(*words):
             seen = real(*words)
             rival.arm(other.key, 1, "fit_generator")
             return seen
@@ -210,7 +202,7 @@ def recover(run: ReleaseRun) -> None:
 
 @pytest.mark.parametrize("name", ["town", "village", None])
 @pytest.mark.parametrize("rows", ["", "rows450-"])
-def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | None) -> None:
+def test_a_recovered_release_is_paid_too(workplace, rows, name):
     """Its reservation was lost with the ledger; only a folder, or more rows', says whose it is."""
     first = prepared(workplace)
     recover(first)
@@ -230,7 +222,7 @@ def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | 
 
 
 @pytest.mark.parametrize("before", ["reserve", "ingest", "fit_generator"])
-def test_a_release_recovered_since_a_reservation_is_paid_too(workplace: Any, before: str) -> None:
+def test_a_release_recovered_since_a_reservation_is_paid_too(workplace, before):
     """The old copy of the ledger holds this run's reservation, and not what was drawn."""
     first = prepared(workplace)
     rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
@@ -248,9 +240,7 @@ def test_a_release_recovered_since_a_reservation_is_paid_too(workplace: Any, bef
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, state: RunState
-) -> None:
+def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, monkeypatch, state):
     """Earlier versions reserved without a name; the ledger's own look at the draw refuses, too."""
     reserved = Ledger.reserve
     with monkeypatch.context() as patch:
@@ -275,9 +265,7 @@ def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
 
 
 @pytest.mark.parametrize("when", ["before", "since"])
-def test_a_run_without_a_recorded_name_is_not_refused_for_ever(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_run_without_a_recorded_name_is_not_refused_for_ever(workplace, monkeypatch, when):
     """Another release drew: before, it draws beside that; since, it is refused before it reads."""
     run = prepared(workplace)
     rewrite(workplace, "name: town", "name: village")

@@ -1,9 +1,6 @@
 """A stage's process: what it inherits, its exit code, and that no process is left behind."""
 
-from __future__ import annotations
-
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from dpiw.run.launch import launch_stage
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "log").mkdir()
     return tmp_path
 
@@ -31,9 +28,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, script: str) -> list[dict[str, str]]:
     return environments
 
 
-def test_progress_is_two_numbers_and_nothing_else(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_two_numbers_and_nothing_else(folder, monkeypatch):
     told: list[tuple[int, int]] = []
     typed(monkeypatch, "echo 1 20; echo 12 a; echo 123456789 1; echo cell 7; echo 20 20")
     launch_stage("fit_generator", folder, progress=lambda *numbers: told.append(numbers))
@@ -41,15 +36,13 @@ def test_progress_is_two_numbers_and_nothing_else(
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 12", 12), ("kill -9 $$", 70)])
-def test_a_stage_that_fails_tells_its_name_and_its_code(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: int
-) -> None:
+def test_a_stage_that_fails_tells_its_name_and_its_code(folder, monkeypatch, script, code):
     typed(monkeypatch, script)
     with pytest.raises(StageFailedError, match=f"ingest ended with code {code}"):
         launch_stage("ingest", folder)
 
 
-def test_a_stage_without_a_gpu_sees_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_without_a_gpu_sees_none(folder, monkeypatch):
     environments = typed(monkeypatch, "exit 0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     launch_stage("fit_generator", folder)
@@ -57,16 +50,14 @@ def test_a_stage_without_a_gpu_sees_none(folder: Path, monkeypatch: pytest.Monke
     assert [env["CUDA_VISIBLE_DEVICES"] for env in environments] == ["0", ""]
 
 
-def test_an_interrupted_start_leaves_no_process(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_start_leaves_no_process(folder, monkeypatch):
     real, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
 
-    def start(_: object, *, pass_fds: list[int], **__: Any) -> Any:
+    def start(_, *, pass_fds, **__):
         started.append(real(["sh", "-c", "echo 1 2; sleep 60"], stdout=pass_fds[0]))
         return started[-1]
 
-    def interrupted(*_: int) -> None:
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launch.subprocess, "Popen", start)

@@ -1,10 +1,7 @@
 """A run that failed starts again by itself only where its ledger says that it may."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -79,9 +76,7 @@ def expected(
 
 @pytest.mark.parametrize("attempts", [1, 2])
 @pytest.mark.parametrize("fits", [True, False])
-def test_the_ledger_decides_in_every_state(
-    make_workplace: Any, monkeypatch: pytest.MonkeyPatch, attempts: int, fits: bool
-) -> None:
+def test_the_ledger_decides_in_every_state(make_workplace, monkeypatch, attempts, fits):
     """Every pair of states of both stages, with and without their outputs and the snapshot."""
     place = make_workplace(max_attempts=attempts)
     run = ReleaseRun.prepare(place.spec, period=None)
@@ -112,7 +107,7 @@ def test_the_ledger_decides_in_every_state(
     errors.AlreadyPaidError("x", run="1", period="once"),
     *(StageFailedError("ingest", code) for code in (10, 11, 12, 20, 21, 22, 24, 25, 32, 33)),
 ], ids=lambda error: f"{type(error).__name__}{getattr(error, 'code', '')}")  # fmt: skip
-def test_what_starting_again_cannot_mend_is_for_a_person(workplace: Any, error: DPIWError) -> None:
+def test_what_starting_again_cannot_mend_is_for_a_person(workplace, error):
     assert rerun(ReleaseRun.prepare(workplace.spec, period=None), error) is Rerun.NEVER
 
 
@@ -121,14 +116,14 @@ def test_what_starting_again_cannot_mend_is_for_a_person(workplace: Any, error: 
     GrantSpentError("x"), StageFailedError("ingest", 30), StageFailedError("ingest", 60),
     StageFailedError("fit_weights", 50),
 ], ids=lambda error: f"{type(error).__name__}{getattr(error, 'code', '')}")  # fmt: skip
-def test_what_may_pass_starts_again(workplace: Any, error: DPIWError) -> None:
+def test_what_may_pass_starts_again(workplace, error):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     assert rerun(run, error) is Rerun.FREE  # nothing is reserved yet
     steps.reserve(run)
     assert rerun(run, error) is Rerun.FREE
 
 
-def test_a_draw_that_a_process_is_at_is_waited_for(workplace: Any) -> None:
+def test_a_draw_that_a_process_is_at_is_waited_for(workplace):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     brought(run, ("armed", "reserved"), outputs=False, snapshot=True)
     with drawing(run, "fit_generator"):
@@ -137,16 +132,14 @@ def test_a_draw_that_a_process_is_at_is_waited_for(workplace: Any) -> None:
 
 
 @pytest.mark.parametrize(("reads", "told"), [(1, "never"), (2, "never"), (3, "free"), (4, "free")])
-def test_the_last_read_is_a_person_s(make_workplace: Any, reads: int, told: str) -> None:
+def test_the_last_read_is_a_person_s(make_workplace, reads, told):
     """An ingest died: its read counts, and so would the rerun's."""
     run = ReleaseRun.prepare(make_workplace(reads=reads).spec, period=None)
     brought(run, ("reserved", "reserved"), outputs=False, snapshot=False)
     assert rerun(run, KILLED).value == told
 
 
-def test_what_was_given_back_and_what_was_recovered_wait_for_a_person(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_given_back_and_what_was_recovered_wait_for_a_person(workplace, monkeypatch):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     steps.reserve(run)
     with monkeypatch.context() as patch:
@@ -156,14 +149,12 @@ def test_what_was_given_back_and_what_was_recovered_wait_for_a_person(
     assert rerun(run, KILLED) is Rerun.NEVER
 
 
-def test_a_ledger_out_of_reach_is_asked_by_the_rerun(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_out_of_reach_is_asked_by_the_rerun(workplace, monkeypatch):
     """Nothing is drawn without it; one that was tampered with is another matter."""
     run = ReleaseRun.prepare(workplace.spec, period=None)
     for kind, told in ((errors.LedgerError, Rerun.FREE), (errors.LedgerTamperedError, Rerun.NEVER)):
 
-        def refused(*_: Any, kind: Any = kind, **__: Any) -> Any:
+        def refused(*_, kind=kind, **__):
             raise kind("x")
 
         with monkeypatch.context() as patch:

@@ -1,12 +1,9 @@
 """A training that dies in the middle goes on from its checkpoint, and costs what was planned."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -48,10 +45,10 @@ class Dies(SecureNoise):
 
 
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
+def make_run(make_workplace):
     """A run that is ready to train its generator."""
 
-    def make(*, resumes: int = 1, weights: str = "none") -> ReleaseRun:
+    def make(*, resumes=1, weights="none"):
         place = make_workplace(weights=weights, max_attempts=2)
         text = place.spec.read_text().replace(
             "{method: histogram, settings: {bins: 4}}",
@@ -87,9 +84,7 @@ def checkpoints(run: ReleaseRun) -> list[Path]:
 
 @pytest.mark.nightly_cases("[0]", "[39]")
 @pytest.mark.parametrize("dies_after", [0, 7, 39])
-def test_a_killed_training_goes_on_and_costs_what_was_planned(
-    make_run: Callable[..., ReleaseRun], dies_after: int
-) -> None:
+def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_after):
     run = make_run()
     *_, event = run.plan.stages[0].events
     assert event.count == 42
@@ -117,12 +112,10 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(
     assert (kinds.count(EntryKind.RESUME), kinds.count(EntryKind.LOSE)) == (1, 0)
 
 
-def test_what_died_after_its_last_step_draws_nothing_more(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_died_after_its_last_step_draws_nothing_more(make_run, monkeypatch):
     run = make_run()
 
-    def gone(*_: object) -> None:
+    def gone(*_):
         raise OSError("gone")
 
     monkeypatch.setattr(confidential, "check_room", lambda *_, **__: None)
@@ -134,7 +127,7 @@ def test_what_died_after_its_last_step_draws_nothing_more(
     assert stage(run).state is StageState.COMMITTED
 
 
-def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., ReleaseRun]) -> None:
+def test_a_resumed_run_is_published_at_the_plans_cost(make_run):
     run = make_run(weights=WEIGHTS)
     train(run, 11)
     steps.reserve(run)
@@ -158,9 +151,7 @@ def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., Re
     assert attempt["resumed"] == {"fit_generator": 1, "fit_weights": 1}
 
 
-def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_without_a_resume_left_the_draw_is_lost_and_paid_again(make_run):
     run = make_run()
     train(run, 11)
     steps.reserve(run)
@@ -176,9 +167,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
     assert checkpoints(run) == []
 
 
-def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(make_run):
     run = make_run(resumes=0)
     assert run.plan.stages[0].resumption is None
     assert run.plan.stages[0].events[-1].count == 40
@@ -210,13 +199,11 @@ def purged(run: ReleaseRun) -> None:
 
 @pytest.mark.nightly_cases("removed", "purged", "rolled_back")
 @pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
-def test_what_cannot_be_resumed_as_it_was_is_lost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, spoil: Any
-) -> None:
+def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, monkeypatch, spoil):
     run = make_run()
     write = confidential.StageCheckpoints._keep
 
-    def keep(self: Any, step: int, data: bytes) -> None:
+    def keep(self, step, data):
         write(self, step, data)
         if step == 4:
             shutil.copy(checkpoints(run)[0], run.directory / "earlier")
@@ -230,14 +217,12 @@ def test_what_cannot_be_resumed_as_it_was_is_lost(
     assert train(run) == 40
 
 
-def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkeypatch):
     """Killed between the file of step 12 and its entry: it goes on from step 10."""
     run = make_run()
     record = confidential.Ledger.checkpoint
 
-    def checkpoint(self: Any, grant: Any, *, step: int, digest: str) -> None:
+    def checkpoint(self, grant, *, step, digest):
         if step == 12:
             raise RuntimeError("gone")
         record(self, grant, step=step, digest=digest)
@@ -250,9 +235,7 @@ def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(
     assert train(run) == 30  # 12 + 30 = 42, all that is accounted
 
 
-def test_a_restored_ledger_does_not_train_a_second_time(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_restored_ledger_does_not_train_a_second_time(make_run):
     """The ledger comes back from before the arm, or from before the resume."""
     run = make_run()
     ledger = Path(run.open_ledger().path)
@@ -279,16 +262,14 @@ def restore(ledger: Path, copy: bytes) -> None:
     ledger.write_bytes(copy)
 
 
-def test_a_restored_ledger_buys_no_step(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     """Resumed, dead before its first own checkpoint, and the ledger restored to before that."""
     run = make_run()
     ledger = Path(run.open_ledger().path)
     train(run, 11)
     copy = ledger.read_bytes()
 
-    def dies(*_: object) -> None:
+    def dies(*_):
         raise RuntimeError("gone before its first checkpoint")
 
     monkeypatch.setattr(confidential.StageCheckpoints, "_keep", dies)
@@ -301,14 +282,12 @@ def test_a_restored_ledger_buys_no_step(
         steps.fit_generator(run, noise=Dies(0))
 
 
-def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(make_run, monkeypatch):
     run, saved = make_run(), {}
     ledger = Path(run.open_ledger().path)
     write = confidential.StageCheckpoints._keep
 
-    def keep(self: Any, step: int, data: bytes) -> None:
+    def keep(self, step, data):
         write(self, step, data)
         if step == 4:
             (path,) = checkpoints(run)
@@ -328,9 +307,7 @@ def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
         steps.reserve(run)
 
 
-def test_a_training_is_not_resumed_on_another_snapshot(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_training_is_not_resumed_on_another_snapshot(make_run):
     """The workspace is purged between `reserve` and `ingest`, and the source has changed."""
     run = make_run()
     train(run, 11)
@@ -348,9 +325,7 @@ def test_a_training_is_not_resumed_on_another_snapshot(
     assert train(run) == 40
 
 
-def test_a_training_begun_with_seeded_noise_stays_unpublishable(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
     class Seeded(SeededNoise):
         drawn = 0
 
@@ -369,12 +344,10 @@ def test_a_training_begun_with_seeded_noise_stays_unpublishable(
     assert not Measurement.from_bytes(data).publishable
 
 
-def test_what_was_committed_after_a_death_leaves_no_checkpoint(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeypatch):
     run = make_run()
 
-    def gone(*_: object) -> None:
+    def gone(*_):
         raise OSError("gone")
 
     monkeypatch.setattr(confidential.Ledger, "commit", gone)
@@ -387,14 +360,12 @@ def test_what_was_committed_after_a_death_leaves_no_checkpoint(
     assert checkpoints(run) == []
 
 
-def test_who_was_taken_over_writes_no_output(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_taken_over_writes_no_output(make_run, monkeypatch):
     """Its lock was lost, and another process resumed the stage while it drew its last step."""
     run = make_run()
     record = confidential.Ledger.checkpoint
 
-    def overtaken(self: Any, grant: Any, *, step: int, digest: str) -> None:
+    def overtaken(self, grant, *, step, digest):
         record(self, grant, step=step, digest=digest)
         if step == 40:
             self.resume(run.key, 1, "fit_generator", step=40)
@@ -404,9 +375,7 @@ def test_who_was_taken_over_writes_no_output(
     assert not run.measurement("fit_generator").exists()
 
 
-def test_a_damaged_table_is_found_before_anything_is_armed(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_damaged_table_is_found_before_anything_is_armed(make_run):
     run = make_run()
     whole = run.snapshot.read_bytes()
     run.snapshot.write_bytes(whole[:60] + bytes([whole[60] ^ 4]) + whole[61:])

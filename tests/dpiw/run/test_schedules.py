@@ -1,7 +1,5 @@
 """Every period once, none twice: schedules in every zone, clock changes, workers that are late."""
 
-from __future__ import annotations
-
 import datetime
 import inspect
 import zoneinfo
@@ -71,9 +69,7 @@ def fires(day: datetime.date, at: datetime.time, zone: str) -> datetime.datetime
 @example("monthly", "Etc/GMT+12", datetime.date(2027, 3, 1), datetime.time(23, 59), [])
 @example("weekly", "Africa/Cairo", datetime.date(2026, 4, 20), datetime.time(0, 30), [])
 @example("yearly", "Pacific/Chatham", datetime.date(2026, 1, 1), datetime.time(0), [])
-def test_a_schedule_publishes_every_period_once(
-    cadence: str, zone: str, first: datetime.date, at: datetime.time, late: list[Any]
-) -> None:
+def test_a_schedule_publishes_every_period_once(cadence, zone, first, at, late):
     """Once a period in the spec's zone, and worked however late: its own labels, in order."""
     number = {"daily": 40, "weekly": 30, "monthly": 14, "quarterly": 6, "yearly": 3}[cadence]
     planned = [*days_of(cadence, first, number)]
@@ -105,9 +101,7 @@ def spec_of(cadence: str, zone: str, **more: Any) -> Any:
     zone=st.sampled_from(ZONES),
     moment=st.datetimes(datetime.datetime(2015, 1, 2), datetime.datetime(2036, 1, 1)),
 )
-def test_the_last_period_is_the_one_before(
-    cadence: str, zone: str, moment: datetime.datetime
-) -> None:
+def test_the_last_period_is_the_one_before(cadence, zone, moment):
     now = moment.replace(tzinfo=UTC)
     current, *last = current_and_last(cadence, now, zone)
     assert current == period_at(cadence, now, zone)
@@ -133,9 +127,7 @@ ADMISSIBLE = {
 
 @pytest.mark.parametrize("name", ADMISSIBLE)
 @pytest.mark.parametrize("zone", ZONES)
-def test_who_may_schedule_runs_cannot_choose_any_period(
-    monkeypatch: pytest.MonkeyPatch, name: str, zone: str
-) -> None:
+def test_who_may_schedule_runs_cannot_choose_any_period(monkeypatch, name, zone):
     before, made, admitted = ADMISSIBLE[name]
     now = datetime.datetime(2027, 6, 15, 12, tzinfo=UTC)
     due = Due(
@@ -156,9 +148,7 @@ def test_who_may_schedule_runs_cannot_choose_any_period(
 
 
 @pytest.mark.parametrize("label", ["1000-01", "2026-12", "2027-04", "2027-07", "2999-12"])
-def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(
-    workplace: Any, label: str
-) -> None:
+def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(workplace, label):
     text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
     workplace.spec.write_text(text)
     spec, now = load_spec(workplace.spec), datetime.datetime(2027, 6, 15, tzinfo=UTC)
@@ -180,7 +170,7 @@ def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(
         check_turn(spec, key=key, label=label, due=due)  # what a person agreed to goes on
 
 
-def test_labels_in_turn_are_asked_by_nobody(workplace: Any) -> None:
+def test_labels_in_turn_are_asked_by_nobody(workplace):
     text = workplace.spec.read_text().replace("cadence: once", "cadence: weekly")
     workplace.spec.write_text(text)
     spec = load_spec(workplace.spec)
@@ -188,12 +178,12 @@ def test_labels_in_turn_are_asked_by_nobody(workplace: Any) -> None:
         assert not question(spec, key="0" * 64, label=label)
 
 
-def test_a_flow_s_parameters_agree_to_nothing() -> None:
+def test_a_flow_s_parameters_agree_to_nothing():
     """Whoever may call the API gives parameters: none of them pays again or chooses a zone."""
     assert set(inspect.signature(release.fn).parameters) == {"spec", "period"}
 
 
-def test_zone_and_back_filling_move_no_run_key(workplace: Any) -> None:
+def test_zone_and_back_filling_move_no_run_key(workplace):
     spec, schema = load_spec(workplace.spec), load_schema(load_spec(workplace.spec))
     assert (spec.time_zone, spec.back_fill) == ("UTC", False)
     plan = compile_plan(spec, schema)
@@ -201,7 +191,7 @@ def test_zone_and_back_filling_move_no_run_key(workplace: Any) -> None:
     assert compile_plan(moved, schema).run_key("once") == plan.run_key("once")
 
 
-def test_today_is_the_zone_s(workplace: Any) -> None:
+def test_today_is_the_zone_s(workplace):
     spec = load_spec(workplace.spec).model_copy(update={"cadence": "daily"})
     early, late = (
         current_label(spec.model_copy(update={"time_zone": zone}))
@@ -215,17 +205,17 @@ def test_today_is_the_zone_s(workplace: Any) -> None:
     ["", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC", "/etc/passwd",
      "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"]],
 )  # fmt: skip
-def test_what_is_no_zone_is_refused(zone: Any) -> None:
+def test_what_is_no_zone_is_refused(zone):
     with pytest.raises(SpecError, match=r"time_zone: .*IANA name"):
         parse_spec(changed("time_zone", zone))
 
 
 @pytest.mark.parametrize("zone", [*ZONES, "Etc/GMT-14", "America/Argentina/Buenos_Aires"])
-def test_zones_are_kept_as_they_are_named(zone: str) -> None:
+def test_zones_are_kept_as_they_are_named(zone):
     assert parse_spec(changed("time_zone", zone)).time_zone == zone
 
 
 @pytest.mark.parametrize("value", ["true", "yes", 1, 0, None])
-def test_back_filling_is_said_plainly(value: Any) -> None:
+def test_back_filling_is_said_plainly(value):
     with pytest.raises(SpecError, match=r"back_fill: .*true or false"):
         parse_spec(changed("back_fill", value))

@@ -1,14 +1,10 @@
 """What is started in the shield hears no Ctrl-C, SIGTERM or SIGHUP; who starts it does."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,15 +20,15 @@ SAYS = (
 
 
 @pytest.fixture(autouse=True)
-def in_the_foreground() -> Iterator[None]:
+def in_the_foreground():
     with foreground():
         yield
 
 
 @pytest.mark.parametrize("number", HELD)
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_process_started_inside_does_not_hear_it(inside: bool, number: int) -> None:
-    def start() -> subprocess.Popen[str]:
+def test_a_process_started_inside_does_not_hear_it(inside, number):
+    def start():
         return subprocess.Popen(
             [sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
@@ -52,11 +48,11 @@ def test_a_process_started_inside_does_not_hear_it(inside: bool, number: int) ->
 
 
 @pytest.mark.parametrize("number", HELD)
-def test_who_starts_it_hears_it_at_the_end(number: int) -> None:
+def test_who_starts_it_hears_it_at_the_end(number):
     heard: list[str] = []
     before = signal.signal(number, signal.default_int_handler)
 
-    def start() -> None:
+    def start():
         with shielded():
             signal.pthread_kill(threading.get_ident(), number)  # other threads may hear it
             heard.append("not inside")
@@ -71,13 +67,13 @@ def test_who_starts_it_hears_it_at_the_end(number: int) -> None:
     assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -> None:
+def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside():
     heard: list[str] = []
     over = threading.Event()
     other = threading.Thread(target=over.wait)
     other.start()
 
-    def start() -> None:
+    def start():
         with shielded():
             assert other.ident is not None
             signal.pthread_kill(other.ident, signal.SIGINT)  # its handler is the main thread's
@@ -94,15 +90,13 @@ def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(tmp_path, monkeypatch):
     """Held back while it starts, the signal is heard where the stage is waited for."""
     (tmp_path / "log").mkdir()
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
+    def sleeper(*_, **__):
         started.append(real(["sleep", "600"]))
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         return started[0]

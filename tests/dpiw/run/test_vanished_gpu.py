@@ -1,9 +1,5 @@
 """A GPU that vanishes in the middle of a training: it goes on elsewhere, at the planned cost."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,10 +39,10 @@ class Dies(Counts):
 
 
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
+def make_run(make_workplace):
     """A run, ready to train its generator where a word of the spec says."""
 
-    def make(word: str, weights: str = WEIGHTS) -> ReleaseRun:
+    def make(word, weights=WEIGHTS):
         place = make_workplace(weights=weights.replace("DEVICE", word))
         place.spec.write_text(
             place.spec.read_text().replace(
@@ -87,9 +83,7 @@ def entries(run: ReleaseRun, kind: EntryKind) -> int:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(make_run, monkeypatch, device):
     """Both trainings of one release lose it: as many draws as are accounted, and on the record."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
     before = run.open_ledger().spent("town")
@@ -113,9 +107,7 @@ def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(make_run, monkeypatch, device):
     """Where there is none it is refused before it draws or resumes; another worker goes on."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("cuda", "none")
     gpu.there = False
@@ -140,9 +132,7 @@ def refused(run: ReleaseRun) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_checkpoint_of_either_loads_on_the_other(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_a_checkpoint_of_either_loads_on_the_other(make_run, monkeypatch, device):
     """Of the CPU on a GPU; and of one that vanishes before its first lot, which loses no draw."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
     gpu.there, dies = False, Dies()
@@ -158,9 +148,7 @@ def test_a_checkpoint_of_either_loads_on_the_other(
     assert train(run, "fit_weights") == STEPS
 
 
-def test_it_goes_on_by_itself_only_where_that_is_paid_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_it_goes_on_by_itself_only_where_that_is_paid_for(monkeypatch, tmp_path):
     """Not without a checkpoint or a resume left, nor beside an output, which `reserve` settles."""
     stages, kept = {"fit_generator": object()}, [b"noised"]
     run = SimpleNamespace(
