@@ -26,6 +26,27 @@ def prepared(place: Any, *, period: str | None = None, **settings: Any) -> Relea
     return ReleaseRun.prepare(place.spec, period=period, **settings)
 
 
+def reserved(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run whose cost the ledger holds."""
+    run = prepared(place, period=period)
+    steps.reserve(run)
+    return run
+
+
+def ingested(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run that is ready to draw."""
+    run = reserved(place, period=period)
+    steps.ingest(run)
+    return run
+
+
+def fitted(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run whose generator is drawn, and nothing else."""
+    run = ingested(place, period=period)
+    steps.fit_generator(run, noise=SecureNoise())
+    return run
+
+
 def draw(run: ReleaseRun, *, noise: NoiseSource | None = None) -> ReleaseRun:
     """Reserve, and draw everything that the run's plan asks for."""
     noise = noise or SecureNoise()
@@ -37,11 +58,16 @@ def draw(run: ReleaseRun, *, noise: NoiseSource | None = None) -> ReleaseRun:
     return run
 
 
-def finish(run: ReleaseRun) -> Path:
-    """The folder that a run publishes, all of which is drawn."""
+def diagnosed(run: ReleaseRun) -> ReleaseRun:
+    """A run, all of which is drawn, at its last step."""
     steps.debias(run)
     steps.diagnose(run)
-    return steps.publish(run)
+    return run
+
+
+def finish(run: ReleaseRun) -> Path:
+    """The folder that a run publishes, all of which is drawn."""
+    return steps.publish(diagnosed(run))
 
 
 def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, Path]:

@@ -22,21 +22,17 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.certificate import Certificate
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
 from tests.conftest import make_workplace
-from tests.support.whole_runs import finish, publish_run
+from tests.support.whole_runs import finish, fitted, publish_run
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A release as usual, and one whose `fit_weights` was killed once after it was armed."""
     place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
-    place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: monthly"))
+    place.rewrite("cadence: once", "cadence: monthly")
     publish_run(place.spec, period="2026-11")
-    run = ReleaseRun.prepare(place.spec, period="2026-12")
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
+    run = fitted(place, period="2026-12")
     steps.draw_synthetic(run)
     run.open_ledger().arm(run.key, 1, "fit_weights")  # kill -9 of its process leaves no more
     steps.reserve(run)

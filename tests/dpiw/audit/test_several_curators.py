@@ -24,7 +24,7 @@ def shared(make_workplace, tmp_path, request):
         place = make_workplace(weights="none")
         publish(place, "2026-11")
         create_key_pair(place.root / "state" / "keys", "second")
-        place.spec.write_text(place.spec.read_text().replace("test.key", "second.key"))
+        place.rewrite("test.key", "second.key")
         publish(place, "2026-12")
         stash[SHARED] = place.root / "state"
     shutil.copytree(stash[SHARED], tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))

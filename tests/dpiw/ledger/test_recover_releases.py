@@ -30,7 +30,7 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import NONE, cli, cost, restore, terms, told
-from tests.support.whole_runs import draw, finish, prepared, publish_run
+from tests.support.whole_runs import draw, finish, ingested, prepared, publish_run, reserved
 
 
 def losing(epsilon: str = "0", delta: str = "0", reads: str = "0") -> list[str]:
@@ -50,8 +50,7 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     place = make_workplace(epsilon="9")
     before = place.ledger.read_bytes()
     first, folder = publish_run(place.spec, period="2026-11")
-    halfway = ReleaseRun.prepare(place.spec, period="2026-12")
-    steps.reserve(halfway)
+    reserved(place, period="2026-12")
     restore(place, before)
     later = ReleaseRun.prepare(place.spec, period="2027-01")
     with pytest.raises(LedgerTamperedError):
@@ -76,8 +75,7 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
 
 
 def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(workplace):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
+    run = reserved(workplace)
     before = workplace.ledger.read_bytes()
     released_run, folder = publish_run(workplace.spec)
     assert released_run.key == run.key
@@ -114,9 +112,7 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace):
     ledger.register(terms(name="village", epsilon=Decimal(9), composition=CompositionRule.RENYI))
     before = place.ledger.read_bytes()
     place.write_spec(population="village", max_attempts=2)
-    run = ReleaseRun.prepare(place.spec, period="2026-11")
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place, period="2026-11")
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and dies: LOST, drawn again
     _, folder = publish_run(place.spec, period="2026-11")
     spent_before = Ledger.open(place.ledger).renyi_spent("village")

@@ -26,13 +26,11 @@ from dpiw.privacy.accounting import LATTICE_MARGIN, gaussian_noise_multiplier, r
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
 from dpiw.release.verification import verify
-from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
 from tests.support.ledger import ask as a_request
 from tests.support.ledger import chain, cli, cost, digest, refused, stored, told
 from tests.support.ledger import terms as basic_terms
 from tests.support.stores import both_stores
-from tests.support.whole_runs import draw, finish
+from tests.support.whole_runs import draw, finish, reserved
 
 SMALL = 21.5  # noise multiplier of the small releases: (0.2, 1e-7)
 
@@ -317,8 +315,7 @@ def test_a_release_of_a_renyi_population(workplace):
     ledger = Ledger.open(workplace.ledger)
     ledger.register(terms(name="village", epsilon=Decimal(5), delta=Decimal("1e-4")))
     workplace.write_spec(population="village")
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
+    run = reserved(workplace)
     expected = run.plan.stage_renyi(frozenset({"fit_generator", "fit_weights"}))
     assert ledger.renyi_spent("village") == expected
     assert ledger.run(run.key).held == run.plan.cost  # the auditor's (epsilon, delta) of the run

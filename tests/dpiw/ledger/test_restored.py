@@ -21,7 +21,7 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore, terms, told
-from tests.support.whole_runs import draw, finish, prepared
+from tests.support.whole_runs import draw, finish, prepared, reserved
 
 PUBLISHING = importlib.import_module("dpiw.run.publish")
 
@@ -38,12 +38,6 @@ def begun_again(place: Any, name: str, epsilon: str, **changes: Any) -> None:
         file.unlink()
     Ledger.create(place.ledger)
     registered(place, name, epsilon=epsilon, **changes)
-
-
-def reserved(place: Any, period: str) -> ReleaseRun:
-    run = prepared(place, period=period)
-    steps.reserve(run)
-    return run
 
 
 def drawn(place: Any, period: str) -> ReleaseRun:
@@ -93,7 +87,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 ):
     """Given back, spent otherwise, and back in the restored ledger."""
     place = make_workplace(epsilon="4", weights="none")
-    waiting = reserved(place, "2026-09")
+    waiting = reserved(place, period="2026-09")
     steps.ingest(waiting)
     before = place.ledger.read_bytes()
     void(place, waiting)
@@ -113,7 +107,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 def test_heads_are_compared_before_every_draw(make_workplace):
     """The copy comes back between two steps of a run."""
     place = make_workplace(epsilon="9", weights="none")
-    run = reserved(place, "2026-10")
+    run = reserved(place, period="2026-10")
     steps.ingest(run)
     before = place.ledger.read_bytes()
     released(place, "2026-11")
@@ -149,11 +143,11 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monke
     restore(place, before)
     recover(place, "--population", "city")
     with pytest.raises(LedgerTamperedError):  # a missing head of one stops all populations
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
     assert "town" in recover(place)
     assert (spent(place), spent(place, "city")) == (2, 2)
     with pytest.raises(BudgetExceededError):
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
 
 
 def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace):
@@ -165,11 +159,11 @@ def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace
     Ledger.create(other.ledger)
     registered(other, "city")
     shutil.copytree(place.releases, other.releases)
-    reserved(other, "2026-11")
+    reserved(other, period="2026-11")
     assert spent(other, "city") == 2
     registered(other, "town")  # now it must have its releases, too
     with pytest.raises(LedgerTamperedError):
-        reserved(other, "2026-12")
+        reserved(other, period="2026-12")
 
 
 @pytest.mark.crash_cases("[published]")
@@ -181,16 +175,15 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
     run = drawn(place, "2026-11")
     finish(run)
     restore(place, before)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: elsewhere"))
+    place.rewrite("publish_to: state/releases", "publish_to: elsewhere")
     if where == "published":
         shutil.rmtree(run.directory / "built")
     else:
         shutil.rmtree(place.releases)
     with pytest.raises(LedgerTamperedError):
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
     recover(place, releases=run.directory / "built" if where == "built" else None)
-    reserved(place, "2026-12")
+    reserved(place, period="2026-12")
     assert spent(place) == 4
 
 
@@ -202,7 +195,7 @@ def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     manifest = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").unlink()
     with pytest.raises(ReleaseError, match=r"manifest\.json"):
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
     restore(place, before)
     with pytest.raises(ReleaseError, match=folder.name):
         recover(place)
@@ -238,7 +231,7 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, pub
     place = make_workplace(epsilon="6.5", weights="none")
     if published_before:
         released(place, "2026-10")
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     before = place.ledger.read_bytes()
     draw_first(run)
     restore(place, before)
@@ -258,7 +251,7 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, pub
 
 def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     place = make_workplace(epsilon="4", weights="none")
-    run = reserved(place, "2026-09")
+    run = reserved(place, period="2026-09")
     before = place.ledger.read_bytes()
     draw_first(run)
     restore(place, before)
@@ -272,7 +265,7 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
 
 def test_a_void_needs_the_workspace_to_look_into(make_workplace):
     place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     (place.root / "other").mkdir()
     words = ("void", run.key, "--ledger", str(place.ledger))
     with pytest.raises(SpecError):
@@ -287,7 +280,7 @@ def test_a_void_needs_the_workspace_to_look_into(make_workplace):
 def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     """The copy knows attempt 1 as armed; it was lost, and attempt 2 was drawn."""
     place = make_workplace(epsilon="9", weights="none", max_attempts=2)
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     steps.ingest(run)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and its process dies
     before = place.ledger.read_bytes()
@@ -307,7 +300,7 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
 
 def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace):
     place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     run.measurement("fit_generator").write_bytes(b"torn")
     with pytest.raises(LedgerTamperedError, match="another arm"):
@@ -317,7 +310,7 @@ def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace):
 def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypatch):
     """Killed between rename and commit: the name may not be on the disk yet."""
     place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "commit", lambda *_: None)
         draw_first(run)

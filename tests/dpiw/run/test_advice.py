@@ -1,11 +1,11 @@
-"""Before a run a plan prints four facts, and a release then does what they say."""
+"""Before a run a plan prints four facts, names what is missing, and a release does as it says."""
 
 import datetime
 import errno
 import os
 import shlex
-import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +18,20 @@ from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,
     ReleaseError,
-    SignatureError,
     SourceError,
+    SpecError,
+    UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger
-from dpiw.privacy.randomness import SecureNoise
-from dpiw.release.signing import create_key_pair
+from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.commands import program
+from dpiw.run.ahead import missing_files
+from dpiw.run.commands import program, typed_commands
+from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
+from tasks.stages import plan as plan_task
 from tests.support.ledger import cost, restore
-from tests.support.whole_runs import draw, prepared, publish_run
+from tests.support.whole_runs import asked, draw, fitted, ingested, prepared, publish_run, reserved
 
 FACTS = ("period", "cost", "left", "next")
 
@@ -64,27 +67,8 @@ def facts(capsys):
     return planned
 
 
-def rewritten(place: Any, old: str, new: str) -> None:
-    text = place.spec.read_text()
-    assert old in text
-    place.spec.write_text(text.replace(old, new, 1))
-
-
-def begun(place: Any) -> ReleaseRun:
-    run = prepared(place)
-    steps.reserve(run)
-    return run
-
-
-def fitted(place: Any) -> None:
-    run = begun(place)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-
-
 def cut_off(place: Any) -> None:
-    run = begun(place)
-    steps.ingest(run)
+    run = ingested(place)
     run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
 
 
@@ -95,13 +79,13 @@ def settled(place: Any) -> None:
 
 
 def given_back(place: Any) -> None:
-    run = begun(place)
+    run = reserved(place)
     run.open_ledger().void(run.key, 1)
 
 
 def changed(place: Any) -> None:
     publish_run(place.spec)
-    rewritten(place, "synthetic_rows: 300", "synthetic_rows: 301")
+    place.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
 
 
 def forgotten(place: Any) -> None:
@@ -116,10 +100,10 @@ def torn(place: Any) -> None:
 
 STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[DPIWError] | None]] = {
     "new": (lambda _: None, {}, None),
-    "reserved": (begun, {"epsilon": "3"}, None),
+    "reserved": (reserved, {"epsilon": "3"}, None),
     "given back": (given_back, {}, None),
     "between two draws": (fitted, {"epsilon": "3", "weights": "beta_debiased"}, None),
-    "drawn": (lambda place: draw(begun(place)), {"epsilon": "3"}, None),
+    "drawn": (lambda place: draw(reserved(place)), {"epsilon": "3"}, None),
     "cut off": (cut_off, {}, GrantSpentError),
     "lost": (settled, {}, GrantSpentError),
     "lost, with another attempt": (settled, {"max_attempts": 2}, None),
@@ -174,7 +158,7 @@ def test_what_is_published_costs_nothing(make, facts):
 
 def test_a_period_is_named_where_there_are_several(make, facts):
     """Rows of another quarter would be signed as this one's, and the right label pays again."""
-    rewritten(make(), "cadence: once", "cadence: yearly")
+    make().rewrite("cadence: once", "cadence: yearly")
     said, year = facts(), datetime.datetime.now(datetime.UTC).year
     assert said["period"].startswith(f"{year} (today's")
     assert said["next"].endswith(f" --period {year}")
@@ -201,26 +185,6 @@ def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(make, facts):
     assert "such release" in said["left"]
     with pytest.raises(GrantSpentError, match="recovered by ledger entry 3"):
         steps.reserve(prepared(place))
-
-
-def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(make, facts, capsys):
-    place = make()
-    forgotten(place)
-    create_key_pair(place.root / "state" / "keys", "new")
-    rewritten(place, "keys/test.key", "keys/new.key")
-    words = recovery(facts()["next"])
-    assert main(words) == SignatureError.exit_code
-    assert "--key is given once for each, older ones too" in capsys.readouterr().err
-    assert main([*words, "--key", "state/keys/test.pub"]) == 0
-
-
-def test_what_a_run_built_and_did_not_publish_shows_it_too(make, facts):
-    place = make()
-    forgotten(place)
-    built = prepared(place).directory / "built"
-    shutil.rmtree(built, ignore_errors=True)
-    shutil.move(next(place.releases.iterdir()), built)
-    assert facts()["left"] == "not known"
 
 
 def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(make, capsys):
@@ -253,9 +217,7 @@ def test_who_may_not_look_into_the_workspace_is_told_so(make, facts, monkeypatch
 
 def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(make, facts):
     """A recovery may charge more than was left beside a reservation; a read would count."""
-    place = make()
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(make())
     ledger = run.open_ledger()
     ledger.recover("town", [], loss=cost("100"))
     head = ledger.head()
@@ -272,3 +234,104 @@ def test_on_another_host_a_draw_may_still_go_on(make, facts):
     assert facts()["cost"].startswith("epsilon=2,")
     prepared(place).directory.rename(place.root / "elsewhere")
     assert facts()["cost"].startswith("nothing more: ")
+
+
+def test_files_that_are_not_there_are_named(workplace):
+    assert not list(missing_files(load_spec(workplace.spec)))
+    workplace.rewrite("path: data.csv", "path: town.parquet")
+    for half in ("key", "pub"):
+        (workplace.root / f"state/keys/test.{half}").unlink()
+    source, form, key = missing_files(load_spec(workplace.spec))
+    assert source.startswith("source.path: no such file, or a folder above it is closed to you")
+    assert form == "source.path: town.parquet, and source.format is csv"
+    assert key.startswith("signing_key: ")
+    assert "\nto make a pair: dpiw key new " in key
+
+
+def test_a_lost_private_key_is_no_key_that_was_never_made(workplace, capsys):
+    """A pair is not made over the public half, and older releases keep the old one."""
+    keys = workplace.root / "state/keys"
+    (keys / "test.key").rename(keys / "my test.key")
+    (keys / "test.pub").rename(keys / "my test.pub")
+    workplace.rewrite("keys/test.key", "keys/my test.key")
+    (keys / "my test.key").unlink()
+    (told,) = missing_files(load_spec(workplace.spec))
+    with pytest.raises(ReleaseError) as refused:
+        ReleaseRun.prepare(workplace.spec, period=None)
+    spec = load_spec(workplace.spec)
+    for text in (told, refused.value.told(typed_commands(spec, workplace.spec))):
+        assert "my test.pub is there" in text
+        command = text.rpartition(": dpiw ")[2]
+    assert main(shlex.split(command)) == 0
+    workplace.rewrite("keys/my test.key", "keys/my test-2.key")
+    assert not list(missing_files(load_spec(workplace.spec)))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, capsys, held):
+    """Another name for the same people is another budget; what was given back tells of them too."""
+    if held:
+        run = reserved(workplace)
+        Ledger.open(workplace.ledger).void(run.key, 1)
+    workplace.rewrite("relation: add_or_remove_one", "relation: replace_one")
+    with pytest.raises(UnsupportedRelationError) as refused:
+        check_ahead(asked(workplace.spec))
+    assert main(["plan", str(workplace.spec)]) == UnsupportedRelationError.exit_code
+    for text in (str(refused.value), capsys.readouterr().err):
+        assert ("register OTHER" in text) is not held
+        assert ("something was reserved from it" in text) is held
+
+
+def test_a_closed_folder_is_a_fault(workplace, monkeypatch):
+    def closed(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    spec = load_spec(workplace.spec)
+    monkeypatch.setattr("os.stat", closed)
+    monkeypatch.setattr("pathlib.Path.lstat", closed)
+    warnings = list(missing_files(spec))
+    monkeypatch.undo()
+    assert [line.split(":")[0] for line in warnings] == ["source.path", "signing_key"]
+
+
+def test_a_plan_names_no_other_file_beside_the_source(workplace, capsys):
+    """Its output may stand in the log of a CI; a release says it to who starts it."""
+    workplace.rewrite("path: data.csv", "path: dta.csv")
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "data.csv" not in capsys.readouterr().out
+    with pytest.raises(SourceError, match=r"dta.csv; did you mean 'data.csv'\?"):
+        check_ahead(asked(workplace.spec))
+
+
+def by_hand(spec: Path, period: str | None) -> None:
+    check_ahead(asked(spec, period))
+
+
+@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
+def test_a_label_of_another_form_is_refused(workplace, door):
+    """By hand and by a deployment's parameters; nothing is made, held or charged."""
+    entries = len(Ledger.open(workplace.ledger).entries())
+
+    def check_refused(label):
+        with pytest.raises(SpecError, match=f"^period {label}: "):
+            door(workplace.spec, label)
+        assert not (workplace.root / "state/workspace").exists()
+        assert len(Ledger.open(workplace.ledger).entries()) == entries
+
+    check_refused("2026-q4")  # the spec has one period
+    door(workplace.spec, "once")
+    workplace.rewrite("cadence: once", "cadence: monthly\nback_fill: true")
+    for label in ("2026-1", "2026-13", "2026-q4"):
+        check_refused(label)
+    door(workplace.spec, "2026-01")
+    door(workplace.spec, None)
+    reserved(workplace, period="2026-q4")  # a run that began under such a label goes on
+    door(workplace.spec, "2026-q4")
+
+
+def test_a_budget_that_is_short_is_told_before_a_plan_is_made(workplace, monkeypatch):
+    workplace.rewrite("epsilon: 2", "epsilon: 9")
+    monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
+    with pytest.raises(BudgetExceededError, match="who spent it"):
+        check_ahead(asked(workplace.spec))
+    assert asked(workplace.spec).found() is None

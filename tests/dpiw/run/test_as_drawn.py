@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -22,6 +22,8 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.noise import Cut
+from tests.support.whole_runs import finish, prepared
 
 GENERATORS = {
     DPGAN: "{method: dpgan, settings: {steps: 20, lot: 32, batch: 8}}",
@@ -46,9 +48,9 @@ def make_run(make_workplace):
     """Makes a function that takes a run up, as the version of dpiw does that is there."""
 
     def make(kind=DPGAN, *, weights=WEIGHTS):
-        spec = make_workplace(weights=weights, max_attempts=3).spec
-        spec.write_text(spec.read_text().replace(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM)))
-        return lambda: ReleaseRun.prepare(spec, period=None)
+        place = make_workplace(weights=weights, max_attempts=3)
+        place.rewrite(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM))
+        return lambda: prepared(place)
 
     return make
 
@@ -74,12 +76,10 @@ def drawn(run: ReleaseRun, noise: SecureNoise | None = None) -> ReleaseRun:
     return run
 
 
-def finish(run: ReleaseRun) -> Any:
+def ended(run: ReleaseRun) -> Any:
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
+    return finish(run)
 
 
 def entries(run: ReleaseRun) -> list[EntryKind]:
@@ -98,7 +98,7 @@ def test_what_another_version_drew_is_not_signed(make_run, kind, defaults):
     (planned,), (stage,) = run.plan.stages, run.open_ledger().run(key).stages.values()
     assert len(planned.events) == len(stage.events) or defaults is EVENTS
     with pytest.raises(LedgerConflictError, match=REFUSED):
-        finish(run)
+        ended(run)
     assert not {EntryKind.CERTIFY, EntryKind.PUBLISH} & set(entries(run))
     assert not (run.directory / "built").exists()
     with another_version(kind, defaults):
@@ -118,7 +118,7 @@ def test_other_events_of_the_same_settings_are_not_signed(make_run, monkeypatch)
     run = take_up()
     assert run.plan.stages[0].settings == settings
     with pytest.raises(LedgerConflictError, match=REFUSED):
-        finish(run)
+        ended(run)
     assert EntryKind.CERTIFY not in entries(run)
 
 
@@ -137,7 +137,7 @@ def test_nothing_more_is_drawn_beside_it(make_run, kind, defaults):
         assert before in (None, entries(run))
         before = entries(run)
     with another_version(kind, defaults):
-        finish(take_up())
+        ended(take_up())
 
 
 def test_nothing_is_reserved_anew_beside_it(make_run):
@@ -151,7 +151,7 @@ def test_nothing_is_reserved_anew_beside_it(make_run):
     assert run.open_ledger().spent("town") == spent
     with another_version(Histogram, COARSER):
         steps.reserve(take_up())
-        finish(take_up())
+        ended(take_up())
 
 
 def test_a_draw_that_does_not_say_its_settings_is_not_signed(make_run, monkeypatch):
@@ -169,23 +169,8 @@ def test_a_draw_that_does_not_say_its_settings_is_not_signed(make_run, monkeypat
     monkeypatch.setattr(Measurement, "under", silent)
     run = drawn(take_up())
     with pytest.raises(LedgerConflictError):
-        finish(run)
+        ended(run)
     assert EntryKind.CERTIFY not in entries(run)
-
-
-class Dies(SecureNoise):
-    """Gone at the twelfth lot."""
-
-    left = 12
-
-    def poisson_sample(self, *, rows: int, probability: float) -> Any:
-        self.left -= 1
-        return self._gone() if self.left < 0 else super().poisson_sample(
-            rows=rows, probability=probability
-        )  # fmt: skip
-
-    def _gone(self) -> NoReturn:
-        raise RuntimeError("gone")
 
 
 @pytest.mark.nightly_cases("defaults0", "defaults1", "defaults3")
@@ -202,11 +187,11 @@ def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights,
     """Whose training had the same events; the version that began it still goes on."""
     take_up = make_run(kind, weights=weights)
     with another_version(kind, defaults), pytest.raises(StageFailedError):
-        trained(take_up(), Dies())
+        trained(take_up(), Cut(12, of=("poisson_sample",)))
     check_refused(take_up())
     with another_version(kind, defaults):
         drawn(run := take_up())
-        verify(finish(take_up()))
+        verify(ended(take_up()))
     assert entries(run).count(EntryKind.RESUME) == 1
 
 

@@ -1,7 +1,8 @@
 """What a certificate needs is there before anything is paid; what fails behind a draw keeps it."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from dpiw.run.run import ReleaseRun
 from tasks import stages
 from tasks.failures import DRAWN_ADVICE, DrawnStepFailedError, StepFailedError
 from tests.support import made_elsewhere, specs
-from tests.support.whole_runs import draw, finish
+from tests.support.whole_runs import draw, finish, prepared
 
 UNSEEN = PublicSchema(
     name="unseen",
@@ -82,131 +83,48 @@ def test_a_stand_in_s_certificate_is_written(generator, weights, tmp_path):
         assert isinstance(stage_record(stage, kept.stated_noise), CertifiedStage)
 
 
-class Silent(Histogram):
-    """A toy that states nothing of its noise."""
+def stated(**changes: Any) -> Callable[..., Any]:
+    """`released_noise` of a toy that states its noise otherwise than its events account for it."""
 
-    released_noise = None  # type: ignore[assignment]
+    def released_noise(self: Histogram, **whom: Any) -> Any:
+        (law,) = Histogram.released_noise(self, **whom)
+        return (dataclasses.replace(law, **{k: f(law) for k, f in changes.items()}),)
 
-
-class Fewer(Histogram):
-    """A toy that states no noise, though its events have it."""
-
-    def released_noise(self, **_: Any) -> Any:
-        return ()
+    return released_noise
 
 
-class Less(Histogram):
-    """A toy that states a third of the noise that its events account for."""
-
-    def released_noise(self, **whom: Any) -> Any:
-        (law,) = super().released_noise(**whom)
-        return (dataclasses.replace(law, scale=law.scale / 3),)
+def parameters(**more: Any) -> Callable[..., Any]:
+    return lambda self: {**Histogram.parameters(self), **more}
 
 
-class Loose(Histogram):
-    """A toy that states noise without what it covers."""
-
-    def released_noise(self, **_: Any) -> Any:
-        return (ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0),)
-
-
-class Endless(Histogram):
-    """A toy whose noise is no number."""
-
-    def released_noise(self, **_: Any) -> Any:
-        return (
-            ReleasedNoise(
-                values="v", law=NoiseKind.GAUSSIAN, scale=float("nan"), sensitivity=1.0, event=0
-            ),
-        )
-
-
-class Odd(Histogram):
-    """A toy with a parameter that JSON cannot hold."""
-
-    def parameters(self) -> Any:
-        return {**super().parameters(), "rates": {0.5}}
+LOOSE = ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0)
+ENDLESS = dataclasses.replace(LOOSE, scale=math.nan, sensitivity=1.0, event=0)
+TOYS: dict[str, dict[str, Any]] = {
+    "states nothing of its noise": {"released_noise": None},
+    "states none, though its events have it": {"released_noise": lambda *_, **__: ()},
+    "states a third": {"released_noise": stated(scale=lambda law: law.scale / 3)},
+    "does not state what its noise covers": {"released_noise": lambda *_, **__: (LOOSE,)},
+    "states no number": {"released_noise": lambda *_, **__: (ENDLESS,)},
+    "a scale for each column": {"released_noise": stated(scale=lambda law: np.full(5, law.scale))},
+    "another law": {"released_noise": stated(law=lambda _: NoiseKind.SPHERICAL)},
+    "another event": {"released_noise": stated(event=lambda _: 1)},
+    "a parameter that JSON cannot hold": {"parameters": parameters(rates={0.5})},
+    "a parameter that reads as a list's threshold": {"parameters": parameters(threshold=5.0)},
+    "a library that nobody has": {"libraries": ("no-such-distribution",)},
+    "caveats that are no sentences": {"caveats": (3,)},
+}
 
 
-class Threshold(Histogram):
-    """A toy whose public parameter readers of the release take for that of a list of levels."""
-
-    def parameters(self) -> Any:
-        return {**super().parameters(), "threshold": 5.0}
-
-
-class Foreign(Histogram):
-    """A toy that rests on a library that nobody has."""
-
-    libraries = ("no-such-distribution",)
-
-
-class Wordless(Histogram):
-    """A toy whose caveats are no sentences."""
-
-    caveats = (3,)
-
-
-class Vector(Histogram):
-    """A toy that states a scale for each column."""
-
-    def released_noise(self, **whom: Any) -> Any:
-        (law,) = super().released_noise(**whom)
-        return (dataclasses.replace(law, scale=np.full(5, law.scale)),)
-
-
-class OtherLaw(Histogram):
-    """A toy that states noise of a law that its event does not account for."""
-
-    def released_noise(self, **whom: Any) -> Any:
-        (law,) = super().released_noise(**whom)
-        return (dataclasses.replace(law, law=NoiseKind.SPHERICAL),)
-
-
-class OtherEvent(Histogram):
-    """A toy that states another event than it has."""
-
-    def released_noise(self, **whom: Any) -> Any:
-        (law,) = super().released_noise(**whom)
-        return (dataclasses.replace(law, event=1),)
-
-
-TOYS = [
-    Silent,
-    Fewer,
-    Less,
-    Loose,
-    Endless,
-    Odd,
-    Foreign,
-    Wordless,
-    Vector,
-    OtherLaw,
-    OtherEvent,
-    Threshold,
-]
-
-
-@pytest.fixture
-def registered(make_workplace, monkeypatch):
-    """Register a toy, and make a workplace whose spec names it."""
-
-    def register(toy):
-        monkeypatch.setattr(registry, "GENERATORS", {**GENERATORS, "toy": toy})
-        place = make_workplace(weights="none")
-        text = place.spec.read_text()
-        place.spec.write_text(text.replace("method: histogram", "method: toy"))
-        assert "toy" in place.spec.read_text()
-        return place
-
-    return register
-
-
-@pytest.mark.parametrize("toy", TOYS)
-def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(registered, toy, capsys):
-    place = registered(toy)
+@pytest.mark.parametrize("name", TOYS)
+def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
+    make_workplace, monkeypatch, name, capsys
+):
+    toy = type("Toy", (Histogram,), TOYS[name])
+    monkeypatch.setattr(registry, "GENERATORS", {**GENERATORS, "toy": toy})
+    place = make_workplace(weights="none")
+    place.rewrite("method: histogram", "method: toy")
     with pytest.raises(PrivacyError) as refused:
-        ReleaseRun.prepare(place.spec, period=None)
+        prepared(place)
     assert main(["plan", str(place.spec)]) == refused.value.exit_code
     assert "Error: " in capsys.readouterr().err
     kinds = {entry.kind for entry in Ledger.open(f"sqlite:///{place.ledger}").entries()}
@@ -227,7 +145,7 @@ MEASURED = {
 
 @pytest.fixture
 def drawn(make_workplace):
-    return draw(ReleaseRun.prepare(make_workplace(weights="none").spec, period=None))
+    return draw(prepared(make_workplace(weights="none")))
 
 
 def run_step(name: str, run: ReleaseRun) -> Path:

@@ -31,7 +31,7 @@ from dpiw.errors import ClusterError, LedgerTamperedError, PrivacyError, SpecErr
 from dpiw.ledger import StageState
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import cluster, steps
 from dpiw.run.cluster import TLS, cluster_of, local_cluster, no_cluster
@@ -46,7 +46,9 @@ from tests.support.clusters import (
     count_rows,
     site,
 )
+from tests.support.noise import Cut
 from tests.support.patience import until
+from tests.support.whole_runs import ingested
 
 # Of a peer that was killed Dask leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -355,22 +357,12 @@ def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
                 pytest.fail("opened")
 
 
-class Draws(SecureNoise):
-    """Counts its draws."""
-
-    drawn = 0
-
-    def discrete_gaussian(self, *, scale: float, size: int) -> Any:
-        self.drawn += 1
-        return super().discrete_gaussian(scale=scale, size=size)
-
-
 def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(make_workplace, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     run = ReleaseRun.prepare(make_workplace().spec, period=None)
     steps.reserve(run)
     steps.ingest(run)
-    nobody, noise = cluster_of({"DPIW_CLUSTER": "tls://127.0.0.1:9"}), Draws()
+    nobody, noise = cluster_of({"DPIW_CLUSTER": "tls://127.0.0.1:9"}), Cut()
     with pytest.raises(ClusterError):
         steps.fit_generator(run, noise=noise, cluster=nobody)
     assert not run.measurement("fit_generator").exists()
@@ -398,9 +390,7 @@ def test_a_stage_asks_its_deployment_s_cluster_and_leaves_no_trace_of_it(
     make_workplace, monkeypatch
 ):
     place = make_workplace(weights="measured, settings: {frequencies: 20, omega_seed: 1}")
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     monkeypatch.setenv("DPIW_CLUSTER", "1")
     assert ReleaseRun.prepare(place.spec, period=None).key == run.key
     launch_stage("fit_generator", run.directory)

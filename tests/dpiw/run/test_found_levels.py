@@ -116,7 +116,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(make_workplace, mon
 )  # fmt: skip
 def test_a_spec_that_does_not_fit_is_refused_by_its_plan(make_workplace, old, new, said):
     place = without_list(make_workplace())
-    place.spec.write_text(place.spec.read_text().replace(old, new))
+    place.rewrite(old, new)
     refused(place, said)
 
 

@@ -29,11 +29,8 @@ from dpiw.run.more_rows import more_rows
 from dpiw.run.run import ReleaseRun
 from tests.crash.harness import ForkServer, Place
 from tests.golden.make_releases import prepare, spec_of
+from tests.support.noise import Cut
 from tests.support.whole_runs import asked, finish, publish_run
-
-DRAWS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax",
-         "gaussian_vector")  # fmt: skip
-"""What a source of noise adds or selects with. Whom a training or a deal takes is no release."""
 
 GENERATOR_SETTINGS: dict[str, dict[str, Any]] = {
     "privbayes": {"bins": 4}, "dpgan": {"steps": 12}, "dpcgan": {"steps": 12},
@@ -49,37 +46,6 @@ METHODS = (
     + [("dpgan", "discriminator", GENERATOR_STAGE)]
 )
 """Every registered method that draws, and the stage; discriminator weights are of that training."""
-
-
-class GoneError(Exception):
-    """That nobody foresaw."""
-
-
-class Cut(SecureNoise):
-    """Draws so often and is gone: by an exception, or as a process."""
-
-    def __init__(self, draws: int | None, *, killed: bool = False) -> None:
-        self.drawn, self.gone, self._draws, self._killed = 0, False, draws, killed
-
-    def count(self) -> None:
-        if self.drawn == self._draws:
-            if self._killed:
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.gone = True
-            raise GoneError
-        self.drawn += 1
-
-
-def _counted(name: str) -> Any:
-    def draw(self: Cut, *words: Any, **options: Any) -> Any:
-        self.count()
-        return getattr(super(Cut, self), name)(*words, **options)
-
-    return draw
-
-
-for _name in DRAWS:
-    setattr(Cut, _name, _counted(_name))
 
 
 def prepared(root: Path, generator: str, weights: str, *, attempts: int = 1) -> Path:

@@ -17,6 +17,8 @@ from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun
 from tests.support.fits import fitted_at_once
+from tests.support.noise import Cut
+from tests.support.whole_runs import finish, ingested
 
 MEASURED = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
 
@@ -27,36 +29,17 @@ def no_process():
         yield
 
 
-class DiesAtSelection(SecureNoise):
-    """Is gone at a selection."""
-
-    def __init__(self, selections: int) -> None:
-        self._left = selections
-
-    def noisy_argmax(self, scores: Any, *, scale: float) -> int:
-        if self._left == 0:
-            raise RuntimeError("gone")
-        self._left -= 1
-        return super().noisy_argmax(scores, scale=scale)
-
-
 def ready_to_draw(make_workplace: Callable[..., Any], generator: str) -> ReleaseRun:
     place = make_workplace(weights=MEASURED)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("{method: histogram, settings: {bins: 4}}", generator))
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    return run
+    place.rewrite("{method: histogram, settings: {bins: 4}}", generator)
+    return ingested(place)
 
 
 def published(run: ReleaseRun) -> dict[str, Any]:
     steps.fit_generator(run, noise=SecureNoise())
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    folder = finish(run)
     verify(folder)
     facts: dict[str, Any] = json.loads((folder / "certificate.json").read_text())
     return facts
@@ -76,7 +59,7 @@ def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace):
     run = ready_to_draw(make_workplace, "{method: aim, settings: {resumes: 1}}")
     before = run.open_ledger().spent("town")
     with pytest.raises(StageFailedError):
-        steps.fit_generator(run, noise=DiesAtSelection(3))
+        steps.fit_generator(run, noise=Cut(3, of=("noisy_argmax",)))
     stage = run.open_ledger().run(run.key).stages["fit_generator"]
     assert stage.state is StageState.ARMED
     assert stage.checkpoint is not None

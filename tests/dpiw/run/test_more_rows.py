@@ -31,7 +31,7 @@ from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from flows import console
 from tests.support.ledger import restore, told
-from tests.support.whole_runs import asked, draw, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, draw, finish, loaded, prepared, publish_run, spent
 
 
 def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
@@ -182,9 +182,7 @@ def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
             other = prepared(place)
             steps.reserve(other, pay_again=True)
             draw(other)
-            steps.debias(other)
-            steps.diagnose(other)
-            steps.publish(other)
+            finish(other)
             assert more_rows(asked(place.spec), rows=20).name.endswith(other.key[:8])
     with pytest.raises(SpecError, match=f"{one.key[:8]}, {other.key[:8]}"):
         more_rows(asked(place.spec), rows=20)
@@ -238,7 +236,7 @@ def test_folders_of_the_same_draws_are_charged_once(make_workplace, given):
         recover(place, kept, *folders.values() if FIRST in given else ())
     found = audited(place, [kept, folders[ROWS], folders[OTHER_ROWS]])
     assert [finding.code for finding in found.findings] == ["recovered"]
-    place.spec.write_text(place.spec.read_text().replace("name: village", "name: town"))
+    place.rewrite("name: village", "name: town")
     with pytest.raises(AlreadyPaidError):
         steps.reserve(prepared_with(place, "synthetic_rows: 300", "synthetic_rows: 301"))
 
@@ -246,7 +244,7 @@ def test_folders_of_the_same_draws_are_charged_once(make_workplace, given):
 def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
     """Two releases and more rows of the first; the first's own folder is lost."""
     place = make_workplace(epsilon="9", weights="none")
-    place.spec.write_text(place.spec.read_text().replace("cadence: once", "cadence: yearly"))
+    place.rewrite("cadence: once", "cadence: yearly")
     before = place.ledger.read_bytes()
     _, first = publish_run(place.spec, period="2025")
     rows = more_rows(asked(place.spec, "2025"), rows=20)
@@ -258,7 +256,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
         recover(place, rows, second, previous_lost=at is before)
         assert spent(place).epsilon == 4
         steps.reserve(_next(place, "2025"))
-        place.spec.write_text(place.spec.read_text().replace("name: village", "name: town"))
+        place.rewrite("name: village", "name: town")
     assert verify(Path(moved))
 
 
@@ -295,7 +293,7 @@ def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace):
     """`base_rows` was stated for the first release; rows would repeat in a longer one."""
     place = make_workplace(weights="measured")
     settings = "settings: {omega_seed: 1, frequencies: 10, base_rows: 400}"
-    place.spec.write_text(place.spec.read_text().replace("when_infeasible: keep", settings))
+    place.rewrite("when_infeasible: keep", settings)
     publish_run(place.spec)
     table = loaded(more_rows(asked(place.spec), rows=900)).table
     assert len(table.drop_duplicates()) > 420
@@ -303,7 +301,7 @@ def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace):
 
 def _next(place: Any, period: str | None = None) -> ReleaseRun:
     """A run of another name: the population spends again, whatever lies beside its releases."""
-    place.spec.write_text(place.spec.read_text().replace("name: town", "name: village"))
+    place.rewrite("name: town", "name: village")
     return prepared(place, period=period)
 
 

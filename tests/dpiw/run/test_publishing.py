@@ -21,7 +21,7 @@ from dpiw.release.verification import verify
 from dpiw.run import publish, steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import read_rows
-from tests.support.whole_runs import draw, finish, loaded, prepared
+from tests.support.whole_runs import draw, finish, ingested, loaded, prepared
 
 
 def diagnosed(place):
@@ -39,8 +39,7 @@ def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, t
     home.mkdir()
     (home / "diary.txt").write_text("mine")
     home.chmod(mode)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", f"publish_to: {home}"))
+    place.rewrite("publish_to: state/releases", f"publish_to: {home}")
     folder = steps.publish(diagnosed(place))
     assert stat.S_IMODE(home.stat().st_mode) == mode
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
@@ -51,8 +50,7 @@ def test_a_folder_of_releases_that_is_made_is_readable_by_all(make_workplace, um
     place = make_workplace(weights="none")
     run = diagnosed(place)
     outer = place.root / "public"
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: public/releases"))
+    place.rewrite("publish_to: state/releases", "publish_to: public/releases")
     run = prepared(place)
     before = os.umask(umask)
     synced, real = [], os.fsync
@@ -122,9 +120,7 @@ def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
 
 
 def test_seeded_noise_cannot_be_published(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     steps.fit_generator(run, noise=SeededNoise(1))
     with pytest.raises(NotPublishableError):
         steps.draw_synthetic(run)
@@ -219,9 +215,7 @@ def test_unnormalised_weights_estimate_totals(workplace):
 
 def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
     place = make_workplace(max_attempts=2)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     draw(run)
     certificate = loaded(finish(run)).certificate
@@ -317,9 +311,7 @@ def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace
     path.unlink()
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=noise)
-    steps.debias(run)
-    steps.diagnose(run)
-    drawn = verify(steps.publish(run)).certificate.diagnostics["measured"]
+    drawn = verify(finish(run)).certificate.diagnostics["measured"]
     assert set(drawn["ranges"]) <= {column.name for column in run.plan.schema.released}
 
 

@@ -26,22 +26,11 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from tests.conftest import town
+from tests.support.noise import LOTS, Cut
+from tests.support.whole_runs import finish, ingested
 
 GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"
 WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32, replays: 0}"
-
-
-class Dies(SecureNoise):
-    """Draws the Gaussian noise of `draws` lots, and is gone; counts them."""
-
-    def __init__(self, draws: int | None = None) -> None:
-        self.drawn, self._draws = 0, draws
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Any:
-        if self.drawn == self._draws:
-            raise RuntimeError("gone")
-        self.drawn += 1
-        return super().gaussian_vector(scale=scale, size=size)
 
 
 @pytest.fixture
@@ -50,22 +39,16 @@ def make_run(make_workplace):
 
     def make(*, resumes=1, weights="none"):
         place = make_workplace(weights=weights, max_attempts=2)
-        text = place.spec.read_text().replace(
-            "{method: histogram, settings: {bins: 4}}",
-            GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}"),
-        )
-        place.spec.write_text(text)
-        run = ReleaseRun.prepare(place.spec, period=None)
-        steps.reserve(run)
-        steps.ingest(run)
-        return run
+        stated = GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}")
+        place.rewrite("{method: histogram, settings: {bins: 4}}", stated)
+        return ingested(place)
 
     return make
 
 
 def train(run: ReleaseRun, draws: int | None = None) -> int:
     """Train the generator until it is done, or until `draws` lots are drawn."""
-    noise = Dies(draws)
+    noise = Cut(draws, of=LOTS)
     if draws is None:
         steps.fit_generator(run, noise=noise)
     else:
@@ -99,7 +82,7 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_aft
     assert path.name.split(".")[:2] == ["fit_generator", f"{kept:08d}"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
     steps.reserve(run)
-    noise = Dies()
+    noise = Cut(of=LOTS)
     steps.fit_generator(run, noise=noise, progress=lambda *at: told.append(at))
     again = noise.drawn
     assert again == 40 - kept
@@ -134,14 +117,12 @@ def test_a_resumed_run_is_published_at_the_plans_cost(make_run):
     train(run)
     steps.draw_synthetic(run)
     with pytest.raises(StageFailedError):
-        steps.fit_weights(run, noise=Dies(25))
+        steps.fit_weights(run, noise=Cut(25, of=LOTS))
     steps.reserve(run)
-    noise = Dies()
+    noise = Cut(of=LOTS)
     steps.fit_weights(run, noise=noise)
     assert noise.drawn == 16
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    folder = finish(run)
     certificate = verify(folder).certificate
     events = [event for planned in run.plan.stages for event in planned.events]
     assert [event.count for event in events] == [1, 1, 1, 1, 42, 42]  # four columns' histograms
@@ -159,7 +140,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(make_run):
     assert stage(run).resumes_left == 0
     before = run.open_ledger().spent("town").epsilon_units
     with pytest.raises(GrantSpentError):
-        steps.fit_generator(run, noise=Dies())
+        steps.fit_generator(run, noise=Cut(of=LOTS))
     steps.reserve(run)
     assert (stage(run).state, stage(run).attempt) == (StageState.RESERVED, 2)
     assert run.open_ledger().spent("town").epsilon_units > before
@@ -253,7 +234,7 @@ def test_a_restored_ledger_does_not_train_a_second_time(make_run):
 
 def go_on(run: ReleaseRun) -> None:
     steps.reserve(run)
-    steps.fit_generator(run, noise=Dies(0))
+    steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
 def restore(ledger: Path, copy: bytes) -> None:
@@ -279,7 +260,7 @@ def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     with pytest.raises(LedgerTamperedError):
         steps.reserve(run)
     with pytest.raises(LedgerTamperedError):
-        steps.fit_generator(run, noise=Dies(0))
+        steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
 def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(make_run, monkeypatch):
@@ -326,18 +307,11 @@ def test_a_training_is_not_resumed_on_another_snapshot(make_run):
 
 
 def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
-    class Seeded(SeededNoise):
-        drawn = 0
-
-        def gaussian_vector(self, *, scale: float, size: int) -> Any:
-            self.drawn += 1
-            if self.drawn > 39:
-                raise RuntimeError("gone")
-            return super().gaussian_vector(scale=scale, size=size)
-
+    noise = SeededNoise(1)
+    noise.gaussian_vector = Cut(39, of=LOTS).gaussian_vector
     run = make_run()
     with pytest.raises(StageFailedError):
-        steps.fit_generator(run, noise=Seeded(1))
+        steps.fit_generator(run, noise=noise)
     steps.reserve(run)
     train(run)
     data = run.measurement("fit_generator").read_bytes()
@@ -355,7 +329,7 @@ def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeyp
         steps.fit_generator(run, noise=SecureNoise())
     monkeypatch.undo()
     steps.reserve(run)
-    steps.fit_generator(run, noise=Dies(0))
+    steps.fit_generator(run, noise=Cut(0, of=LOTS))
     assert stage(run).state is StageState.COMMITTED
     assert checkpoints(run) == []
 

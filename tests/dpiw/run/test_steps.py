@@ -27,7 +27,8 @@ from dpiw.run import process, steps
 from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
-from tests.support.whole_runs import draw, finish, loaded, prepared, spent
+from tests.support.noise import Cut
+from tests.support.whole_runs import draw, finish, ingested, loaded, prepared, reserved, spent
 
 
 def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
@@ -57,8 +58,7 @@ def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
 def test_another_period_is_another_run_and_another_cost(workplace):
     keys = set()
     for period in ("2026-11", "2026-12"):
-        run = prepared(workplace, period=period)
-        steps.reserve(run)
+        run = reserved(workplace, period=period)
         keys.add(run.key)
     assert len(keys) == 2
     assert spent(workplace).epsilon == 4
@@ -80,8 +80,7 @@ def test_no_private_byte_is_read_before_the_reservation(workplace):
 
 def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace):
     workplace.source.write_text("age,income,region\n1,2,north\n")
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     with pytest.raises(SourceError):
         steps.ingest(run)
     assert spent(workplace).epsilon == 0
@@ -94,9 +93,7 @@ def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace
 
 def test_a_draw_that_died_is_lost_and_charged(make_workplace):
     place = make_workplace(max_attempts=1)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and the process dies here
     with pytest.raises(GrantSpentError):
         steps.fit_generator(run, noise=SecureNoise())
@@ -109,9 +106,7 @@ def test_a_draw_that_died_is_lost_and_charged(make_workplace):
 
 def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     place = make_workplace(max_attempts=2)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     draw(run)
     folder = finish(run)
@@ -123,9 +118,7 @@ def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
 
 
 def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     ledger = Ledger.open(workplace.ledger)
     grant = ledger.arm(run.key, 1, "fit_generator")
     # what a process killed between fsync and commit leaves behind
@@ -161,8 +154,7 @@ def test_when_infeasible_refuse_stops_the_plan(workplace):
 
 
 def test_postprocessing_needs_a_committed_draw(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     with pytest.raises(StageFailedError):
         steps.draw_synthetic(run)
 
@@ -175,9 +167,7 @@ def _stage(stage, directory):
 
 @pytest.mark.crash
 def test_two_processes_draw_a_stage_once(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         codes = pool.starmap(_stage, [("fit_generator", run.directory)] * 2)
     assert 0 in codes
@@ -187,9 +177,7 @@ def test_two_processes_draw_a_stage_once(workplace):
 
 
 def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     script = tmp_path / "hang.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\n"
@@ -228,8 +216,7 @@ def test_a_run_folder_of_another_plan_is_refused(workplace):
 
 def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
     """The copy is from between reservation and draw: nothing new is reserved, but nothing runs."""
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     copy = workplace.ledger.read_bytes()
     draw(run)
     drawn = run.measurement("fit_generator").read_bytes()
@@ -241,8 +228,7 @@ def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
 
 
 def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     copy = workplace.ledger.read_bytes()
     draw(run)
     finish(run)
@@ -313,23 +299,16 @@ def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
 
 def test_a_failure_once_rows_are_open_has_one_code(workplace):
     """Whatever a mechanism raises after arming, operators see the same code."""
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
 
-    class Broken(SecureNoise):
-        def discrete_gaussian(self, *, scale, size):
-            raise PrivacyError("an entry leaves the lattice range")
-
+    broken = Cut(0, error=PrivacyError("an entry leaves the lattice range"))
     with pytest.raises(StageFailedError) as caught:
-        steps.fit_generator(run, noise=Broken())
+        steps.fit_generator(run, noise=broken)
     assert caught.value.exit_code == 70
 
 
 def test_a_second_ingest_does_not_replace_the_snapshot(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     first = run.snapshot.read_bytes()
     workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
     steps.ingest(run)
@@ -341,8 +320,7 @@ def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(work
     lines = workplace.source.read_text().splitlines()
     lines.insert(3, "1,2,canary-ragged")
     workplace.source.write_text("\n".join(lines) + "\n")
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     monkeypatch.setattr(process, "_confine", lambda _: None)  # this process has its own limits
     assert process.run_stage("ingest", run.directory) == SourceError.exit_code
     public = "SourceError: the CSV file is ragged, or a row exceeds the declared cell sizes"

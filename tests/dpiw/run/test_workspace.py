@@ -22,7 +22,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
 from dpiw.run.locks import drawing, working
 from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
-from tests.support.whole_runs import draw, finish, prepared
+from tests.support.whole_runs import draw, finish, fitted, prepared, reserved
 
 NOW = datetime.datetime(2027, 1, 31, tzinfo=datetime.UTC)
 
@@ -115,10 +115,7 @@ def test_a_drawn_run_is_published_without_its_snapshot(make_workplace):
 
 
 def half_drawn(place):
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
+    run = fitted(place)
     steps.draw_synthetic(run)
     return run
 
@@ -150,8 +147,7 @@ def test_what_was_reserved_to_repeat_a_lost_draw_is_given_back(make_workplace):
 
 def test_a_voided_run_may_be_purged(make_workplace):
     place = make_workplace(weights="none")
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(place)
     Ledger.open(place.ledger).void(run.key, 1)
     (run.private / "leftover").write_text("x")
     assert look(place).state == "voided"

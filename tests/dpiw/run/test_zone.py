@@ -14,10 +14,9 @@ import pytest
 from dpiw.data import files as durable
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
-from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from dpiw.run.workspace import survey
-from tests.support.whole_runs import draw, finish, prepared
+from tests.support.whole_runs import draw, finish, prepared, reserved
 
 
 @pytest.fixture
@@ -53,8 +52,7 @@ def test_a_stage_process_is_confined_and_what_it_leaves_is_closed(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-in-the-environment")
     place = make_workplace(weights="none")
     (place.root / "state").chmod(0o755)
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(place)
     probe = tmp_path / "sitecustomize.py"
     probe.write_text(
         "import json, os, resource, sys, tempfile\n"
@@ -121,7 +119,7 @@ def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
     run.private.write_text("")
     with pytest.raises(SpecError, match="private cannot be used"):
         prepared(place)
-    place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
+    place.rewrite("state: state", "state: data.csv")
     with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
         prepared(place)
 

@@ -237,7 +237,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/ledger/ledger.py::Ledger",
          "dpiw/ledger/test_ledger.py::test_register_is_once_and_for_ever",
          "dpiw/run/test_laundering.py::test_another_name_for_the_file",
-         "dpiw/run/test_laundering.py::test_another_snapshot_label_for_the_same_file",
+         "dpiw/run/test_laundering.py::test_a_second_spec",
          "dpiw/run/test_laundering.py::test_a_cloned_ledger",
          open="Organisational: nobody can see that two populations or two ledgers hold the same"
               " people."),
