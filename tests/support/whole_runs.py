@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
 from dpiw.ledger import Ledger
@@ -74,6 +77,22 @@ def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, P
     """The run of a spec, and the folder it published."""
     run = draw(ReleaseRun.prepare(spec, period=period))
     return run, finish(run)
+
+
+@contextlib.contextmanager
+def killed_at(owner: Any, name: str, *, behind: bool = False) -> Iterator[None]:
+    """What is done inside ends before a call of this, or behind it, as by Ctrl-C."""
+    real = getattr(owner, name)
+
+    def dies(*words: Any, **options: Any) -> None:
+        if behind:
+            real(*words, **options)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, dies)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def once(place: Any, kept: Path, make: Callable[[], object]) -> None:

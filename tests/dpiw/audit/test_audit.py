@@ -31,6 +31,7 @@ from dpiw.ledger.stores.store import Store
 from dpiw.release.manifest import MANIFEST, SIGNATURE, release_folders
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
+from tests.support.browser import CORNERS, VIEWS
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -384,3 +385,21 @@ def test_it_writes_nothing_into_the_site(site):
     assert not (site.root / "workspace").exists()
     site.audit()
     assert before == sorted(p for p in site.root.rglob("*") if "ledger.sqlite" not in p.name)
+
+
+ONE_EACH = tuple({kind.severity: code for code, kind in KINDS.items()}.values())
+
+
+@pytest.mark.nightly_cases("-all_views]")
+@pytest.mark.parametrize(
+    ("codes", "views"),
+    [((), VIEWS), (ONE_EACH, CORNERS), (tuple(KINDS), VIEWS)],
+    ids=["in_order-all_views", "each_severity-corners", "every_finding-all_views"],
+)
+def test_nothing_is_cut_off_or_hard_to_read_at_any_width(site, look_at, codes, views):
+    long = "of a long, long name_" + 20 * "without_a_blank_"
+    findings = tuple(Finding(code=code, subject=long, text=long) for code in codes)
+    report = dataclasses.replace(site.audit(), findings=findings)
+    if findings:
+        report = dataclasses.replace(report, ledger=long)
+    assert look_at(build_page(report), views) == []

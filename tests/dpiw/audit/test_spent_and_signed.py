@@ -1,22 +1,41 @@
 """What is spent with no folder, who signed the entries, and which head is worth keeping."""
 
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpiw.audit import Severity, found, report_json, write_report
+from dpiw.audit import (
+    AuditReport,
+    Severity,
+    audit,
+    found,
+    release_folders,
+    report_json,
+    write_report,
+)
 from dpiw.audit.page import build_page
 from dpiw.audit.run_findings import findings_of_runs, published_otherwise
 from dpiw.audit.statements import next_steps
 from dpiw.audit.tally import tally
-from dpiw.audit.unreleased import unreleased
-from dpiw.errors import SignatureError
-from dpiw.ledger import Ledger
-from dpiw.release.signing import create_key_pair
+from dpiw.audit.unreleased import in_folders, unreleased
+from dpiw.errors import LedgerConflictError, SignatureError
+from dpiw.ledger import Ledger, StageState
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.certificate import Certificate
+from dpiw.release.signing import create_key_pair, load_public_key
 from dpiw.release.verification import verify
+from dpiw.run import steps
+from tests.conftest import make_workplace
+from tests.dpiw.audit.conftest import Site, publish
 from tests.support.ledger import cli
+from tests.support.whole_runs import finish, fitted, publish_run
 
 
 def cut(site, after: int) -> None:
@@ -190,3 +209,183 @@ def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
     site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 3")
     assert not any(step.startswith("Keep") for step in next_steps(site.audit()))
     (site.folders[0] / "report.html").write_text("changed")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A release as usual, and one whose `fit_weights` was killed once after it was armed."""
+    place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
+    place.rewrite("cadence: once", "cadence: monthly")
+    publish_run(place.spec, period="2026-11")
+    run = fitted(place, period="2026-12")
+    steps.draw_synthetic(run)
+    run.open_ledger().arm(run.key, 1, "fit_weights")  # kill -9 of its process leaves no more
+    steps.reserve(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    finish(run)
+    return place
+
+
+def audited(place: Any, releases: Path | None = None, ledger: Path | None = None) -> AuditReport:
+    folders = release_folders(releases or place.releases)
+    return audit(str(ledger or place.ledger), folders, [place.root / "state/keys/test.pub"])
+
+
+def certified(place: Any) -> Certificate:
+    (folder,) = [path for path in release_folders(place.releases) if "2026-12" in path.name]
+    return verify(folder).certificate
+
+
+def words(report: AuditReport) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", build_page(report))).split())
+
+
+def parts(report: AuditReport) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+    """Epsilon by audit.json: spent, in folders, with no folder, by recoveries."""
+    (facts,) = json.loads(report_json(report))["populations"]
+    beside = sum(Decimal(charge["epsilon"]) for charge in facts["spent_with_no_folder"])
+    spent, inside, recovered = (
+        Decimal(facts[name]["epsilon"])
+        for name in ("spent", "spent_in_folders", "spent_by_recoveries")
+    )
+    return spent, inside, Decimal(beside), recovered
+
+
+def test_a_lost_draw_is_in_its_releases_total_and_told_once(place):
+    report, certificate = audited(place), certified(place)
+    assert report.ok
+    total = Decimal(certificate.epsilon)
+    first, second = (Decimal(attempt["epsilon"]) for attempt in certificate.attempts)
+    assert (first, first + second) == (2, total)
+    assert unreleased(report, "town") == []
+    assert len([line for line in found(report) if "(draw_lost)" in line]) == 1
+    page = words(report)
+    assert "with no folder: 0" in page
+    assert f"in these folders: {float(2 + total):.4g}" in page
+    (run,) = [run for run in report.counted.runs.values() if run.period == "2026-12"]
+    charged = ", ".join(str(attempt.seq) for attempt in run.attempts)
+    assert "," in charged  # the lost draw's charge, and the one that was paid again
+    assert f" {charged} {run.published} " in page  # a folder's charges stand beside its entry
+    assert parts(report) == (2 + total, 2 + total, 0, 0)
+
+
+def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place, tmp_path):
+    releases = tmp_path / "releases"
+    shutil.copytree(place.releases, releases)
+    (folder,) = [path for path in release_folders(releases) if "2026-12" in path.name]
+    shutil.rmtree(folder)
+    report, total = audited(place, releases), Decimal(certified(place).epsilon)
+    whys = [path.why for path in unreleased(report, "town")]
+    assert whys == ["lost: armed, and left no output", "published, no such folder"]
+    assert parts(report) == (2 + total, 2, total, 0)
+    assert f"with no folder: {float(total):.4g}" in words(report)
+    statement = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
+    assert f"{statement} (lost" in "\n".join(found(report))
+    report.counted.populations["town"].composition = "renyi"  # where no sum is what is spent
+    assert f"{statement}, each charge alone" in "\n".join(found(report))
+
+
+def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(place, tmp_path):
+    releases = tmp_path / "releases"
+    shutil.copytree(place.releases, releases)
+    for folder in release_folders(releases):
+        (folder / "report.html").write_text("changed")
+    report, total = audited(place, releases), Decimal(certified(place).epsilon)
+    assert not report.ok
+    assert parts(report) == (2 + total, 2 + total, 0, 0)
+
+
+def test_a_charge_after_the_certificate_is_in_no_total(place, tmp_path):
+    """A second output that turns up later: it is charged, and no published page counts it."""
+    ledger = tmp_path / "ledger.sqlite"
+    shutil.copy(place.ledger, ledger)
+    book = Ledger.open(ledger)
+    run = next(candidate for candidate in book.runs("town") if candidate.period == "2026-12")
+    assert run.stages["fit_weights"].state is StageState.COMMITTED
+    with pytest.raises(LedgerConflictError):
+        book.commit_found(run.run_key, 2, "fit_weights", "f" * 64)
+    report, certificate = audited(place, ledger=ledger), certified(place)
+    (row,) = unreleased(report, "town")
+    again = Decimal(certificate.attempts[1]["epsilon"])
+    assert (row.why, row.amount.epsilon) == ("further output, charged again", again * 10**12)
+    total = 2 + Decimal(certificate.epsilon)
+    assert parts(report) == (total + again, total, again, 0)
+    assert in_folders(report, "town").epsilon == total * 10**12
+
+
+SHARED = pytest.StashKey[Path]()
+"""The state folder of two curators' workplace, made once."""
+
+
+@pytest.fixture
+def shared(make_workplace, tmp_path, request):
+    """Two releases of one population: the first signed by `test`, the second by `second`."""
+    stash = request.config.stash
+    if SHARED not in stash:
+        place = make_workplace(weights="none")
+        publish(place, "2026-11")
+        create_key_pair(place.root / "state" / "keys", "second")
+        place.rewrite("test.key", "second.key")
+        publish(place, "2026-12")
+        stash[SHARED] = place.root / "state"
+    shutil.copytree(stash[SHARED], tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
+    return Site(tmp_path / "site")
+
+
+def keys_of(site: Site) -> list[Path]:
+    return [site.key, site.key.with_name("second.pub")]
+
+
+def ids(keys: list[Path]) -> list[str]:
+    return [load_public_key(key).key_id for key in keys]
+
+
+def test_with_the_keys_of_both_nothing_is_found(shared):
+    keys = keys_of(shared)
+    first, second = ids(keys)
+    report = shared.audit(public_keys=keys)
+    assert (report.ok, report.findings, report.given) == (True, (), (first, second))
+    assert report.signers is not None
+    assert set(report.signers.signed) == {first, second}
+    folders = f"one of the given public keys (key id {first}: 1, key id {second}: 1)"
+    page = build_page(report)
+    assert folders in page
+    assert page.count("whole, signed<") == 2
+    facts = json.loads(report_json(report))
+    assert facts["given_keys"] == facts["entry_signatures"]["given"] == [first, second]
+    assert [release["key_checked"] for release in facts["releases"]] == [True, True]
+
+
+def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared):
+    keys = keys_of(shared)
+    assert shared.codes(public_keys=keys[::-1]) == set()
+    twice = shared.audit(public_keys=[*keys, keys[0]])
+    assert twice.given == tuple(ids(keys))
+
+
+def test_with_the_key_of_one_the_other_s_are_told(shared):
+    for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
+        report = shared.audit(public_keys=[given])
+        assert not report.ok
+        assert {f.code for f in report.findings} == {"other_key", "entry_other_key"}
+        findings = {f.code: f for f in report.findings}
+        assert findings["other_key"].subject == f"release {shared.folders[folder].name}"
+        assert ids([other])[0] in findings["other_key"].text
+
+
+def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared, tmp_path):
+    _, stranger = create_key_pair(tmp_path, "stranger")
+    given = [shared.key, stranger]
+    report = shared.audit(public_keys=given)
+    assert {f.code for f in report.findings} == {"other_key", "entry_other_key"}
+    (signer,) = ids(keys_of(shared)[1:])
+    assert all(f"key id {signer}, by none of the given" in f.text for f in report.findings)
+
+
+def test_without_a_key_both_are_named(shared):
+    report = shared.audit(public_keys=[])
+    findings = {f.code: f for f in report.findings}
+    assert findings.keys() == {"key_not_pinned", "several_keys"}
+    assert all(key in findings["several_keys"].text for key in ids(keys_of(shared)))
+    signers = {verify(folder).key_id for folder in shared.folders}
+    assert signers == set(ids(keys_of(shared)))

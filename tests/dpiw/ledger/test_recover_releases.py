@@ -4,7 +4,6 @@ import dataclasses
 import shutil
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import pytest
 
@@ -29,21 +28,12 @@ from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import NONE, cli, cost, restore, terms, told
+from tests.support.ledger import NONE, cli, cost, recover, restore, terms
 from tests.support.whole_runs import draw, finish, ingested, prepared, publish_run, reserved
 
 
 def losing(epsilon: str = "0", delta: str = "0", reads: str = "0") -> list[str]:
     return [f"--loss-epsilon={epsilon}", f"--loss-delta={delta}", f"--loss-reads={reads}"]
-
-
-def key_of(place: Any) -> str:
-    return str(place.root / "state" / "keys" / "test.pub")
-
-
-def recover(place: Any, *words: str, loss: tuple[str, str] = ("0", "0")) -> str:
-    given = ("--ledger", str(place.ledger), "--releases", str(place.releases))
-    return told("recover", *given, "--key", key_of(place), *losing(*loss), *words)
 
 
 def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
@@ -210,7 +200,7 @@ def test_only_whole_and_signed_releases_count(workplace, tmp_path):
     restore(workplace, before)
     ledger = Ledger.open(workplace.ledger)
     create_key_pair(tmp_path, "other")
-    path, good = str(workplace.ledger), key_of(workplace)
+    path, good = str(workplace.ledger), str(workplace.key)
     base = ("recover", "--ledger", path, *losing())
     with pytest.raises(SignatureError):
         cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
@@ -250,7 +240,7 @@ def test_a_new_ledger_under_other_terms_does_not_take_a_release(workplace, tmp_p
             recovered_release(found, terms(**{**own, **change}))
     fresh = Ledger.create(tmp_path / "fresh.sqlite")
     words = ("recover", "--ledger", str(fresh.path), "--releases", str(folder))
-    words = (*words, "--key", key_of(workplace), *losing())
+    words = (*words, "--key", str(workplace.key), *losing())
     with pytest.raises(UnknownPopulationError):
         cli(*words)
     fresh.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))

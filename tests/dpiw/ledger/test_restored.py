@@ -3,7 +3,6 @@
 import importlib
 import shutil
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import restore, terms, told
-from tests.support.whole_runs import draw, finish, prepared, reserved
+from tests.support.ledger import recover, restore, terms, told
+from tests.support.whole_runs import diagnosed, draw, finish, killed_at, prepared, reserved
 
 PUBLISHING = importlib.import_module("dpiw.run.publish")
 
@@ -44,14 +43,10 @@ def drawn(place: Any, period: str) -> ReleaseRun:
     return draw(prepared(place, period=period))
 
 
-def draw_first(run: ReleaseRun) -> None:
+def go_on(run: ReleaseRun) -> None:
     """What a run with a reservation draws first."""
     steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
-
-
-def released(place: Any, period: str) -> Path:
-    return finish(drawn(place, period))
 
 
 def spent(place: Any, name: str = "town") -> float:
@@ -60,19 +55,8 @@ def spent(place: Any, name: str = "town") -> float:
     return ledger.spent(name).epsilon
 
 
-def recover(place: Any, *words: str, releases: Path | None = None) -> str:
-    return told(
-        "recover", "--ledger", str(place.ledger), "--releases", str(releases or place.releases),
-        "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0", *words,
-    )  # fmt: skip
-
-
-def lose(place: Any, epsilon: str, name: str = "town") -> str:
-    return told(
-        "recover", "--ledger", str(place.ledger), "--loss-only", "--population", name,
-        "--loss-epsilon", epsilon, "--loss-delta", "1e-6", "--loss-reads", "0",
-    )  # fmt: skip
+def lose(place: Any, epsilon: str) -> str:
+    return recover(place, "--loss-only", "--population", "town", loss=(epsilon, "1e-6"))
 
 
 def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
@@ -91,8 +75,8 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
     steps.ingest(waiting)
     before = place.ledger.read_bytes()
     void(place, waiting)
-    released(place, "2026-10")
-    released(place, "2026-11")
+    finish(drawn(place, "2026-10"))
+    finish(drawn(place, "2026-11"))
     restore(place, before)
     recover(place)
     assert spent(place) == 6
@@ -110,7 +94,7 @@ def test_heads_are_compared_before_every_draw(make_workplace):
     run = reserved(place, period="2026-10")
     steps.ingest(run)
     before = place.ledger.read_bytes()
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     restore(place, before)
     with pytest.raises(LedgerTamperedError):
         steps.fit_generator(run, noise=SecureNoise())
@@ -118,7 +102,7 @@ def test_heads_are_compared_before_every_draw(make_workplace):
     assert stage.state is StageState.RESERVED
 
 
-def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monkeypatch):
+def test_two_releases_built_on_one_head_are_both_recovered(make_workplace):
     """The second certificate was written between the first one's and its publishing entry."""
     place = make_workplace(epsilon="3", weights="none")
     registered(place, "city")
@@ -127,16 +111,9 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monke
     place.write_spec(population="city", weights="none")
     second = drawn(place, "2026-11")
     for run in (first, second):
-        steps.debias(run)
-        steps.diagnose(run)
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PUBLISHING, "publish_built", killed)
-        with pytest.raises(KeyboardInterrupt):
-            steps.publish(first)
+        diagnosed(run)
+    with killed_at(PUBLISHING, "publish_built"):
+        steps.publish(first)
     one, two = (verify(steps.publish(run)).certificate for run in (second, first))
     assert one.ledger_head != two.ledger_head  # no two certificates share one
 
@@ -153,7 +130,7 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monke
 def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace):
     """Two ledgers may publish into one folder, as long as each has its own populations."""
     place = make_workplace(epsilon="3", weights="none")
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     other = make_workplace(epsilon="3", weights="none", population="city")
     other.ledger.unlink()
     Ledger.create(other.ledger)
@@ -182,7 +159,7 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
         shutil.rmtree(place.releases)
     with pytest.raises(LedgerTamperedError):
         reserved(place, period="2026-12")
-    recover(place, releases=run.directory / "built" if where == "built" else None)
+    recover(place, releases=[run.directory / "built"] if where == "built" else [])
     reserved(place, period="2026-12")
     assert spent(place) == 4
 
@@ -190,8 +167,8 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
 def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     before = place.ledger.read_bytes()
-    released(place, "2026-10")
-    folder = released(place, "2026-11")
+    finish(drawn(place, "2026-10"))
+    folder = finish(drawn(place, "2026-11"))
     manifest = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").unlink()
     with pytest.raises(ReleaseError, match=r"manifest\.json"):
@@ -230,10 +207,10 @@ def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace):
 def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, published_before):
     place = make_workplace(epsilon="6.5", weights="none")
     if published_before:
-        released(place, "2026-10")
+        finish(drawn(place, "2026-10"))
     run = reserved(place, period="2026-11")
     before = place.ledger.read_bytes()
-    draw_first(run)
+    go_on(run)
     restore(place, before)
     steps.reserve(run)
     with pytest.raises(LedgerTamperedError, match="stage fit_generator: the workspace"):
@@ -253,7 +230,7 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     place = make_workplace(epsilon="4", weights="none")
     run = reserved(place, period="2026-09")
     before = place.ledger.read_bytes()
-    draw_first(run)
+    go_on(run)
     restore(place, before)
     run.snapshot.unlink()
     place.source.write_text("nonsense\n1\n")
@@ -290,19 +267,16 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     restore(place, before)
     with pytest.raises(LedgerTamperedError, match="another arm"):
         steps.reserve(run)
+    measurement = run.measurement("fit_generator")
+    data = measurement.read_bytes()
+    measurement.write_bytes(b"torn")  # one that cannot be read is not committed, either
+    with pytest.raises(LedgerTamperedError, match="another arm"):
+        steps.reserve(run)
+    measurement.write_bytes(data)
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert (stage.state, stage.output_digest) == (StageState.ARMED, None)
     lose(place, "2")
     assert spent(place) == 4
-    with pytest.raises(LedgerTamperedError, match="another arm"):
-        steps.reserve(run)
-
-
-def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace):
-    place = make_workplace(weights="none")
-    run = reserved(place, period="2026-11")
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
-    run.measurement("fit_generator").write_bytes(b"torn")
     with pytest.raises(LedgerTamperedError, match="another arm"):
         steps.reserve(run)
 
@@ -313,7 +287,7 @@ def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypa
     run = reserved(place, period="2026-11")
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "commit", lambda *_: None)
-        draw_first(run)
+        go_on(run)
     done: list[str] = []
     module = importlib.import_module("dpiw.run.reserve")
     sync, commit = module.sync_directory, Ledger.commit_found
@@ -349,44 +323,39 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composit
         assert (new.spent("village"), new.renyi_spent("village")) == before
 
     drawn(place, "2026-07")
-    released(place, "2026-08")
+    finish(drawn(place, "2026-08"))
     drawn(place, "2026-09")
-    released(place, "2026-10")
+    finish(drawn(place, "2026-10"))
     begun_again_and_recovered()
     # the next release continues the recovered ones, so that it, too, can be recovered exactly
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     begun_again_and_recovered()
 
 
 def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(make_workplace):
     place = make_workplace(epsilon="30", weights="none")
     drawn(place, "2026-09")
-    released(place, "2026-10")
+    finish(drawn(place, "2026-10"))
     before = place.ledger.read_bytes()
     drawn(place, "2026-11")
-    folder = released(place, "2026-12")
+    folder = finish(drawn(place, "2026-12"))
     truth = spent(place)
     restore(place, before)
     with pytest.raises(SpecError):
-        recover(place, releases=folder)
-    recover(place, "--previous-lost", releases=folder)
+        recover(place, releases=[folder])
+    recover(place, "--previous-lost", releases=[folder])
     assert spent(place) == 4 + 8  # what the certificate says was spent, none of it known to be here
     restore(place, before)
     recover(place)  # with the release before it: for the new draws alone
     assert spent(place) == truth == 8
 
 
-def test_a_conflict_before_publication_is_in_the_certificate(make_workplace, monkeypatch):
+def test_a_conflict_before_publication_is_in_the_certificate(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     run = drawn(place, "2026-11")
 
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PUBLISHING, "publish_built", killed)
-        with pytest.raises(KeyboardInterrupt):
-            finish(run)
+    with killed_at(PUBLISHING, "publish_built"):
+        finish(run)
     with pytest.raises(LedgerConflictError):
         Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "1" * 64)
     folder = steps.publish(run)

@@ -199,13 +199,6 @@ def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger):
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("state", [StageState.RESERVED, StageState.ARMED, StageState.COMMITTED])
-def test_only_a_lost_stage_may_be_drawn_again(ledger, state):
-    bring(ledger, state)
-    again = ask(attempt=2, stages={"generator": BOTH["generator"]})
-    refused(ledger, GrantSpentError, lambda: ledger.reserve(**again))
-
-
 def test_attempts_have_no_gaps_and_keep_the_plan(ledger):
     refused(ledger, LedgerConflictError, lambda: ledger.reserve(**ask(attempt=2)))
     bring(ledger, StageState.LOST)
@@ -218,17 +211,6 @@ def test_attempts_have_no_gaps_and_keep_the_plan(ledger):
     for change in wrong:
         refused(ledger, LedgerConflictError, lambda c=change: ledger.reserve(**second | c))
     ledger.reserve(**second)
-
-
-def test_max_attempts_ends_it(ledger):
-    stages = {"generator": BOTH["generator"]}
-    for attempt in (1, 2):
-        ledger.reserve(**ask(attempt=attempt, stages=stages, max_attempts=2, cost=cost("0.1")))
-        ledger.arm(RUN, attempt, "generator")
-        ledger.lose(RUN, attempt, "generator")
-    third = ask(attempt=3, stages=stages, max_attempts=2, cost=cost("0.1"))
-    refused(ledger, GrantSpentError, lambda: ledger.reserve(**third))
-    assert ledger.spent("adult") == cost("0.2", "2e-6")
 
 
 @both_stores
@@ -246,11 +228,3 @@ def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger):
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)
     assert ledger.verify().ok
-
-
-def test_voiding_a_second_attempt_leaves_the_first_one_lost(ledger):
-    bring(ledger, StageState.LOST)
-    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3")))
-    ledger.void(RUN, 2)
-    assert ledger.run(RUN).state is RunState.LOST
-    assert ledger.spent("adult") == cost("0.5")

@@ -98,13 +98,12 @@ def parameters(**more: Any) -> Callable[..., Any]:
 
 
 LOOSE = ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0)
-ENDLESS = dataclasses.replace(LOOSE, scale=math.nan, sensitivity=1.0, event=0)
 TOYS: dict[str, dict[str, Any]] = {
     "states nothing of its noise": {"released_noise": None},
     "states none, though its events have it": {"released_noise": lambda *_, **__: ()},
     "states a third": {"released_noise": stated(scale=lambda law: law.scale / 3)},
     "does not state what its noise covers": {"released_noise": lambda *_, **__: (LOOSE,)},
-    "states no number": {"released_noise": lambda *_, **__: (ENDLESS,)},
+    "states no number": {"released_noise": stated(scale=lambda _: math.nan)},
     "a scale for each column": {"released_noise": stated(scale=lambda law: np.full(5, law.scale))},
     "another law": {"released_noise": stated(law=lambda _: NoiseKind.SPHERICAL)},
     "another event": {"released_noise": stated(event=lambda _: 1)},

@@ -1,6 +1,7 @@
 """`dpiw release SPEC --rows N`: more rows from the draws that are paid, after whatever happened."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.unreleased import unreleased
 from dpiw.errors import (
     AlreadyPaidError,
+    DPIWError,
     LedgerConflictError,
     LedgerTamperedError,
     ManifestError,
@@ -30,14 +32,23 @@ from dpiw.run.more_rows import more_rows
 from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from flows import console
-from tests.support.ledger import restore, told
-from tests.support.whole_runs import asked, draw, finish, loaded, prepared, publish_run, spent
+from tests.support.ledger import recover, restore
+from tests.support.whole_runs import (
+    asked,
+    draw,
+    finish,
+    killed_at,
+    loaded,
+    prepared,
+    publish_run,
+    reserved,
+    spent,
+)
 
 
 def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
     folders = release_folders(place.releases) if folders is None else folders
-    key = place.root / "state" / "keys" / "test.pub"
-    return audit(f"sqlite:///{place.ledger}", folders, [key])
+    return audit(f"sqlite:///{place.ledger}", folders, [place.key])
 
 
 def unreadable(place: Any, run: ReleaseRun) -> None:
@@ -84,21 +95,13 @@ def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace):
 STEPS = ((publish, "build_folder"), (Ledger, "publish_rows"), (publish, "publish_built"))
 
 
-def test_a_command_that_was_cut_off_ends_with_the_same_folder(make_workplace, monkeypatch):
+def test_a_command_that_was_cut_off_ends_with_the_same_folder(make_workplace):
     """Behind a step; with real kills before and behind every one: `test_interrupted_draws.py`."""
     place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
     for rows, (owner, name) in enumerate(STEPS, start=50):
-        real = getattr(owner, name)
-
-        def dies(*words, real=real, **options):
-            real(*words, **options)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, dies)
-            with pytest.raises(KeyboardInterrupt):
-                more_rows(asked(place.spec), rows=rows)
+        with killed_at(owner, name, behind=True):
+            more_rows(asked(place.spec), rows=rows)
         built = run.directory / f"rows-{rows}" / "built"
         bytes_before = (built / manifest.MANIFEST).read_bytes() if built.exists() else None
         folder = more_rows(asked(place.spec), rows=rows)
@@ -118,34 +121,32 @@ def test_a_purge_leaves_what_more_rows_need(make_workplace):
     assert verify(more_rows(asked(place.spec), rows=20)).manifest.facts.rows == 20
 
 
-@pytest.mark.parametrize("gone", ["fit_generator.npz", "run.json", ""])
-def test_without_the_draws_it_says_what_would_cost_what(make_workplace, gone):
+HARM: dict[str, tuple[Callable[[ReleaseRun], object], type[DPIWError]]] = {
+    "no draw": (lambda run: run.measurement("fit_generator").unlink(), ReleaseError),
+    "no record": (lambda run: (run.directory / "run.json").unlink(), ReleaseError),
+    "no folder": (lambda run: shutil.rmtree(run.directory), ReleaseError),
+    "another draw": (lambda run: run.measurement("fit_generator").write_bytes(b"another"),
+                     LedgerTamperedError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_without_the_draws_of_the_ledger_there_are_no_more_rows(make_workplace, name):
+    harm, error = HARM[name]
     place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
-    path = run.directory / gone
-    path.unlink() if gone else shutil.rmtree(path)
+    harm(run)
     head = Ledger.open(place.ledger).head()
-    with pytest.raises(ReleaseError, match="--pay-again"):
+    with pytest.raises(error, match="--pay-again" if error is ReleaseError else None):
         more_rows(asked(place.spec), rows=20)
     assert Ledger.open(place.ledger).head() == head
 
 
-def test_draws_that_are_not_those_of_the_ledger_are_refused(make_workplace):
-    place = make_workplace(weights="none")
-    run, _ = publish_run(place.spec)
-    run.measurement("fit_generator").write_bytes(b"another")
-    with pytest.raises(LedgerTamperedError):
-        more_rows(asked(place.spec), rows=20)
-
-
-@pytest.mark.parametrize("rows", [0, -1, 10**9 + 1])
-def test_numbers_of_rows_that_nobody_can_have(workplace, rows):
-    with pytest.raises(SpecError, match=r"^rows:"):
-        more_rows(asked(workplace.spec), rows=rows)
-
-
 def test_before_a_release_is_published_there_are_no_more_rows(make_workplace):
     place = make_workplace(weights="none")
+    for rows in (0, -1, 10**9 + 1):
+        with pytest.raises(SpecError, match=r"^rows:"):
+            more_rows(asked(place.spec), rows=rows)
     with pytest.raises(SpecError):
         more_rows(asked(place.spec), rows=20)
     draw(prepared(place))
@@ -153,26 +154,7 @@ def test_before_a_release_is_published_there_are_no_more_rows(make_workplace):
         more_rows(asked(place.spec), rows=20)
 
 
-def test_noise_that_was_drawn_for_the_published_rows_has_no_other_rows(make_workplace):
-    place = make_workplace(weights="output_noised")
-    text = place.spec.read_text()
-    settings = "when_infeasible: keep, settings: {allow_more_rows: true}"
-    place.spec.write_text(text.replace("when_infeasible: keep", settings))
-    run, _ = publish_run(place.spec)
-    with pytest.raises(SpecError, match=r"weights.method=output_noised"):
-        more_rows(asked(place.spec), rows=20)
-    assert not Ledger.open(place.ledger).run(run.key).further
-
-
-def test_another_version_makes_no_rows_of_these_draws(make_workplace, monkeypatch):
-    place = make_workplace(weights="none")
-    publish_run(place.spec)
-    monkeypatch.setattr(specs, "__version__", "0.9.9")
-    with pytest.raises(LedgerConflictError):
-        more_rows(asked(place.spec), rows=20)
-
-
-def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
+def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace, monkeypatch):
     place = make_workplace(weights="none")
     one, _ = publish_run(place.spec)
     text = place.spec.read_text()
@@ -190,6 +172,9 @@ def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
     assert more_rows(asked(place.spec), rows=20).name.endswith(one.key[:8])
     codes = {finding.code for finding in audited(place).findings}
     assert codes == {"period_twice"}
+    monkeypatch.setattr(specs, "__version__", "0.9.9")  # which may draw otherwise
+    with pytest.raises(LedgerConflictError):
+        more_rows(asked(place.spec), rows=20)
 
 
 def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workplace):
@@ -198,7 +183,7 @@ def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workpl
     publish_run(place.spec)
     more_rows(asked(place.spec), rows=20)
     restore(place, before)
-    recover(place, place.releases)
+    recover(place)
     assert spent(place).epsilon == 2
     steps.reserve(_next(place))
     codes = [finding.code for finding in audited(place).findings]
@@ -226,19 +211,24 @@ def test_folders_of_the_same_draws_are_charged_once(make_workplace, given):
     if FIRST not in given:
         shutil.rmtree(first)
         with pytest.raises(SpecError):
-            recover(place, *(folders[name] for name in given))
-    recover(place, *(folders[name] for name in given), previous_lost=FIRST not in given)
+            recover(place, releases=[folders[name] for name in given])
+    recover(
+        place,
+        *["--previous-lost"] * (FIRST not in given),
+        releases=[folders[name] for name in given],
+    )
     assert spent(place).epsilon == 2
     steps.reserve(_next(place))  # folders that were not given are known, too
     codes = [finding.code for finding in audited(place).findings]
     assert codes == ["recovered"] + ["folder_missing"] * (FIRST not in given)
     with pytest.raises(LedgerConflictError):
-        recover(place, kept, *folders.values() if FIRST in given else ())
+        recover(place, releases=[kept, *folders.values()] if FIRST in given else [kept])
     found = audited(place, [kept, folders[ROWS], folders[OTHER_ROWS]])
     assert [finding.code for finding in found.findings] == ["recovered"]
     place.rewrite("name: village", "name: town")
+    place.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     with pytest.raises(AlreadyPaidError):
-        steps.reserve(prepared_with(place, "synthetic_rows: 300", "synthetic_rows: 301"))
+        reserved(place)
 
 
 def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
@@ -253,7 +243,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
     moved = shutil.move(first, place.root / first.name)
     for at in (between, before):  # the ledger knows the first, or neither
         restore(place, at)
-        recover(place, rows, second, previous_lost=at is before)
+        recover(place, *["--previous-lost"] * (at is before), releases=[rows, second])
         assert spent(place).epsilon == 4
         steps.reserve(_next(place, "2025"))
         place.rewrite("name: village", "name: town")
@@ -270,23 +260,6 @@ def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace)
     for releases in ([one, mixed], [mixed, one], [other, mixed]):
         with pytest.raises(LedgerConflictError):
             missing_releases(Ledger.open(place.ledger), releases)
-
-
-def recover(place: Any, *folders: Path, previous_lost: bool = False) -> None:
-    told(
-        "recover", "--ledger", str(place.ledger),
-        *(word for folder in folders for word in ("--releases", str(folder))),
-        "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0",
-        *["--previous-lost"] * previous_lost,
-    )  # fmt: skip
-
-
-def prepared_with(place: Any, old: str, new: str) -> ReleaseRun:
-    text = place.spec.read_text()
-    assert old in text
-    place.spec.write_text(text.replace(old, new))
-    return prepared(place)
 
 
 def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace):

@@ -16,7 +16,6 @@ from dpiw.errors import (
     LedgerTamperedError,
     PrivacyError,
     SourceError,
-    SpecError,
     StageFailedError,
 )
 from dpiw.ledger import Ledger, RunState, StageState
@@ -144,13 +143,6 @@ def test_a_committed_output_that_changed_is_refused(workplace):
     path.unlink()
     with pytest.raises(LedgerTamperedError):
         steps.debias(run)
-
-
-def test_when_infeasible_refuse_stops_the_plan(workplace):
-    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: refuse")
-    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
-    with pytest.raises(SpecError, match="log ratio's variance"):
-        prepared(workplace)
 
 
 def test_postprocessing_needs_a_committed_draw(workplace):

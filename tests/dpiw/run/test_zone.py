@@ -19,14 +19,6 @@ from dpiw.run.workspace import survey
 from tests.support.whole_runs import draw, finish, prepared, reserved
 
 
-@pytest.fixture
-def open_umask():
-    """Whatever is closed under this umask is closed by its own mode."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
-
-
 def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     state = workplace.root / "state"
     state.chmod(0o755)
@@ -172,16 +164,9 @@ def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeyp
             prepared(place)
 
 
-def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, monkeypatch):
+def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, synced):
     """Also those that an earlier process made just before it died."""
     place = make_workplace(weights="none")
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
     for _ in range(2):
         synced.clear()
         run = prepared(place)
