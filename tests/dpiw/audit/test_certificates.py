@@ -159,11 +159,7 @@ SMALL, OPEN = "noise_too_small", "noise_not_checked"
 def noise_codes(events: Any, *noise: Any) -> list[str]:
     """The codes of what the audit says of a stage."""
     stage = CertifiedStage(
-        stage="fit_generator",
-        method="toy",
-        events=as_json(*events),
-        parameters={},
-        noise=noise,
+        stage="fit_generator", method="toy", events=as_json(*events), parameters={}, noise=noise
     )
     release: Any = SimpleNamespace(certificate=SimpleNamespace(stages=[stage]))
     return [finding.code for finding in check_stated_noise(folder_of(release))]

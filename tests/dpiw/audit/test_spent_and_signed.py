@@ -66,16 +66,6 @@ def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
     assert gap["why"] == why
 
 
-def test_a_folder_that_is_gone_and_a_lost_draw(site):
-    shutil.rmtree(site.folders[0])
-    report = site.audit()
-    assert [gap.why for gap in unreleased(report, "town")] == ["published, no such folder"]
-    run = report.counted.runs_of("town")[0]
-    run.attempts[0].stages["fit_generator"].state = "lost"
-    whys = [gap.why for gap in unreleased(report, "town")]
-    assert whys == ["lost: armed, and left no output"]
-
-
 def kinds(site):
     return [(entry["seq"], "signature" in entry["payload"]["by"])
             for entry in Ledger.open(site.ledger).export()]  # fmt: skip
@@ -371,15 +361,6 @@ def test_with_the_key_of_one_the_other_s_are_told(shared):
         findings = {f.code: f for f in report.findings}
         assert findings["other_key"].subject == f"release {shared.folders[folder].name}"
         assert ids([other])[0] in findings["other_key"].text
-
-
-def test_a_folder_that_none_of_the_keys_signed_is_an_error(shared, tmp_path):
-    _, stranger = create_key_pair(tmp_path, "stranger")
-    given = [shared.key, stranger]
-    report = shared.audit(public_keys=given)
-    assert {f.code for f in report.findings} == {"other_key", "entry_other_key"}
-    (signer,) = ids(keys_of(shared)[1:])
-    assert all(f"key id {signer}, by none of the given" in f.text for f in report.findings)
 
 
 def test_without_a_key_both_are_named(shared):

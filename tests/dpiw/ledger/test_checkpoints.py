@@ -8,7 +8,7 @@ from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger import EntryKind, Grant, Ledger, StageState
 from dpiw.ledger.entries import chained
-from dpiw.privacy.resumption import Resumption, Unwatched, interval
+from dpiw.privacy.resumption import Resumption, interval
 from tests.support.ledger import RUN, adult, ask, cost, digest, refused
 from tests.support.stores import both_stores
 
@@ -181,9 +181,3 @@ def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps, every):
 def test_terms_that_are_none_are_refused(facts):
     with pytest.raises(SpecError):
         Resumption.from_json(facts)
-
-
-def test_nobody_watches_by_default():
-    watch = Unwatched()
-    assert watch.resumed() is None
-    watch.at(1, 2, lambda: pytest.fail("nobody asked for a checkpoint"))

@@ -64,21 +64,6 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
 
 
-def test_a_ledger_restored_to_before_the_draw_is_recovered_without_a_second_charge(workplace):
-    run = reserved(workplace)
-    before = workplace.ledger.read_bytes()
-    released_run, folder = publish_run(workplace.spec)
-    assert released_run.key == run.key
-    restore(workplace, before)
-    recover(workplace)
-    assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
-    with pytest.raises(GrantSpentError):
-        steps.reserve(run)
-    with pytest.raises(GrantSpentError):
-        Ledger.open(workplace.ledger).void(run.key, 1)
-    assert verify(folder)
-
-
 def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace):
     run = draw(prepared(workplace))
     before = workplace.ledger.read_bytes()

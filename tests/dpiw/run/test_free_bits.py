@@ -20,12 +20,7 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.audit.tally import tally
-from dpiw.errors import (
-    BudgetExceededError,
-    LedgerConflictError,
-    SourceError,
-    StageFailedError,
-)
+from dpiw.errors import BudgetExceededError, LedgerConflictError, SourceError, StageFailedError
 from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
@@ -143,16 +138,6 @@ def test_a_read_that_was_killed_counts(place):
     drawn(run)
     assert not [path for path in run.private.iterdir() if path.name.startswith(".")]
     assert unpaid(place) == 1  # the second read was paid for, the killed one never is
-
-
-def test_a_draw_pays_for_the_read_before_it(place):
-    run = reserved(place, period="2027-01")
-    steps.ingest(run)
-    assert unpaid(place) == 1
-    steps.ingest(run)  # the snapshot is there: not read again
-    assert unpaid(place) == 1
-    steps.fit_generator(run, noise=SecureNoise())
-    assert unpaid(place) == 0
 
 
 def test_a_fit_that_died_counts_too(place):

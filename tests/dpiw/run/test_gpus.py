@@ -171,12 +171,3 @@ def test_no_read_is_counted_where_a_gpu_has_gone(asking, monkeypatch):
             steps.ingest(run)
     assert run.open_ledger().account("town").unpaid_reads == 0
     assert entries(run, EntryKind.READ) == 0
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_who_need_not_have_one_goes_on(asking, device, monkeypatch):
-    monkeypatch.setattr(backend, "_cuda_is_there", lambda **_: False)
-    run = asking(device)
-    steps.reserve(run)
-    steps.ingest(run)
-    assert run.snapshot.exists()

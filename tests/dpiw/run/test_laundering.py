@@ -105,14 +105,6 @@ def test_a_population_of_persons_is_not_paid_by_rows(make_workplace):
     assert spent(place, "visitors").epsilon == 2
 
 
-def test_a_restored_backup(workplace):
-    backup = workplace.ledger.read_bytes()
-    publish_run(workplace.spec, period="2026-11")
-    restore(workplace, backup)
-    with pytest.raises(LedgerTamperedError):
-        reserved(workplace, period="2026-12")
-
-
 def test_a_new_ledger_in_the_old_ones_place(workplace):
     publish_run(workplace.spec, period="2026-11")
     restore(workplace, b"")

