@@ -24,7 +24,6 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from dpiw.data import snapshots
 from dpiw.data.passes import Passes, Totals, add_up, arithmetic, in_process, tally_part
 from dpiw.data.scaled import ScaledTable
-from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import Snapshot, open_snapshot, state_of, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import ClusterError, LedgerTamperedError, PrivacyError, SpecError
@@ -32,7 +31,6 @@ from dpiw.ledger import StageState
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import cluster, steps
 from dpiw.run.cluster import TLS, cluster_of, local_cluster, no_cluster
 from dpiw.run.launch import HELD, launch_stage, shielded
@@ -49,23 +47,18 @@ from tests.support.clusters import (
 from tests.support.noise import Cut
 from tests.support.patience import until
 from tests.support.whole_runs import ingested
+from tests.support.worlds import UNIT, declared
 
 # Of a peer that was killed Dask leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 ROWS, GROUP = 600, 128
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 1000, "nullable": True},
-            {"name": "region", "kind": "categorical", "levels": ["north", "south"]},
-            {"name": "ill", "kind": "boolean", "role": "target"},
-        ],
-    }
+SCHEMA = declared(
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 1000, "nullable": True},
+    {"name": "region", "kind": "categorical", "levels": ["north", "south"]},
+    {"name": "ill", "kind": "boolean", "role": "target"},
 )
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -133,17 +133,6 @@ def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workp
     assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
 
 
-def test_an_unreadable_release_is_never_visible(workplace):
-    run = ready(workplace)
-    workplace.releases.mkdir(parents=True)
-    os.chmod(run.spec.signing_key, 0o644)
-    with pytest.raises(ReleaseError):
-        steps.publish(run)
-    assert list(workplace.releases.iterdir()) == []
-    os.chmod(run.spec.signing_key, 0o600)
-    assert verify(steps.publish(run))
-
-
 def test_what_cannot_be_signed_is_not_paid_for(workplace):
     run = prepared(workplace)
     os.unlink(run.spec.signing_key)
@@ -257,17 +246,6 @@ def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace
     steps.fit_weights(run, noise=noise)
     drawn = verify(finish(run)).certificate.diagnostics["measured"]
     assert set(drawn["ranges"]) <= {column.name for column in run.plan.schema.released}
-
-
-def test_what_killed_attempts_left_is_removed(make_workplace):
-    run = ready(make_workplace(weights="none"))
-    left = [run.directory / name for name in (".building-0a", ".synthetic_rows.parquet.0b")]
-    left[0].mkdir()
-    (left[0] / "synthetic.parquet").write_bytes(b"x")
-    left[1].write_bytes(b"x")
-    steps.publish(run)
-    assert not any(path.exists() for path in left)
-    assert (run.directory / "synthetic_rows.parquet").exists()
 
 
 def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, monkeypatch):

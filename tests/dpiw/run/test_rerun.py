@@ -199,8 +199,11 @@ def test_a_draw_on_record_is_not_paid_twice(workplace, monkeypatch):
             steps.fit_generator(run, noise=SecureNoise())
     before = spent(workplace).epsilon
     assert goes_on(run, "fit_generator").startswith(f"{SAME}: what this stage drew is on record")
+    drawn = run.measurement("fit_generator").read_bytes()
     steps.reserve(run, told=pytest.fail)  # nothing is paid
     assert goes_on(run, "fit_generator").startswith(f"{SAME}: what this stage drew is on record")
+    steps.fit_generator(run, noise=Cut(0))  # and nothing is drawn
+    assert run.measurement("fit_generator").read_bytes() == drawn
     assert spent(workplace).epsilon == before
 
 

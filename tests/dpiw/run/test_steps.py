@@ -1,7 +1,6 @@
 """The steps of a run without Prefect: draw once, resume, refuse, pay."""
 
 import json
-import multiprocessing
 import signal
 import subprocess
 import sys
@@ -103,23 +102,6 @@ def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     assert verify(folder).certificate.epsilon == str(total).split(",")[0].removeprefix("epsilon=")
 
 
-def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
-    run = ingested(workplace)
-    ledger = Ledger.open(workplace.ledger)
-    grant = ledger.arm(run.key, 1, "fit_generator")
-    # what a process killed between fsync and commit leaves behind
-    from dpiw.data.tables import PrivateSource
-
-    table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
-    drawn = run.plan.generator.measure(table, noise=SecureNoise())
-    data = drawn.under(grant.digest, settings=run.plan.stages[0].settings).to_bytes()
-    run.measurement("fit_generator").write_bytes(data)
-    draw(run)
-    assert run.measurement("fit_generator").read_bytes() == data
-    assert spent(workplace).epsilon == 2
-    finish(run)
-
-
 def test_a_committed_output_that_changed_is_refused(workplace):
     run = draw(prepared(workplace))
     path = run.measurement("fit_weights")
@@ -136,23 +118,6 @@ def test_postprocessing_needs_a_committed_draw(workplace):
     run = reserved(workplace)
     with pytest.raises(StageFailedError):
         steps.draw_synthetic(run)
-
-
-def _stage(stage, directory):
-    return subprocess.run(
-        [sys.executable, "-m", "dpiw.run.process", stage, str(directory)], check=False
-    ).returncode
-
-
-@pytest.mark.crash
-def test_two_processes_draw_a_stage_once(workplace):
-    run = ingested(workplace)
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        codes = pool.starmap(_stage, [("fit_generator", run.directory)] * 2)
-    assert 0 in codes
-    record = Ledger.open(workplace.ledger).run(run.key)
-    assert record.stages["fit_generator"].state is StageState.COMMITTED
-    assert spent(workplace).epsilon == 2
 
 
 def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):

@@ -137,7 +137,7 @@ ROWS: tuple[Row, ...] = (
         "dpiw/ledger/test_files.py::"
         "test_disks_are_local_by_name_and_whatever_is_not_known_as_such_is_refused",
         f"{STORE}::test_a_connection_with_weaker_settings_is_refused",
-        "dpiw/run/test_laundering.py::test_a_restored_backup"),
+        "dpiw/ledger/test_recover_releases.py::test_a_restored_ledger_is_recovered_and_goes_on"),
     row(44, "schema drift", "S", "another run, same population and budget",
         "hostile/bad_inputs/test_structure.py::"
         "test_a_changed_schema_is_another_run_of_the_same_population",
