@@ -217,3 +217,9 @@ def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
 @pytest.fixture
 def workplace(make_workplace) -> Workplace:
     return make_workplace()
+
+
+@pytest.fixture
+def place(make_workplace) -> Workplace:
+    """One whose releases draw no weights."""
+    return make_workplace(weights="none")

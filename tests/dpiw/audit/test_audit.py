@@ -17,16 +17,15 @@ import pytest
 from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
 from dpiw.audit.findings import Finding
-from dpiw.audit.page import _forecast, author, build_page
+from dpiw.audit.page import _forecast, build_page
 from dpiw.audit.records import Units
-from dpiw.audit.statements import checked, next_steps, not_checked
+from dpiw.audit.statements import checked, not_checked
 from dpiw.audit.tally import tally
 from dpiw.data.documents import document_json
 from dpiw.errors import LedgerError, ReleaseError, SpecError
-from dpiw.ledger import EntryKind, Ledger
+from dpiw.ledger import Ledger
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.book import Book
-from dpiw.ledger.history import more_such
 from dpiw.ledger.stores.store import Store
 from dpiw.release.manifest import MANIFEST, SIGNATURE, release_folders
 from dpiw.release.signing import create_key_pair, load_private_key
@@ -84,23 +83,6 @@ def test_the_report_says_the_same_for_programs_and_people(site, tmp_path):
     write_report(report, tmp_path / "out")  # again: nothing is written over
     suffixes = sorted(path.suffix for path in (tmp_path / "out").iterdir())
     assert suffixes == [".html", ".html", ".json", ".json"]
-
-
-def test_the_page_says_who_acted_what_is_left_and_what_to_do_next(site):
-    report, ledger = site.audit(), Ledger.open(site.ledger)
-    run = ledger.runs("town")[-1]
-    page = " ".join(build_page(report).split())
-    assert f"By this audit's count, {more_such(ledger.account('town'), run)}, such as" in page
-    assert "What epsilon means for a person" in page
-    authors = {str(entry.by) for entry in ledger.entries() if entry.kind is EntryKind.RESERVE}
-    assert all(f"{name}</td>" in page for name in authors)
-    assert f"--head {report.head.hash}" in page
-    assert "--key" not in " ".join(next_steps(report))
-    assert "--key" in next_steps(dataclasses.replace(report, given=()))[0]
-    broken = Finding(code="chain_broken", subject="entry 3", text="")
-    assert next_steps(dataclasses.replace(report, findings=(broken,)))[0].startswith("Stop")
-    attempt = next(iter(report.counted.runs.values())).attempts[0]
-    assert author(dataclasses.replace(attempt, stated={})) == "not stated"
 
 
 @pytest.mark.parametrize("reads", [0, 20])

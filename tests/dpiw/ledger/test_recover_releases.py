@@ -132,8 +132,7 @@ def test_how_often_a_charge_was_made_is_counted_from_floats_above(epsilon, delta
     assert Fraction(asked[0]) >= Fraction(delta)
 
 
-def test_an_account_that_contradicts_its_certificate_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_an_account_that_contradicts_its_certificate_is_refused(place):
     _, folder = publish_run(place.spec, period="2026-11")
     whole = verify(folder)
     population = Ledger.open(place.ledger).population("town")

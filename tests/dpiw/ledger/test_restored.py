@@ -189,8 +189,7 @@ def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     assert spent(place) == 4
 
 
-def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_run_that_cannot_be_read_may_have_published_anywhere(place):
     first, other = (prepared(place, period=period) for period in ("2026-10", "2026-11"))
     record = (first.directory / "run.json").read_bytes()
     for damaged in (b"{", b"[]", b"{}"):
@@ -240,8 +239,7 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     assert spent(place) == 2
 
 
-def test_a_void_needs_the_workspace_to_look_into(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_void_needs_the_workspace_to_look_into(place):
     run = reserved(place, period="2026-11")
     (place.root / "other").mkdir()
     words = ("void", run.key, "--ledger", str(place.ledger))
@@ -281,9 +279,8 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
         steps.reserve(run)
 
 
-def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypatch):
+def test_a_found_draw_is_durable_before_it_is_committed(place, monkeypatch):
     """Killed between rename and commit: the name may not be on the disk yet."""
-    place = make_workplace(weights="none")
     run = reserved(place, period="2026-11")
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "commit", lambda *_: None)
@@ -308,9 +305,8 @@ def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypa
 
 @pytest.mark.nightly_cases("RENYI")
 @pytest.mark.parametrize("composition", list(CompositionRule))
-def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composition):
+def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
     """Draws that were never published show in later certificates; nothing is charged twice."""
-    place = make_workplace(weights="none")
     registered(place, "village", epsilon="30", composition=composition)
     place.write_spec(population="village", weights="none")
 

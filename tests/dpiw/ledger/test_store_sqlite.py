@@ -86,12 +86,6 @@ def test_a_folder_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"link", "state"}  # nothing was made
 
 
-def test_a_file_others_may_write_is_refused(sqlite_ledger):
-    sqlite_ledger.path.chmod(0o660)
-    with pytest.raises(LedgerError, match="others may write"):
-        Ledger.open(sqlite_ledger.path)
-
-
 def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
     (tmp_path / "ledger-wal").write_bytes(b"old")
     with pytest.raises(LedgerError, match="remains of a removed ledger"):

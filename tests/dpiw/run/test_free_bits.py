@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from dpiw.audit import audit
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, LedgerConflictError, SourceError, StageFailedError
 from dpiw.ledger import MAX_UNPAID_READS, EntryKind, Ledger
@@ -29,7 +28,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import NONE, told
+from tests.support.ledger import NONE
 from tests.support.whole_runs import finish, fitted, ingested, prepared, reserved
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -233,26 +232,6 @@ def test_a_certificate_without_a_random_number_is_no_legal_step(place):
     assert [finding.code for finding in findings] == ["illegal_step"]
     with pytest.raises(LedgerConflictError, match="can be certified"):
         ledger.certify(reserved(place, period="2027-02").key)
-
-
-# --- who can see it ------------------------------------------------------------------------------
-
-
-def test_the_count_is_shown_and_audited(place):
-    torn(place, reserved(place, period="2027-01"))
-    words = ("show", "--ledger", str(place.ledger))
-    assert "1 ended without a draw, of at most 3 that may, for life" in told(*words)
-    (village,) = [
-        population
-        for population in json.loads(told(*words, "--json"))["populations"]
-        if population["name"] == "village"
-    ]
-    assert (village["unpaid_reads"], village["max_unpaid_reads"]) == (1, 3)
-    report = audit(str(place.ledger), [], [])
-    assert report.counted is not None
-    assert report.counted.unpaid_reads("village") == 1
-    texts = [finding.text for finding in report.findings if finding.code == "unpaid_reads"]
-    assert texts == ["its tables were read 1 of at most 3 times without a draw"]
 
 
 def test_the_certificate_states_the_rate_and_not_the_count(place):

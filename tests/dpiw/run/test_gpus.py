@@ -1,6 +1,5 @@
 """GPUs that are not there are asked for first; one that vanishes is gone on without, at no cost."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.methods.neural import backend
-from dpiw.run import checkpoints, steps
+from dpiw.run import steps
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.run import ReleaseRun
 from tests.support.devices import DEVICES, PosedGPU
@@ -120,23 +119,6 @@ def test_a_checkpoint_of_either_loads_on_the_other(make_run, monkeypatch, device
     assert lose(run, gpu, "fit_weights", after=0) == 0
     assert record(run, "fit_weights").checkpoint.step == 0
     assert train(run, "fit_weights") == STEPS
-
-
-def test_it_goes_on_by_itself_only_where_that_is_paid_for(monkeypatch, tmp_path):
-    """Not without a checkpoint or a resume left, nor beside an output, which `reserve` settles."""
-    stages, kept = {"fit_generator": object()}, [b"noised"]
-    run = SimpleNamespace(
-        key="key", plan=SimpleNamespace(device=lambda stage: "auto"),
-        measurement=lambda stage: tmp_path / stage,
-        open_ledger=lambda: SimpleNamespace(find_run=lambda key: SimpleNamespace(stages=stages)),
-    )  # fmt: skip
-    monkeypatch.setattr(checkpoints, "last_checkpoint", lambda run, stage: kept[0])
-    assert goes_on_without_gpu(run, "fit_generator")
-    (tmp_path / "fit_generator").touch()
-    assert not goes_on_without_gpu(run, "fit_generator")
-    (tmp_path / "fit_generator").unlink()
-    kept[0] = None
-    assert not goes_on_without_gpu(run, "fit_generator")
 
 
 @pytest.fixture(params=["fit_generator", "fit_weights"])

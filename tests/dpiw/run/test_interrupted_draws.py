@@ -4,7 +4,6 @@ Of every registered method: each start that died is on record, as lost and paid 
 resumed within what was paid, and the last one is published.
 """
 
-import contextlib
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.audit.findings import Severity
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import SpecError
 from dpiw.ledger import EntryKind, Ledger, StageState
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.weights.registry import WEIGHTS
@@ -93,26 +92,6 @@ def published_as_paid(root: Path, folder: Path) -> None:
                    release_folders(root / "state" / "releases"), [key])  # fmt: skip
     assert [finding for finding in report.findings if finding.severity is Severity.ERROR] == []
     assert verify(folder, public_key=[key])
-
-
-@pytest.mark.parametrize(
-    ("generator", "weights", "stage"),
-    [("bayes", "none", GENERATOR_STAGE), ("histogram", "measured", WEIGHTS_STAGE)],
-)
-def test_a_draw_that_was_cut_off_is_paid_again_or_resumed(generator, weights, stage, tmp_path):
-    """By an error that nobody foresaw; every method, by real kills: the next test."""
-    spec = prepared(tmp_path, generator, weights, attempts=3)
-    run = ReleaseRun.prepare(spec, period=None)
-    cuts = [Cut(0), Cut(1)]  # a stage of one draw is through after the second
-    for noise in cuts:
-        with contextlib.suppress(StageFailedError):
-            all_draws(run, stage, noise)
-    assert cuts[0].gone
-    all_draws(run, stage, Cut(None))
-    check_paid(run, stage, died=sum(noise.gone for noise in cuts))
-    nothing = Cut(0)  # everything is done
-    all_draws(run, stage, nothing)
-    assert not nothing.gone
 
 
 @pytest.fixture(scope="module")

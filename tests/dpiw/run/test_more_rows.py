@@ -57,9 +57,8 @@ def unreadable(place: Any, run: ReleaseRun) -> None:
     shutil.rmtree(run.private)
 
 
-def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace):
+def test_more_rows_cost_nothing_read_nothing_and_name_the_first(place):
     """With weights of their own: `test_interrupted_draws.py`."""
-    place = make_workplace(weights="none")
     run, first = publish_run(place.spec)
     unreadable(place, run)
     ledger = Ledger.open(place.ledger)
@@ -95,9 +94,8 @@ def test_more_rows_cost_nothing_read_nothing_and_name_the_first(make_workplace):
 STEPS = ((publish, "build_folder"), (Ledger, "publish_rows"), (publish, "publish_built"))
 
 
-def test_a_command_that_was_cut_off_ends_with_the_same_folder(make_workplace):
+def test_a_command_that_was_cut_off_ends_with_the_same_folder(place):
     """Behind a step; with real kills before and behind every one: `test_interrupted_draws.py`."""
-    place = make_workplace(weights="none")
     run, _ = publish_run(place.spec)
     for rows, (owner, name) in enumerate(STEPS, start=50):
         with killed_at(owner, name, behind=True):
@@ -113,8 +111,7 @@ def test_a_command_that_was_cut_off_ends_with_the_same_folder(make_workplace):
     assert audited(place).findings == ()
 
 
-def test_a_purge_leaves_what_more_rows_need(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_purge_leaves_what_more_rows_need(place):
     publish_run(place.spec)
     (listed,) = survey(place.root / "state")
     purge(listed)
@@ -142,16 +139,14 @@ def test_without_the_draws_of_the_ledger_there_are_no_more_rows(make_workplace, 
     assert Ledger.open(place.ledger).head() == head
 
 
-def test_another_version_makes_no_rows_of_these_draws(make_workplace, monkeypatch):
-    place = make_workplace(weights="none")
+def test_another_version_makes_no_rows_of_these_draws(place, monkeypatch):
     publish_run(place.spec)
     monkeypatch.setattr(specs, "__version__", "0.9.9")
     with pytest.raises(LedgerConflictError):
         more_rows(asked(place.spec), rows=20)
 
 
-def test_before_a_release_is_published_there_are_no_more_rows(make_workplace):
-    place = make_workplace(weights="none")
+def test_before_a_release_is_published_there_are_no_more_rows(place):
     for rows in (0, -1, 10**9 + 1):
         with pytest.raises(SpecError, match=r"^rows:"):
             more_rows(asked(place.spec), rows=rows)
@@ -162,8 +157,7 @@ def test_before_a_release_is_published_there_are_no_more_rows(make_workplace):
         more_rows(asked(place.spec), rows=20)
 
 
-def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
-    place = make_workplace(weights="none")
+def test_two_paid_runs_are_told_apart_by_the_spec(place):
     one, _ = publish_run(place.spec)
     text = place.spec.read_text()
     for rows in (301, 302):
@@ -182,8 +176,7 @@ def test_two_paid_runs_are_told_apart_by_the_spec(make_workplace):
     assert codes == {"period_twice"}
 
 
-def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(place):
     before = place.ledger.read_bytes()
     publish_run(place.spec)
     more_rows(asked(place.spec), rows=20)
@@ -202,9 +195,8 @@ ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
 @pytest.mark.parametrize(
     "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
 )
-def test_folders_of_the_same_draws_are_charged_once(make_workplace, given):
+def test_folders_of_the_same_draws_are_charged_once(place, given):
     """The host died: the ledger was restored, the workspace is gone, some folders are lost."""
-    place = make_workplace(weights="none")
     before = place.ledger.read_bytes()
     run, first = publish_run(place.spec)
     folders = {FIRST: first} | {
@@ -255,8 +247,7 @@ def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
     assert verify(Path(moved))
 
 
-def test_folders_of_the_same_draws_under_other_heads_are_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_folders_of_the_same_draws_under_other_heads_are_refused(place):
     publish_run(place.spec)
     more_rows(asked(place.spec), rows=20)
     one, other = (verify(folder) for folder in release_folders(place.releases))
@@ -283,9 +274,8 @@ def _next(place: Any, period: str | None = None) -> ReleaseRun:
     return prepared(place, period=period)
 
 
-def test_a_folder_that_claims_another_first_is_no_release(make_workplace, monkeypatch):
+def test_a_folder_that_claims_another_first_is_no_release(place, monkeypatch):
     """Certificate and manifest name one and the same, or a signer mixed them up."""
-    place = make_workplace(weights="none")
     publish_run(place.spec)
     real = module.build
     monkeypatch.setattr(
@@ -295,8 +285,7 @@ def test_a_folder_that_claims_another_first_is_no_release(make_workplace, monkey
         more_rows(asked(place.spec), rows=20)
 
 
-def test_the_command_prints_where_the_rows_are(make_workplace, capsys, monkeypatch):
-    place = make_workplace(weights="none")
+def test_the_command_prints_where_the_rows_are(place, capsys, monkeypatch):
     publish_run(place.spec)
     monkeypatch.setattr(console, "quiet_prefect", lambda: None)
 

@@ -1,7 +1,8 @@
 """A changed line never pays a second time for a release and period without a person's word."""
 
+import contextlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,9 +29,12 @@ CHANGED = {
     "method: histogram": "method: privbayes",
     "when_infeasible: keep": "when_infeasible: none",
     "format: csv}": "format: csv, snapshot: second}",
-    "cadence: once": "shares: {generator: 0.4, weights: 0.6}\\ncadence: once",
+    "cadence: once": "shares: {generator: 0.4, weights: 0.6}\ncadence: once",
 }
 """A line of the spec, and what it is changed to."""
+
+
+NO_NAME = {"release": None}
 
 
 def brought(run: ReleaseRun, state: RunState) -> None:
@@ -51,10 +55,13 @@ def brought(run: ReleaseRun, state: RunState) -> None:
         ledger.publish(run.key, digest(9))
 
 
-def rewrite(place: Any, old: str, new: str) -> None:
-    text = place.spec.read_text()
-    assert old in text, old
-    place.spec.write_text(text.replace(old, new.replace("\\n", "\n"), 1))
+@contextlib.contextmanager
+def nameless() -> Iterator[None]:
+    """Earlier versions reserved without a name."""
+    reserve = Ledger.reserve
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "reserve", lambda *who, **facts: reserve(*who, **facts | NO_NAME))
+        yield
 
 
 def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
@@ -73,7 +80,7 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace):
     brought(first, RunState.PUBLISHED)
     for old, new in CHANGED.items():
         workplace.spec.write_text(text)
-        rewrite(workplace, old, new)
+        workplace.rewrite(old, new)
         error = refused(workplace, lambda: check_ahead(asked(workplace.spec)))
         run = prepared(workplace)
         assert run.key != first.key
@@ -97,7 +104,7 @@ def test_whatever_became_of_the_run_that_paid(workplace, state):
     """Refused where something was drawn; what is only held may be given back, as a plan says."""
     first = prepared(workplace)
     brought(first, state)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     if state in (RunState.RESERVED, RunState.VOIDED):
         steps.reserve(run)
@@ -113,13 +120,12 @@ def test_another_version_of_dpiw_pays_no_second_time(workplace, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["the same spec", "another name", "another period"])
-def test_what_is_no_second_payment_is_not_refused(make_workplace, what):
-    place = make_workplace(weights="none")
-    rewrite(place, "cadence: once", "cadence: yearly")
+def test_what_is_no_second_payment_is_not_refused(place, what):
+    place.rewrite("cadence: once", "cadence: yearly")
     first = prepared(place, period="2026")
     brought(first, RunState.ARMED)
     if what == "another name":
-        rewrite(place, "name: town", "name: village")
+        place.rewrite("name: town", "name: village")
     run = prepared(place, period="2027" if what == "another period" else "2026")
     if what == "the same spec":
         assert run.key == first.key
@@ -134,7 +140,7 @@ def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(wor
     given_back = prepared(workplace)
     brought(given_back, RunState.VOIDED)
     text = workplace.spec.read_text()
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     brought(prepared(workplace), RunState.PUBLISHED)
     workplace.spec.write_text(text)
     refused(workplace, lambda: steps.reserve(given_back))
@@ -145,7 +151,7 @@ def test_of_two_reservations_the_first_draw_is_the_only_one(workplace):
     waits = prepared(workplace)
     brought(waits, RunState.RESERVED)
     text = workplace.spec.read_text()
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     brought(prepared(workplace), RunState.PUBLISHED)
     workplace.spec.write_text(text)
     for again in (False, True):
@@ -159,13 +165,10 @@ def test_of_two_reservations_the_first_draw_is_the_only_one(workplace):
 
 @pytest.mark.parametrize("before", ["ingest", "fit_generator", "arm"])
 def test_of_two_runs_at_once_only_the_first_that_draws_pays(workplace, monkeypatch, before):
-    """Both are reserved before either draws; the other one draws before a step of this one.
-
-    `arm`: after this run has looked for others, so that the ledger itself has to refuse.
-    """
+    """Both are reserved before either draws; `arm`: after this run has looked for others."""
     this = prepared(workplace)
     brought(this, RunState.RESERVED)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     other = prepared(workplace)
     brought(other, RunState.RESERVED)
     rival = Ledger.open(workplace.ledger)
@@ -206,7 +209,7 @@ def test_a_recovered_release_is_paid_too(workplace, rows, name):
     """Its reservation was lost with the ledger; only a folder, or more rows', says whose it is."""
     first = prepared(workplace)
     recover(first)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     if name:
         folder = workplace.releases / f"{name}-once-{rows}{first.key[:8]}"
@@ -225,7 +228,7 @@ def test_a_recovered_release_is_paid_too(workplace, rows, name):
 def test_a_release_recovered_since_a_reservation_is_paid_too(workplace, before):
     """The old copy of the ledger holds this run's reservation, and not what was drawn."""
     first = prepared(workplace)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     waits = prepared(workplace)
     brought(waits, RunState.RESERVED)
     if before == "fit_generator":
@@ -240,18 +243,14 @@ def test_a_release_recovered_since_a_reservation_is_paid_too(workplace, before):
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, monkeypatch, state):
-    """Earlier versions reserved without a name; the ledger's own look at the draw refuses, too."""
-    reserved = Ledger.reserve
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
-        )
+def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, state):
+    """The ledger's own look at the draw refuses, too."""
+    with nameless():
         first = prepared(workplace)
         brought(first, state)
     ledger = Ledger.open(workplace.ledger)
     assert ledger.run(first.key).release is None
-    rewrite(workplace, "name: town", "name: village")
+    workplace.rewrite("name: town", "name: village")
     run = prepared(workplace)
     if state in (RunState.RESERVED, RunState.VOIDED):
         steps.reserve(run)
@@ -265,18 +264,14 @@ def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, monke
 
 
 @pytest.mark.parametrize("when", ["before", "since"])
-def test_a_run_without_a_recorded_name_is_not_refused_for_ever(workplace, monkeypatch, when):
+def test_a_run_without_a_recorded_name_is_not_refused_for_ever(workplace, when):
     """Another release drew: before, it draws beside that; since, it is refused before it reads."""
     run = prepared(workplace)
-    rewrite(workplace, "name: town", "name: village")
+    workplace.rewrite("name: town", "name: village")
     other = prepared(workplace)
     if when == "before":
         brought(other, RunState.PUBLISHED)
-    reserved = Ledger.reserve
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
-        )
+    with nameless():
         brought(run, RunState.RESERVED)
     if when == "since":
         brought(other, RunState.PUBLISHED)

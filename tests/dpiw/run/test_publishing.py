@@ -1,6 +1,5 @@
 """What a run publishes, where, signed by whom: folders, keys, weights, the certificate."""
 
-import json
 import os
 import stat
 from decimal import Decimal
@@ -18,9 +17,8 @@ from dpiw.release.manifest import row_files
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import publish, steps
-from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import read_rows
-from tests.support.whole_runs import diagnosed, draw, finish, ingested, loaded, prepared
+from tests.support.whole_runs import diagnosed, draw, finish, ingested, loaded, prepared, reloaded
 
 
 def ready(place):
@@ -28,9 +26,8 @@ def ready(place):
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o2775])
-def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, tmp_path, mode):
+def test_publishing_leaves_the_mode_of_a_folder_that_was_there(place, tmp_path, mode):
     """It may be a home: what else lies in it was never meant for the world."""
-    place = make_workplace(weights="none")
     home = tmp_path / "home"
     home.mkdir()
     (home / "diary.txt").write_text("mine")
@@ -42,10 +39,7 @@ def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, t
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_a_folder_of_releases_that_is_made_is_readable_by_all(
-    make_workplace, umask, open_umask, synced
-):
-    place = make_workplace(weights="none")
+def test_a_folder_of_releases_that_is_made_is_readable_by_all(place, umask, open_umask, synced):
     ready(place)
     outer = place.root / "public"
     place.rewrite("publish_to: state/releases", "publish_to: public/releases")
@@ -58,9 +52,8 @@ def test_a_folder_of_releases_that_is_made_is_readable_by_all(
     assert {place.root, outer, outer / "releases"} <= set(synced)
 
 
-def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(make_workplace, monkeypatch):
+def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(place, monkeypatch):
     """The next run would take its mode for the custodian's wish."""
-    place = make_workplace(weights="none")
     run = ready(place)
     with monkeypatch.context() as patch:
 
@@ -133,14 +126,6 @@ def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workp
     assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
 
 
-def test_what_cannot_be_signed_is_not_paid_for(workplace):
-    run = prepared(workplace)
-    os.unlink(run.spec.signing_key)
-    with pytest.raises(ReleaseError):
-        steps.reserve(run)
-    assert Ledger.open(workplace.ledger).find_run(run.key) is None
-
-
 def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
     """Built and signed, not yet published; then the key is replaced."""
     run = ready(workplace)
@@ -198,13 +183,9 @@ def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
 def test_the_certificate_states_what_was_composed_not_what_was_kept(workplace):
     """`run.json` is a file of the workspace: its epsilons are to be read, not to be signed."""
     run = draw(prepared(workplace))
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record |= {"epsilon_pld": 0.25, "epsilon_rdp": 0.25}
-    path.write_text(json.dumps(record))
-    reloaded = ReleaseRun.load(run.directory)
-    assert (reloaded.plan.epsilon_pld, reloaded.plan.epsilon_rdp) == (0.25, 0.25)
-    stated = loaded(finish(reloaded)).certificate.accountants
+    kept = reloaded(run, epsilon_pld=0.25, epsilon_rdp=0.25)
+    assert (kept.plan.epsilon_pld, kept.plan.epsilon_rdp) == (0.25, 0.25)
+    stated = loaded(finish(kept)).certificate.accountants
     assert stated == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
     assert stated["rdp"] > stated["pld"] > 1
 

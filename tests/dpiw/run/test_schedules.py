@@ -26,7 +26,7 @@ from dpiw.run.run import (
 )
 from flows.release import release
 from tests.support.specs import changed
-from tests.support.whole_runs import asked, prepared
+from tests.support.whole_runs import asked
 
 UTC = datetime.UTC
 CADENCES = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
@@ -244,9 +244,3 @@ def test_periods():
 )
 def test_the_label_that_was_meant(cadence, typed, meant):
     assert nearest_period(cadence, typed) == meant
-
-
-@pytest.mark.parametrize("period", ["../x", "Q1", "a" * 64, "2027 q1"])
-def test_a_period_is_a_plain_label(workplace, period):
-    with pytest.raises(SpecError, match="period"):
-        prepared(workplace, period=period)

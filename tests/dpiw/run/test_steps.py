@@ -26,12 +26,21 @@ from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
 from tests.support.noise import Cut
-from tests.support.whole_runs import draw, finish, ingested, loaded, prepared, reserved, spent
+from tests.support.whole_runs import (
+    draw,
+    finish,
+    ingested,
+    loaded,
+    prepared,
+    publish_run,
+    reloaded,
+    reserved,
+    spent,
+)
 
 
 def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
-    run = draw(prepared(workplace))
-    folder = finish(run)
+    run, folder = publish_run(workplace.spec)
     release = loaded(folder)
     certificate = release.certificate
     assert len(release.table) == 300
@@ -150,12 +159,9 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
 
 def test_a_run_folder_of_another_plan_is_refused(workplace):
     run = prepared(workplace)
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record["spec"]["synthetic_rows"] = 301
-    path.write_text(json.dumps(record))
+    kept = json.loads((run.directory / "run.json").read_text())
     with pytest.raises(Exception, match="key does not belong"):
-        ReleaseRun.load(run.directory)
+        reloaded(run, spec=kept["spec"] | {"synthetic_rows": 301})
 
 
 def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
@@ -185,11 +191,8 @@ def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workp
 
 def test_a_stored_effort_above_the_promise_is_refused(workplace):
     run = prepared(workplace)
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record["effort"] *= 1.5
-    path.write_text(json.dumps(record))
-    louder = ReleaseRun.load(run.directory)
+    kept = json.loads((run.directory / "run.json").read_text())
+    louder = reloaded(run, effort=kept["effort"] * 1.5)
     with pytest.raises(PrivacyError):
         steps.reserve(louder)
     assert Ledger.open(workplace.ledger).find_run(run.key) is None

@@ -26,8 +26,7 @@ from tests.support.whole_runs import draw, finish, prepared, reserved
 def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     state = workplace.root / "state"
     state.chmod(0o755)
-    run = prepared(workplace)
-    draw(run)
+    run = draw(prepared(workplace))
     with Ledger.open(workplace.ledger)._store.transaction(write=False):
         paths = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
         open_ones = [path.name for path in paths if path.stat().st_mode & 0o077]
@@ -118,16 +117,14 @@ def of_another_user(folder: Path) -> Iterator[None]:
 @pytest.mark.parametrize(
     "harmed", [partial(of_mode, 0o750), partial(of_mode, 0o701), a_link, of_another_user]
 )
-def test_a_folder_of_the_zone_that_others_reach_is_refused(make_workplace, harmed):
-    place = make_workplace(weights="none")
+def test_a_folder_of_the_zone_that_others_reach_is_refused(place, harmed):
     for folder in zone(prepared(place)):
         with harmed(folder):
             refused(place, folder)
         assert prepared(place)
 
 
-def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_state_folder_others_may_write_to_is_refused(place):
     state = place.root / "state"
     for mode in (0o775, 0o757, 0o777):
         state.chmod(mode)
@@ -137,8 +134,7 @@ def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
     assert prepared(place)
 
 
-def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_state_that_cannot_be_a_folder_is_refused(place):
     run = prepared(place)
     shutil.rmtree(run.private)
     run.private.write_text("")
@@ -149,8 +145,7 @@ def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
         prepared(place)
 
 
-def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_path):
-    place = make_workplace(weights="none")
+def test_the_state_folder_itself_may_be_reached_by_a_link(place, tmp_path):
     shutil.move(place.root / "state", tmp_path / "disk")
     (place.root / "state").symlink_to(tmp_path / "disk")
     run = prepared(place)
@@ -158,9 +153,8 @@ def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_pa
     assert [each.key for each in survey(place.root / "state")] == [run.key]
 
 
-def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeypatch):
+def test_what_root_owns_is_trusted_by_a_container_s_user(place, monkeypatch):
     """Volumes are often root's; their mode still keeps others out."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
@@ -171,18 +165,16 @@ def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeyp
             prepared(place)
 
 
-def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, synced):
+def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(place, synced):
     """Also those that an earlier process made just before it died."""
-    place = make_workplace(weights="none")
     for _ in range(2):
         synced.clear()
         run = prepared(place)
         assert {folder.parent for folder in (place.root / "state", *zone(run))} <= set(synced)
 
 
-def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(make_workplace, monkeypatch):
+def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(place, monkeypatch):
     """A read-only root, or a folder that may be passed and not read."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = durable.sync_directory
 

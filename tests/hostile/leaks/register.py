@@ -149,7 +149,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/run/draw.py::_draw_once dpiw/run/reserve.py::reserve",
          f"{STEPS}::test_a_second_attempt_pays_again_for_the_lost_stage_alone",
          f"{STEPS}::test_the_same_run_twice_publishes_once_and_costs_once",
-         f"{STEPS}::test_a_draw_that_died_is_lost_and_charged", NO_TASK_STORES),
+         f"{STEPS}::test_a_stage_killed_while_it_draws_is_settled_as_lost", NO_TASK_STORES),
     leak(20, "losses, solver steps, diagnostics of real data", "H", "not computed for release",
          "dpiw/methods/weights/paper/regression.py::",
          "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",
