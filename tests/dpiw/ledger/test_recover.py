@@ -93,15 +93,6 @@ def test_an_unknown_run_is_charged_in_full_and_is_spent(ledger):
     ledger.reserve(**ask(1, plan_digest=digest(2)))  # another plan under that key's digits
 
 
-def test_a_stated_loss_is_added_and_written_down(ledger):
-    recovery = ledger.recover("town", [lost(1)], loss=cost("0.25", "2e-6"))
-    assert spent(ledger) == "epsilon=0.75, delta=3E-6"
-    assert recovery.loss.cost == cost("0.25", "2e-6")
-    payload = next(e for e in ledger.entries() if e.kind is EntryKind.RECOVER).payload
-    assert payload["loss"] == {"epsilon_units": 25 * 10**10, "delta_units": 2 * 10**12}
-    assert payload["releases"][0]["manifest_digest"] == digest(801)
-
-
 def test_two_releases_of_one_head_are_two(ledger):
     """Two certificates may be written at one entry, of one population or of two."""
     ledger.register(terms(name="city"))

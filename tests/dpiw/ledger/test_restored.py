@@ -56,7 +56,10 @@ def spent(place: Any, name: str = "town") -> float:
 
 
 def lose(place: Any, epsilon: str) -> str:
-    return recover(place, "--loss-only", "--population", "town", loss=(epsilon, "1e-6"))
+    return told(
+        "recover", "--ledger", str(place.ledger), "--loss-only", "--population", "town",
+        "--loss-epsilon", epsilon, "--loss-delta", "1e-6", "--loss-reads", "0",
+    )  # fmt: skip
 
 
 def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:

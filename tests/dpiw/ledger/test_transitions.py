@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpiw.audit.tally import tally
-from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
+from dpiw.errors import GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger import EntryKind, Grant, Ledger, RunState, StageState
 from tests.support.ledger import (
     BOTH,
@@ -169,20 +169,6 @@ def test_a_second_output_is_put_on_record_and_charged_again(ledger):
     ledger.commit(ledger.arm(RUN, 1, "weights"), OUT)
     ledger.publish(RUN, MANIFEST)
     assert ledger.verify().ok
-
-
-@both_stores
-def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger):
-    ledger.reserve(**ask(cost=cost("1.5")))
-    grant = ledger.arm(RUN, 1, "generator")
-    ledger.commit(grant, OUT)
-    with pytest.raises(LedgerConflictError):
-        ledger.commit(grant, digest(6))
-    assert ledger.spent("adult") == cost("3", "2e-6")
-    assert ledger.remaining("adult").epsilon_units == 0
-    assert ledger.verify().ok
-    more = ask(run_key=digest(7), cost=cost("0.1"))
-    refused(ledger, BudgetExceededError, lambda: ledger.reserve(**more))
 
 
 def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger):

@@ -30,7 +30,6 @@ from dpiw.run import more_rows as module
 from dpiw.run import publish, steps
 from dpiw.run.more_rows import more_rows
 from dpiw.run.run import ReleaseRun
-from dpiw.run.workspace import purge, survey
 from flows import console
 from tests.support.ledger import recover, restore
 from tests.support.whole_runs import (
@@ -111,13 +110,6 @@ def test_a_command_that_was_cut_off_ends_with_the_same_folder(place):
     assert audited(place).findings == ()
 
 
-def test_a_purge_leaves_what_more_rows_need(place):
-    publish_run(place.spec)
-    (listed,) = survey(place.root / "state")
-    purge(listed)
-    assert verify(more_rows(asked(place.spec), rows=20)).manifest.facts.rows == 20
-
-
 HARM: dict[str, tuple[Callable[[ReleaseRun], object], type[DPIWError]]] = {
     "no draw": (lambda run: run.measurement("fit_generator").unlink(), ReleaseError),
     "no record": (lambda run: (run.directory / "run.json").unlink(), ReleaseError),
@@ -174,18 +166,6 @@ def test_two_paid_runs_are_told_apart_by_the_spec(place):
     assert more_rows(asked(place.spec), rows=20).name.endswith(one.key[:8])
     codes = {finding.code for finding in audited(place).findings}
     assert codes == {"period_twice"}
-
-
-def test_a_ledger_that_was_lost_is_recovered_without_a_second_charge(place):
-    before = place.ledger.read_bytes()
-    publish_run(place.spec)
-    more_rows(asked(place.spec), rows=20)
-    restore(place, before)
-    recover(place)
-    assert spent(place).epsilon == 2
-    steps.reserve(_next(place))
-    codes = [finding.code for finding in audited(place).findings]
-    assert codes == ["recovered"]
 
 
 ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from dpiw.errors import (
-    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     LedgerError,
@@ -60,20 +59,6 @@ def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert spent(workplace).epsilon == 2
     assert len(list(workplace.releases.iterdir())) == 1
-
-
-def test_another_period_is_another_run_and_another_cost(workplace):
-    keys = set()
-    for period in ("2026-11", "2026-12"):
-        run = reserved(workplace, period=period)
-        keys.add(run.key)
-    assert len(keys) == 2
-    assert spent(workplace).epsilon == 4
-    third = prepared(workplace, period="2027-01")
-    with pytest.raises(BudgetExceededError):
-        steps.reserve(third)
-    assert not (third.private / "scaled.parquet").exists()
-    assert spent(workplace).epsilon == 4
 
 
 def test_no_private_byte_is_read_before_the_reservation(workplace):

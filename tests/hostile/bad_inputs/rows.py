@@ -147,7 +147,7 @@ ROWS: tuple[Row, ...] = (
         note="other people under the same name and terms cannot be told: no hash of data is kept"),
     row(46, "mixed relations", "C", "refused", SPEC,
         "dpiw/privacy/test_units.py::test_relations_never_mix",
-        "dpiw/run/test_laundering.py::test_other_terms_than_the_populations"),
+        "dpiw/run/test_paid_twice.py::test_other_terms_than_the_populations"),
     row(47, "unknown mechanism, failing solver", "C", "unknown: refused; failing: code 70, charged"
         " if armed", SPEC,
         "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",

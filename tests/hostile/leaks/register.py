@@ -236,9 +236,9 @@ REGISTER: tuple[Leak, ...] = (
     leak(36, "the same people under another name", "H", "one budget per population in one ledger",
          "dpiw/ledger/ledger.py::Ledger",
          "dpiw/ledger/test_ledger.py::test_register_is_once_and_for_ever",
-         "dpiw/run/test_laundering.py::test_another_name_for_the_file",
-         "dpiw/run/test_laundering.py::test_a_second_spec",
-         "dpiw/run/test_laundering.py::test_a_cloned_ledger",
+         "dpiw/run/test_paid_twice.py::test_another_name_for_the_file",
+         "dpiw/run/test_paid_twice.py::test_a_second_spec",
+         "dpiw/run/test_paid_twice.py::test_a_cloned_ledger",
          open="Organisational: nobody can see that two populations or two ledgers hold the same"
               " people."),
     leak(37, "run time, memory, publication time", "M", "releases carry the day; metrics are off",
