@@ -7,16 +7,13 @@ import shutil
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dpiw.audit import (
     AuditReport,
     Severity,
-    audit,
     found,
-    release_folders,
     report_json,
     write_report,
 )
@@ -35,7 +32,7 @@ from dpiw.run import steps
 from tests.conftest import make_workplace
 from tests.dpiw.audit.conftest import Site, publish
 from tests.support.ledger import cli
-from tests.support.whole_runs import finish, fitted, publish_run
+from tests.support.whole_runs import finish, fitted
 
 
 def cut(site, after: int) -> None:
@@ -202,28 +199,41 @@ def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A release as usual, and one whose `fit_weights` was killed once after it was armed."""
+def state(tmp_path_factory):
+    """A release, and another curator's, whose `fit_weights` was killed once after it was armed."""
     place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
-    place.rewrite("cadence: once", "cadence: monthly")
-    publish_run(place.spec, period="2026-11")
+    publish(place, "2026-11")
+    create_key_pair(place.root / "state" / "keys", "second")
+    place.rewrite("test.key", "second.key")
     run = fitted(place, period="2026-12")
     steps.draw_synthetic(run)
     run.open_ledger().arm(run.key, 1, "fit_weights")  # kill -9 of its process leaves no more
     steps.reserve(run)
     steps.fit_weights(run, noise=SecureNoise())
     finish(run)
-    return place
+    return place.root / "state"
 
 
-def audited(place: Any, releases: Path | None = None, ledger: Path | None = None) -> AuditReport:
-    folders = release_folders(releases or place.releases)
-    return audit(str(ledger or place.ledger), folders, [place.root / "state/keys/test.pub"])
+@pytest.fixture
+def shared(state, tmp_path):
+    shutil.copytree(state, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
+    return Site(tmp_path / "site")
 
 
-def certified(place: Any) -> Certificate:
-    (folder,) = [path for path in release_folders(place.releases) if "2026-12" in path.name]
-    return verify(folder).certificate
+def keys_of(site: Site) -> list[Path]:
+    return [site.key, site.key.with_name("second.pub")]
+
+
+def ids(keys: list[Path]) -> list[str]:
+    return [load_public_key(key).key_id for key in keys]
+
+
+def audited(site: Site) -> AuditReport:
+    return site.audit(public_keys=keys_of(site))
+
+
+def certified(site: Site) -> Certificate:
+    return verify(site.folders[1]).certificate
 
 
 def words(report: AuditReport) -> str:
@@ -241,8 +251,8 @@ def parts(report: AuditReport) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     return spent, inside, Decimal(beside), recovered
 
 
-def test_a_lost_draw_is_in_its_releases_total_and_told_once(place):
-    report, certificate = audited(place), certified(place)
+def test_a_lost_draw_is_in_its_releases_total_and_told_once(shared):
+    report, certificate = audited(shared), certified(shared)
     assert report.ok
     total = Decimal(certificate.epsilon)
     first, second = (Decimal(attempt["epsilon"]) for attempt in certificate.attempts)
@@ -259,12 +269,10 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(place):
     assert parts(report) == (2 + total, 2 + total, 0, 0)
 
 
-def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place, tmp_path):
-    releases = tmp_path / "releases"
-    shutil.copytree(place.releases, releases)
-    (folder,) = [path for path in release_folders(releases) if "2026-12" in path.name]
-    shutil.rmtree(folder)
-    report, total = audited(place, releases), Decimal(certified(place).epsilon)
+def test_without_its_folder_all_of_it_is_told_and_still_adds_up(shared):
+    total = Decimal(certified(shared).epsilon)
+    shutil.rmtree(shared.folders[1])
+    report = audited(shared)
     whys = [path.why for path in unreleased(report, "town")]
     assert whys == ["lost: armed, and left no output", "published, no such folder"]
     assert parts(report) == (2 + total, 2, total, 0)
@@ -275,26 +283,23 @@ def test_without_its_folder_all_of_it_is_told_and_still_adds_up(place, tmp_path)
     assert f"{statement}, each charge alone" in "\n".join(found(report))
 
 
-def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(place, tmp_path):
-    releases = tmp_path / "releases"
-    shutil.copytree(place.releases, releases)
-    for folder in release_folders(releases):
+def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(shared):
+    total = Decimal(certified(shared).epsilon)
+    for folder in shared.folders:
         (folder / "report.html").write_text("changed")
-    report, total = audited(place, releases), Decimal(certified(place).epsilon)
+    report = audited(shared)
     assert not report.ok
     assert parts(report) == (2 + total, 2 + total, 0, 0)
 
 
-def test_a_charge_after_the_certificate_is_in_no_total(place, tmp_path):
+def test_a_charge_after_the_certificate_is_in_no_total(shared):
     """A second output that turns up later: it is charged, and no published page counts it."""
-    ledger = tmp_path / "ledger.sqlite"
-    shutil.copy(place.ledger, ledger)
-    book = Ledger.open(ledger)
+    book = Ledger.open(shared.ledger)
     run = next(candidate for candidate in book.runs("town") if candidate.period == "2026-12")
     assert run.stages["fit_weights"].state is StageState.COMMITTED
     with pytest.raises(LedgerConflictError):
         book.commit_found(run.run_key, 2, "fit_weights", "f" * 64)
-    report, certificate = audited(place, ledger=ledger), certified(place)
+    report, certificate = audited(shared), certified(shared)
     (row,) = unreleased(report, "town")
     again = Decimal(certificate.attempts[1]["epsilon"])
     assert (row.why, row.amount.epsilon) == ("further output, charged again", again * 10**12)
@@ -303,38 +308,12 @@ def test_a_charge_after_the_certificate_is_in_no_total(place, tmp_path):
     assert in_folders(report, "town").epsilon == total * 10**12
 
 
-SHARED = pytest.StashKey[Path]()
-"""The state folder of two curators' workplace, made once."""
-
-
-@pytest.fixture
-def shared(make_workplace, tmp_path, request):
-    """Two releases of one population: the first signed by `test`, the second by `second`."""
-    stash = request.config.stash
-    if SHARED not in stash:
-        place = make_workplace(weights="none")
-        publish(place, "2026-11")
-        create_key_pair(place.root / "state" / "keys", "second")
-        place.rewrite("test.key", "second.key")
-        publish(place, "2026-12")
-        stash[SHARED] = place.root / "state"
-    shutil.copytree(stash[SHARED], tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
-    return Site(tmp_path / "site")
-
-
-def keys_of(site: Site) -> list[Path]:
-    return [site.key, site.key.with_name("second.pub")]
-
-
-def ids(keys: list[Path]) -> list[str]:
-    return [load_public_key(key).key_id for key in keys]
-
-
-def test_with_the_keys_of_both_nothing_is_found(shared):
+def test_with_the_keys_of_both_no_signature_is_told(shared):
     keys = keys_of(shared)
     first, second = ids(keys)
     report = shared.audit(public_keys=keys)
-    assert (report.ok, report.findings, report.given) == (True, (), (first, second))
+    assert (report.ok, report.given) == (True, (first, second))
+    assert [finding.code for finding in report.findings] == ["draw_lost"]
     assert report.signers is not None
     assert set(report.signers.signed) == {first, second}
     folders = f"one of the given public keys (key id {first}: 1, key id {second}: 1)"
@@ -348,7 +327,7 @@ def test_with_the_keys_of_both_nothing_is_found(shared):
 
 def test_the_order_of_the_keys_and_a_key_given_twice_change_nothing(shared):
     keys = keys_of(shared)
-    assert shared.codes(public_keys=keys[::-1]) == set()
+    assert shared.codes(public_keys=keys[::-1]) == {"draw_lost"}
     twice = shared.audit(public_keys=[*keys, keys[0]])
     assert twice.given == tuple(ids(keys))
 
@@ -357,7 +336,7 @@ def test_with_the_key_of_one_the_other_s_are_told(shared):
     for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
         report = shared.audit(public_keys=[given])
         assert not report.ok
-        assert {f.code for f in report.findings} == {"other_key", "entry_other_key"}
+        assert {f.code for f in report.findings} == {"other_key", "entry_other_key", "draw_lost"}
         findings = {f.code: f for f in report.findings}
         assert findings["other_key"].subject == f"release {shared.folders[folder].name}"
         assert ids([other])[0] in findings["other_key"].text
@@ -366,7 +345,7 @@ def test_with_the_key_of_one_the_other_s_are_told(shared):
 def test_without_a_key_both_are_named(shared):
     report = shared.audit(public_keys=[])
     findings = {f.code: f for f in report.findings}
-    assert findings.keys() == {"key_not_pinned", "several_keys"}
+    assert findings.keys() == {"key_not_pinned", "several_keys", "draw_lost"}
     assert all(key in findings["several_keys"].text for key in ids(keys_of(shared)))
     signers = {verify(folder).key_id for folder in shared.folders}
     assert signers == set(ids(keys_of(shared)))
