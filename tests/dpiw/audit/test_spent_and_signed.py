@@ -97,11 +97,9 @@ def test_verify_refuses_entries_of_a_key_that_was_not_given(site, tmp_path):
         assert code == 0
         assert output.startswith("ok: 14 entries, head ")
         assert output.count(f"key id {signer}: signed {len(signed)}\n") == 1
-        assert f"unsigned: {14 - len(signed)}; confidential stages sign nothing" in output
     code, output = verified(site, foreign_key)
     assert code == SignatureError.exit_code == 53
     assert output.startswith("SIGNED BY OTHERS, though the chain holds: 14 entries")
-    assert f"entries {signed[0]}, {signed[1]}" in output
     assert signer in output
     assert "signed by" not in verified(site)[1]  # nobody asked
 

@@ -74,16 +74,8 @@ def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)
     text = cli("show", "--ledger", path)[1]
-    for part in (
-        "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
-        "budget     epsilon=2, delta=1E-5",
-        "spent      epsilon=0.5, delta=1E-6\n",
-        "remaining  epsilon=1.5, delta=9E-6",
-        "2027-q1",
-        "published",
-        "generator=committed weights=committed",
-        "generator=voided weights=voided",
-    ):
+    stages = ("generator=committed weights=committed", "generator=voided weights=voided")
+    for part in ("spent      epsilon=0.5, delta=1E-6\n", "2027-q1", "published", *stages):
         assert part in text
     later = cli("show", "--since", "2999-01-01", "--ledger", path)[1]
     assert "1 run has no entry since 2999-01-01, and stays unseen: no --since" in later

@@ -39,16 +39,14 @@ def losing(epsilon: str = "0", delta: str = "0", reads: str = "0") -> list[str]:
 def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     place = make_workplace(epsilon="9")
     before = place.ledger.read_bytes()
-    first, folder = publish_run(place.spec, period="2026-11")
+    first, _ = publish_run(place.spec, period="2026-11")
     reserved(place, period="2026-12")
     restore(place, before)
     later = ReleaseRun.prepare(place.spec, period="2027-01")
     with pytest.raises(LedgerTamperedError):
         steps.reserve(later)
 
-    text = recover(place, loss=("0.5", "1e-7"))
-    head = verify(folder).certificate.ledger_head[:12]
-    assert f"recovered {first.release_id}: head {head} was missing" in text
+    assert first.release_id in recover(place, loss=("0.5", "1e-7"))
     assert Ledger.open(place.ledger).spent("town").epsilon == 2.5
     assert "recovered by entry 3: 1 release(s)" in cli("verify", "--ledger", str(place.ledger))[1]
     assert "recovered  by entry 3" in cli("show", "--ledger", str(place.ledger))[1]

