@@ -136,17 +136,6 @@ def test_a_vector_below_what_its_events_diverge(tmp_path):
     assert codes(ledger) == ["cost_above_charge"]
 
 
-def test_a_filter_that_was_overrun_and_costs_it_cannot_add(tmp_path):
-    ledger = renyi_ledger(tmp_path)
-    for run in (1, 2):
-        reserve(ledger, run, renyi=renyi_vector())
-    entries = ledger.export()
-    entries[2]["payload"]["renyi"]["units"] = [10**13] * len(renyi_vector().units)
-    assert [f.code for f in tally(chain(entries)).findings] == ["overspent"] * 2
-    del entries[2]["payload"]["renyi"]
-    assert [f.code for f in tally(chain(entries)).findings] == ["illegal_step"]
-
-
 def test_events_that_cost_more_than_was_charged(ledger):
     total = accounting.epsilon([GaussianEvent(noise_multiplier=10.0),
                                 LaplaceEvent(noise_multiplier=4.0)], delta=1e-6)  # fmt: skip
@@ -240,18 +229,6 @@ def test_a_read_that_nothing_waits_for(ledger):
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
     (finding,) = tally(chain([*entries, again])).findings
     assert (finding.code, "no stage waits" in finding.text) == ("illegal_step", True)
-
-
-def test_a_doubled_draw_can_overrun_the_budget(tmp_path):
-    """The ledger must record it; the audit says that the promise is gone."""
-    ledger = Ledger.create(tmp_path / "small.sqlite")
-    ledger.register(adult(epsilon=Decimal(1)))
-    reserve(ledger, 1)
-    ledger.arm(digest(1), 1, "one")
-    ledger.commit_found(digest(1), 1, "one", digest(7))
-    with pytest.raises(LedgerConflictError):
-        ledger.commit_found(digest(1), 1, "one", digest(8))
-    assert codes(ledger) == ["overspent", "draw_conflict", "not_published"]
 
 
 @pytest.mark.parametrize(

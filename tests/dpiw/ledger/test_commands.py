@@ -90,9 +90,9 @@ def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     assert cli("verify", "--ledger", path, "--head", good)[0] == 0
     with pytest.raises(LedgerTamperedError):
         cli("verify", "--ledger", path, "--head", bad)
-    for head in (f"{bad}:", f"7:{bad}", f"{bad}:a", bad.upper() + "A"):
+    for typed in (f"{bad}:", f"7:{bad}", f"{bad}:a", bad.upper() + "A"):
         with pytest.raises(SpecError):
-            cli("verify", "--ledger", path, "--head", head)
+            cli("verify", "--ledger", path, "--head", typed)
     parser = argparse.ArgumentParser()
     add_ledger_commands(parser.add_subparsers())
     arguments = parser.parse_args(["ledger", "verify", "--ledger", path])

@@ -144,17 +144,6 @@ def test_what_is_no_second_payment_is_not_refused(place, what):
         steps.reserve(run)
 
 
-def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(workplace):
-    """Its own reservation was voided; meanwhile the other settings drew and published."""
-    given_back = prepared(workplace)
-    brought(given_back, RunState.VOIDED)
-    text = workplace.spec.read_text()
-    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
-    brought(prepared(workplace), RunState.PUBLISHED)
-    workplace.spec.write_text(text)
-    refused(workplace, lambda: steps.reserve(given_back))
-
-
 def test_of_two_reservations_the_first_draw_is_the_only_one(workplace):
     """A line is changed while a run waits; then that run goes on, by a worker perhaps."""
     waits = prepared(workplace)

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,27 @@ def make_run(make_workplace):
         return ingested(place)
 
     return make
+
+
+@pytest.fixture
+def at_step_four(monkeypatch):
+    """Do something once the training's checkpoint of that step is kept."""
+
+    def watch(act):
+        write = confidential.StageCheckpoints._keep
+
+        def keep(self, step, data):
+            write(self, step, data)
+            if step == 4:
+                act()
+
+        monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+
+    return watch
+
+
+def gone(*_: object) -> None:
+    raise OSError("gone")
 
 
 def train(run: ReleaseRun, draws: int | None = None) -> int:
@@ -92,10 +111,6 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_aft
 
 def test_what_died_after_its_last_step_draws_nothing_more(make_run, monkeypatch):
     run = make_run()
-
-    def gone(*_):
-        raise OSError("gone")
-
     monkeypatch.setattr(confidential, "check_room", lambda *_, **__: None)
     monkeypatch.setattr(confidential, "write_durably", gone)
     assert train(run, 100) == 40
@@ -175,16 +190,9 @@ def purged(run: ReleaseRun) -> None:
 
 @pytest.mark.nightly_cases("removed", "purged", "rolled_back")
 @pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
-def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, monkeypatch, spoil):
+def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, at_step_four, spoil):
     run = make_run()
-    write = confidential.StageCheckpoints._keep
-
-    def keep(self, step, data):
-        write(self, step, data)
-        if step == 4:
-            shutil.copy(checkpoints(run)[0], run.directory / "earlier")
-
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    at_step_four(lambda: shutil.copy(checkpoints(run)[0], run.directory / "earlier"))
     train(run, 11)
     spoil(run)
     steps.reserve(run)
@@ -244,11 +252,7 @@ def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     ledger = Path(run.open_ledger().path)
     train(run, 11)
     copy = ledger.read_bytes()
-
-    def dies(*_):
-        raise RuntimeError("gone before its first checkpoint")
-
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", dies)
+    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", gone)
     steps.reserve(run)
     train(run, 100)
     restore(ledger, copy)
@@ -258,25 +262,20 @@ def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
         steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
-def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(make_run, monkeypatch):
+def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
+    make_run, at_step_four, back_up
+):
     run, saved = make_run(), {}
     ledger = Path(run.open_ledger().path)
-    write = confidential.StageCheckpoints._keep
 
-    def keep(self, step, data):
-        write(self, step, data)
-        if step == 4:
-            (path,) = checkpoints(run)
-            saved[path] = path.read_bytes()
-            with (
-                closing(sqlite3.connect(ledger)) as one,
-                closing(sqlite3.connect(run.directory / "copy")) as two,
-            ):
-                one.backup(two)
+    def save():
+        copied = Path(back_up(str(ledger)))
+        saved.update({path: path.read_bytes() for path in checkpoints(run)})
+        saved[ledger] = copied.read_bytes()
 
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    at_step_four(save)
     train(run, 11)
-    restore(ledger, (run.directory / "copy").read_bytes())
+    restore(ledger, saved.pop(ledger))
     for path, data in saved.items():
         path.write_bytes(data)
     with pytest.raises(LedgerTamperedError):
@@ -315,10 +314,6 @@ def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
 
 def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeypatch):
     run = make_run()
-
-    def gone(*_):
-        raise OSError("gone")
-
     monkeypatch.setattr(confidential.Ledger, "commit", gone)
     with pytest.raises(OSError, match="gone"):
         steps.fit_generator(run, noise=SecureNoise())
