@@ -5,8 +5,6 @@ writer's reading and its writing. Where nothing stands in the way both are grant
 schedule is one that overspends. Then each layer is put back alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -29,25 +27,25 @@ def reserve(ledger: Ledger, number: int) -> LedgerHead:
 
 
 @pytest.fixture
-def url(new_ledger_url) -> str:
+def url(new_ledger_url):
     made = new_ledger_url("postgresql")
     Ledger.create(made).register(TERMS)
     return made
 
 
 @pytest.fixture
-def pair(url) -> tuple[Ledger, Ledger]:
+def pair(url):
     """The late writer, and the one that overtakes it; both opened before any guard is removed."""
     return Ledger.open(url), Ledger.open(url, busy_timeout_seconds=0.3)
 
 
 @pytest.fixture
-def no_lock(monkeypatch) -> None:
+def no_lock(monkeypatch):
     monkeypatch.setattr(PostgreSQLStore, "_lock", lambda *_: None)
 
 
 @pytest.fixture
-def no_guards(pair, run_raw) -> None:
+def no_guards(pair, run_raw):
     run_raw(
         pair[0].location,
         *(f"DROP TRIGGER {name} ON entries" for name in GUARDS),
@@ -128,7 +126,7 @@ def test_a_snapshot_older_than_the_lock_would_overspend(
     monkeypatch.setitem(store_postgresql._ISOLATION, "write", isolation)
     lock = PostgreSQLStore._lock
 
-    def queue(store: PostgreSQLStore, connection: Any) -> None:
+    def queue(store, connection):
         if store is late._store:
             reserve(early, 1)
         lock(store, connection)

@@ -1,7 +1,5 @@
 """An account that a recovery or a conflict took beyond its budget: nothing more is drawn on it."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 
@@ -25,12 +23,12 @@ LOSS = cost("2")
 
 
 @pytest.fixture(params=list(CompositionRule))
-def composition(request) -> CompositionRule:
+def composition(request):
     return request.param
 
 
 @pytest.fixture
-def ledger(store_url, composition) -> Ledger:
+def ledger(store_url, composition):
     """A budget of 4 of which two runs of two stages each hold a part."""
     created = Ledger.create(store_url)
     created.register(terms(epsilon=Decimal(4), composition=composition))

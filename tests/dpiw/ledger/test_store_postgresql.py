@@ -5,8 +5,6 @@ stores; here is what only a server has, and in test_store_postgresql_failures wh
 when something fails. Every server is a real one.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import traceback
@@ -27,12 +25,12 @@ from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
-def url(new_ledger_url) -> str:
+def url(new_ledger_url):
     return new_ledger_url("postgresql")
 
 
 @pytest.fixture
-def ledger(postgresql_ledger) -> Ledger:
+def ledger(postgresql_ledger):
     return postgresql_ledger
 
 

@@ -1,7 +1,5 @@
 """The ledger on PostgreSQL when something fails: locks, connections, servers, standbys, copies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -22,7 +20,7 @@ from tests.support.stores import database_of
 
 
 @pytest.fixture
-def ledger(postgresql_ledger) -> Ledger:
+def ledger(postgresql_ledger):
     return postgresql_ledger
 
 
@@ -149,7 +147,7 @@ def test_an_entry_the_database_dropped_is_no_success(ledger, run_raw):
 def test_a_backend_killed_before_the_commit_leaves_nothing(mortal_postgresql_server, mortal_ledger):
     append, head = mortal_ledger._store.append, mortal_ledger.head()
 
-    def killed(connection: Any, entry: Any) -> None:
+    def killed(connection, entry):
         append(connection, entry)
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         os.kill(pid, signal.SIGKILL)
@@ -177,7 +175,7 @@ def test_a_commit_the_standby_did_not_confirm_is_no_success(
     )
     errors: list[BaseException] = []
 
-    def write() -> None:
+    def write():
         try:
             spend(mortal_ledger, 1)
         except LedgerError as error:

@@ -1,5 +1,6 @@
 """The confidential zone is closed to others: folders, files, links, owners, umask."""
 
+import contextlib
 import errno
 import json
 import os
@@ -7,6 +8,9 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,25 +18,15 @@ import pytest
 from dpiw.data import files as durable
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
-from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from dpiw.run.workspace import survey
-from tests.support.whole_runs import draw, finish, prepared
-
-
-@pytest.fixture
-def open_umask():
-    """Whatever is closed under this umask is closed by its own mode."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
+from tests.support.whole_runs import draw, finish, prepared, reserved
 
 
 def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     state = workplace.root / "state"
     state.chmod(0o755)
-    run = prepared(workplace)
-    draw(run)
+    run = draw(prepared(workplace))
     with Ledger.open(workplace.ledger)._store.transaction(write=False):
         paths = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
         open_ones = [path.name for path in paths if path.stat().st_mode & 0o077]
@@ -53,8 +47,7 @@ def test_a_stage_process_is_confined_and_what_it_leaves_is_closed(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-in-the-environment")
     place = make_workplace(weights="none")
     (place.root / "state").chmod(0o755)
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(place)
     probe = tmp_path / "sitecustomize.py"
     probe.write_text(
         "import json, os, resource, sys, tempfile\n"
@@ -93,18 +86,45 @@ def refused(place, folder: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o701])
-def test_an_open_folder_of_the_zone_is_refused(make_workplace, mode):
-    place = make_workplace(weights="none")
+@contextlib.contextmanager
+def of_mode(mode: int, folder: Path) -> Iterator[None]:
+    folder.chmod(mode)
+    yield
+    folder.chmod(0o700)
+
+
+@contextlib.contextmanager
+def a_link(folder: Path) -> Iterator[None]:
+    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
+    with tempfile.TemporaryDirectory() as other:
+        shutil.move(folder, Path(other, "moved"))
+        folder.symlink_to(Path(other, "moved"))
+        yield
+        folder.unlink()
+        shutil.move(Path(other, "moved"), folder)
+
+
+@contextlib.contextmanager
+def of_another_user(folder: Path) -> Iterator[None]:
+    """Whose mode 0700 closes it to everybody but them."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives folders away")
+    os.chown(folder, 65534, 65534)
+    yield
+    os.chown(folder, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "harmed", [partial(of_mode, 0o750), partial(of_mode, 0o701), a_link, of_another_user]
+)
+def test_a_folder_of_the_zone_that_others_reach_is_refused(place, harmed):
     for folder in zone(prepared(place)):
-        folder.chmod(mode)
-        refused(place, folder)
-        folder.chmod(0o700)
+        with harmed(folder):
+            refused(place, folder)
         assert prepared(place)
 
 
-def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_state_folder_others_may_write_to_is_refused(place):
     state = place.root / "state"
     for mode in (0o775, 0o757, 0o777):
         state.chmod(mode)
@@ -114,32 +134,18 @@ def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
     assert prepared(place)
 
 
-def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_state_that_cannot_be_a_folder_is_refused(place):
     run = prepared(place)
     shutil.rmtree(run.private)
     run.private.write_text("")
     with pytest.raises(SpecError, match="private cannot be used"):
         prepared(place)
-    place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
+    place.rewrite("state: state", "state: data.csv")
     with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
         prepared(place)
 
 
-def test_a_link_in_the_zone_is_refused(make_workplace, tmp_path):
-    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
-    place = make_workplace(weights="none")
-    for folder in zone(prepared(place)):
-        shutil.move(folder, tmp_path / "elsewhere")
-        folder.symlink_to(tmp_path / "elsewhere")
-        refused(place, folder)
-        folder.unlink()
-        shutil.move(tmp_path / "elsewhere", folder)
-        assert prepared(place)
-
-
-def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_path):
-    place = make_workplace(weights="none")
+def test_the_state_folder_itself_may_be_reached_by_a_link(place, tmp_path):
     shutil.move(place.root / "state", tmp_path / "disk")
     (place.root / "state").symlink_to(tmp_path / "disk")
     run = prepared(place)
@@ -147,23 +153,8 @@ def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_pa
     assert [each.key for each in survey(place.root / "state")] == [run.key]
 
 
-NOBODY = 65534
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_a_folder_of_another_user_is_refused(make_workplace):
-    """Whose mode 0700 closes it to everybody but them."""
-    place = make_workplace(weights="none")
-    for folder in (place.root / "state", *zone(prepared(place))):
-        os.chown(folder, NOBODY, NOBODY)
-        refused(place, folder)
-        os.chown(folder, 0, 0)
-        assert prepared(place)
-
-
-def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeypatch):
+def test_what_root_owns_is_trusted_by_a_container_s_user(place, monkeypatch):
     """Volumes are often root's; their mode still keeps others out."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
@@ -174,25 +165,16 @@ def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeyp
             prepared(place)
 
 
-def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, monkeypatch):
+def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(place, synced):
     """Also those that an earlier process made just before it died."""
-    place = make_workplace(weights="none")
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
     for _ in range(2):
         synced.clear()
         run = prepared(place)
         assert {folder.parent for folder in (place.root / "state", *zone(run))} <= set(synced)
 
 
-def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(make_workplace, monkeypatch):
+def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(place, monkeypatch):
     """A read-only root, or a folder that may be passed and not read."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = durable.sync_directory
 
