@@ -57,6 +57,7 @@ def test_roles():
         ({"kind": "categorical", "levels": ["a"], "fill": "b"}, "must be a level"),
         ({"kind": "categorical", "levels": ["a"], "lower": 0}, "no meaning"),
         ({"kind": "categorical", "levels": ["a"], "normaliser": "magic"}, "exact or casefold"),
+        ({"kind": "categorical", "levels": ["a"], "normaliser": ["exact"]}, "exact or casefold"),
         ({"kind": "boolean", "levels": ["a"]}, "no meaning"),
         ({"kind": "boolean", "fill": "yes"}, "true or false"),
         ({"kind": "boolean", "true_values": ["1"], "false_values": ["1"]}, "disjoint"),
@@ -84,6 +85,13 @@ def test_bad_column_is_refused(fields, match):
     mapping = {"name": "s", "columns": [{"name": "c", **fields}]}
     with pytest.raises(SchemaError, match=match):
         PublicSchema.from_mapping(mapping)
+
+
+@pytest.mark.parametrize("column", [{"name": "x" * 5000}, {"name": "c", "y" * 5000: 1}])
+def test_a_name_or_key_that_never_ends_is_not_repeated(column):
+    with pytest.raises(SchemaError) as caught:
+        PublicSchema.from_mapping({"name": "s", "columns": [column]})
+    assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("name", ["weight", "log_weight", "Weight", "LOG_WEIGHT"])

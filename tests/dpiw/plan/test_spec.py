@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from dpiw.data.yaml import load_text
 from dpiw.errors import SpecError
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.privacy.units import NeighbouringRelation
@@ -62,6 +63,17 @@ def test_replace_one_protects_single_rows_only():
 def test_no_secret_is_echoed():
     with pytest.raises(SpecError) as caught:
         parse_spec(changed("state", "postgresql://user:hunter2@host/db"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_line_that_became_a_key_is_not_repeated():
+    """An open quote can turn a line with a password into a key that no spec knows."""
+    line = "ledger: postgresql+psycopg://user:hunter2@host/db"
+    with pytest.raises(SpecError, match="a key that is no plain word") as caught:
+        parse_spec({"format": 1, line: None})
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(SpecError, match="duplicate key") as caught:
+        load_text(f'"{line}": 1\n"{line}": 2\n', what="spec")
     assert "hunter2" not in str(caught.value)
 
 

@@ -23,7 +23,6 @@ ROWS_PRIVATE = (
 DEGENERATE = (
     "hostile/bad_inputs/test_values.py::test_a_degenerate_table_ends_in_a_release_like_any_other"
 )
-SOURCE = "dpiw/data/test_bad_inputs_source.py"
 STEPS = "dpiw/run/test_steps.py"
 LEDGER = "dpiw/ledger/test_ledger.py"
 STORE = "dpiw/ledger/test_store_sqlite.py"
@@ -69,8 +68,7 @@ ROWS: tuple[Row, ...] = (
         STRUCTURE, ADMITTED),
     row(15, "names differing by case or Unicode form", "S", "refused; in a schema C", STRUCTURE,
         SCHEMA),
-    row(16, "wrong type in Parquet", "S", "refused", STRUCTURE,
-        f"{SOURCE}::test_parquet_structure_is_refused"),
+    row(16, "wrong type in Parquet", "S", "refused", STRUCTURE),
     row(17, "unparsable cell", "V", "fill or missing", VALUES),
     row(18, "huge numbers", "V", "the bound, by exact decimals", VALUES,
         "hostile/bad_inputs/test_values.py::test_parquet_values_are_clamped_too"),
@@ -81,7 +79,7 @@ ROWS: tuple[Row, ...] = (
     row(22, "dates at the ends, leap days, zones, summer time", "V", "declared zone and bounds",
         VALUES, "dpiw/data/test_schema_cells.py::test_datetime_cells"),
     row(23, "encodings", "S", "declared; invalid bytes: `other`; another encoding: refused",
-        STRUCTURE, ADMITTED, VALUES, f"{SOURCE}::test_declared_encodings"),
+        STRUCTURE, ADMITTED, VALUES),
     row(24, "NUL bytes, newlines, quotes, ragged rows", "S", "NUL and quoted newlines V; open"
         " quotes and ragged rows refused", STRUCTURE, VALUES),
     row(25, "formulas", "V", "`other`, never echoed", VALUES),
@@ -91,18 +89,16 @@ ROWS: tuple[Row, ...] = (
     row(28, "zip, gzip", "S", "refused", STRUCTURE,
         note="no packed format can be declared, so there is no ratio to cap"),
     row(29, "damaged Parquet", "S", "refused, or read within bounds", STRUCTURE,
-        f"{SOURCE}::test_damaged_parquet_is_refused_or_read_within_bounds",
         "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error",
         note="a flipped bit that still reads as an admissible table is not noticed under"
         " add/remove, where no number of rows is known; under replace-one the number is compared"),
-    row(30, "encrypted, nested, bytes, extension", "S", "refused", STRUCTURE,
-        f"{SOURCE}::test_parquet_structure_is_refused"),
+    row(30, "encrypted, nested, bytes, extension", "S", "refused", STRUCTURE),
     row(31, "links, pipes, devices, odd names", "C", "names C; a source that is no plain file S",
         SPEC,
         "hostile/bad_inputs/test_structure.py::test_a_source_that_is_no_plain_file_is_refused",
         note="links and devices are code 12, not C: by name at first, then when they are opened"),
     row(32, "file changes while read", "S", "refused",
-        f"{SOURCE}::test_a_file_that_changes_while_it_is_read_is_refused"),
+        "dpiw/data/test_ingest.py::test_a_file_that_changes_while_it_is_read_is_refused"),
     row(33, "more than k rows of a person", "V", "k stay, by random keys",
         "dpiw/data/test_person_bound.py::test_at_most_k_rows_of_each_person",
         "dpiw/data/test_person_bound.py::test_which_rows_of_a_person_stay_is_random_and_uniform",
