@@ -4,27 +4,16 @@ For every kind and option: scaling what was unscaled is the identity, whatever p
 of the cells between; and no typed moment, however far, raises or moves another row.
 """
 
-import datetime as dt
-import io
-import warnings
-from decimal import Decimal
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from dpiw import analysis
-from dpiw.analysis.release import load_release
 from dpiw.data.cells import plain_cells
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
-from dpiw.data.sources import IngestLimits, read_csv, read_parquet
 from dpiw.release.parquet import arrow_type
-from dpiw.release.verification import verify
 from tests.hostile.fuzz.cells import SCHEMA, UNITS, ZONES
-from tests.support.whole_runs import publish_run
 
 INT64 = np.iinfo(np.int64)
 
@@ -115,53 +104,6 @@ def test_scaling_what_was_unscaled_is_the_identity_in_every_dtype(column):
     assert seen >= 8
 
 
-@pytest.mark.parametrize("column", LISTED, ids=lambda column: column.name)
-def test_files_of_released_cells_read_back(column, tmp_path):
-    """Parquet in every way pandas reads it, a CSV as pandas and as we read it."""
-    values = grid(column)
-    cells = unscale_cells(column, values)
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"x": arrow(column, cells)}), path)
-    raw = read_parquet(path, ["x"], limits=IngestLimits()).frame
-    frames = [raw] + [
-        pd.read_parquet(path, **way)
-        for way in ({}, {"dtype_backend": "numpy_nullable"}, {"dtype_backend": "pyarrow"})
-    ]
-    texts = cells
-    if column.kind is ColumnKind.BOOLEAN:  # in a text, truth is spoken in the declared words
-        words = {True: column.true_values[0], False: column.false_values[0]}
-        texts = cells.astype(object).map(lambda cell: words.get(cell))
-    table = io.StringIO()
-    texts.to_frame("x").to_csv(table, index=False, float_format="%.17g")
-    (tmp_path / "x.csv").write_text(table.getvalue().replace("\n\n", '\n""\n'))
-    raw = read_csv(
-        tmp_path / "x.csv", ["x"], limits=IngestLimits(), encoding="utf-8", delimiter=","
-    )
-    frames += [raw.frame, pd.read_csv(tmp_path / "x.csv", dtype=str, keep_default_na=False)]
-    for number, frame in enumerate(frames):
-        found = scale_cells(column, frame["x"])
-        np.testing.assert_array_equal(found, values, err_msg=str(number))
-
-
-@pytest.mark.parametrize("column", LISTED, ids=lambda column: column.name)
-def test_reading_is_a_fixed_point(column):
-    """Whatever cells say, what they are read as says the same again."""
-    texts = ["", "1", "2", "0", "-5", "7.5", "1e400", "oui", "TRUE", "north", "su\u0308d", "high",
-             "1900-03-01", "2024-03-31T02:30:00", "9999-12-31", "x" * 300, None]  # fmt: skip
-    for cells in (
-        pd.Series(texts, dtype="str"), pd.Series(texts, dtype=object),
-        pd.Series([0, 1, 2, -(2**63), 2**63 - 1]), pd.Series([0.0, -0.0, np.nan, np.inf, 5e-324]),
-        pd.Series([True, False]), pd.Series([True, pd.NA], dtype="boolean"),
-        pd.Series([True, 1, "1", None, dt.date(2000, 1, 1), b"1", Decimal("2.5"), [1]], dtype="O"),
-    ):  # fmt: skip
-        once = scale_cells(column, cells)
-        again = scale_cells(column, unscale_cells(column, once))
-        np.testing.assert_array_equal(again, once)
-        for row in range(len(cells)):  # by itself alone
-            alone = scale_cells(column, cells.iloc[[row]])
-            np.testing.assert_array_equal(alone, once[[row]])
-
-
 # Truth
 
 
@@ -184,30 +126,6 @@ def test_numbers_are_words_where_a_word_is_a_number():
     assert truth(pd.Series([True, False]), **words) == [1, 0]
     assert truth(pd.Series([0, 1, 2]), **OWN) == [0, 1, -1]
     assert truth(pd.Series([0, 1, 2])) == [0, 1, -1]
-
-
-def test_a_release_with_own_words_can_be_analysed(make_workplace):
-    """It verified, and then every estimator refused it: the released truth was read as missing."""
-    place = make_workplace(epsilon="100")
-    schema = place.root / "schema.yaml"
-    words = "kind: boolean, true_values: [oui], false_values: [non], nullable: true"
-    schema.write_text(schema.read_text().replace("kind: boolean", words))
-    lines = place.source.read_text().replace("true", "oui").replace("false", "non")
-    place.source.write_text(lines)
-    _, folder = publish_run(place.spec)
-    verify(folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the verdict of a small release
-        release = load_release(folder)
-        sample = analysis.weighted_sample(release)
-        assert sample.table["ill"].notna().mean() > 0.5
-        for estimate in (
-            analysis.mean(release, "age", where="ill"), analysis.correlation(release, "age", "ill"),
-            analysis.logistic_regression(release, "ill", ["age"]),
-        ):  # fmt: skip
-            interval = analysis.confidence_interval(estimate)
-            assert np.isfinite(interval.lower).all()
-        assert analysis.crosstab(release, "ill", "region").to_numpy().sum() == pytest.approx(1)
 
 
 # Moments

@@ -187,29 +187,6 @@ def test_what_columns_of_many_levels_say_of_themselves_reads_back() -> None:
     assert plain.to_mapping() == {"name": "c", "kind": "categorical", "levels": ["a"]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"hash_buckets": 1}, "hash_buckets: expected a whole number from 2 to 4096"),
-        ({"hash_buckets": True}, "hash_buckets: expected a whole number"),
-        ({"hash_buckets": 4, "levels": ["a"]}, "hash_buckets: every text has a bucket"),
-        ({"hash_buckets": 4, "other": "a"}, "hash_buckets: every text has a bucket"),
-        ({"hash_buckets": 4, "kind": "ordinal"}, "hash_buckets: has no meaning .* ordinal"),
-        ({"members": [["a"]], "kind": "boolean"}, "members: has no meaning .* boolean"),
-        ({"levels": ["a"], "members": [["b"], ["c"]]}, "members: expected one list of texts"),
-        ({"levels": ["a"], "members": ["b"]}, "members: expected a list"),
-        ({"levels": ["a"], "members": [[3]]}, "members: every value must be text"),
-        ({"levels": ["a", "b"], "members": [["b"], []]}, "levels: two levels are equal"),
-        ({"levels": ["a"], "members": [[" b"]]}, "levels: a level is empty, padded"),
-        ({}, "levels: public levels are required and never inferred; .* hash_buckets"),
-        ({"kind": "text"}, "kind: free text is not released, .*; take the column out of the file"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(SchemaError, match=f"column c: {said}"):
-        column(**fields)
-
-
 def hierarchy(folder: Path, text: str | None, name: str = "codes.csv") -> PublicSchema:
     if text is not None:
         (folder / name).write_text(text, encoding="utf-8")

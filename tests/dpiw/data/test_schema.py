@@ -79,6 +79,20 @@ def test_roles():
         ({"role": "identifier", "levels": ["a"]}, "no meaning"),
         ({"kind": "boolean", "null_is_own_person": True}, "no meaning"),
         ({"kind": "boolean", "description": 3}, "text"),
+        *(({"kind": "categorical"} | fields, said) for fields, said in (
+            ({"hash_buckets": 1}, "hash_buckets: expected a whole number from 2 to 4096"),
+            ({"hash_buckets": True}, "hash_buckets: expected a whole number"),
+            ({"hash_buckets": 4, "levels": ["a"]}, "hash_buckets: every text has a bucket"),
+            ({"hash_buckets": 4, "other": "a"}, "hash_buckets: every text has a bucket"),
+            ({"hash_buckets": 4, "kind": "ordinal"}, "hash_buckets: has no meaning .* ordinal"),
+            ({"members": [["a"]], "kind": "boolean"}, "members: has no meaning .* boolean"),
+            ({"levels": ["a"], "members": [["b"], ["c"]]}, "members: expected one list of texts"),
+            ({"levels": ["a"], "members": ["b"]}, "members: expected a list"),
+            ({"levels": ["a"], "members": [[3]]}, "members: every value must be text"),
+            ({"levels": ["a", "b"], "members": [["b"], []]}, "two levels are equal"),
+            ({"levels": ["a"], "members": [[" b"]]}, "a level is empty, padded"),
+            ({"kind": "text"}, "kind: free text is not released"),
+        )),
     ],
 )  # fmt: skip
 def test_bad_column_is_refused(fields, match):
