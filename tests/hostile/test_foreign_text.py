@@ -29,7 +29,6 @@ from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.ledger.reading import replay
 from dpiw.release.manifest import FileEntry
 from dpiw.release.parquet import write_table
-from dpiw.release.report.pages import _environment
 from dpiw.release.signing import PrivateKey
 from dpiw.release.verification import NOBODY, verify
 from tests.dpiw.release.release_example import example_key, publish_example
@@ -170,17 +169,6 @@ def test_no_text_of_a_release_steers_what_is_shown(example, tmp_path_factory, da
     text = data.draw(st.sampled_from(HOSTILE))
     folder = forged(source, tmp_path_factory.mktemp("f") / "f", key, name, path, text)
     check_commands(folder)
-
-
-@pytest.mark.parametrize("text", [HOSTILE[i] for i in (0, 1, 5, -1)])
-@pytest.mark.parametrize(
-    "path",
-    [("release_id",), ("population",), ("period",), ("verdict",), ("caveats", 0),
-     ("stages", 0, "method"), ("versions", "dpiw"), ("verdict_rule",), ("diagnostics", "tau")],
-)  # fmt: skip
-def test_no_text_that_is_printed_does(example, tmp_path, path, text) -> None:
-    source, key = example
-    check_commands(forged(source, tmp_path / "f", key, "certificate", path, text))
 
 
 def check_commands(folder: Path) -> None:
@@ -392,15 +380,6 @@ def test_what_is_shown_is_plain_and_plain_text_is_shown_as_it_is(text, lines) ->
     )
     encodable = json.dumps(text, ensure_ascii=False)
     assert json.loads(shown(encodable, most=None)) == text
-
-
-def test_it_is_cut() -> None:
-    assert len(shown("x" * 10_000)) < 2_100
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_pages_show_it_no_other_way(text) -> None:
-    harmless(_environment().from_string("<p>{{ text }}</p>").render(text=text).replace(FORGED, ""))
 
 
 def test_no_error_of_ours_is_printed_raw(monkeypatch, capsys) -> None:

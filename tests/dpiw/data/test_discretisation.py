@@ -110,14 +110,6 @@ def test_fill_is_uniform_over_a_bins_whole_numbers() -> None:
     assert counts.sum() == counts[1:11].sum()
 
 
-def test_codes_are_row_local() -> None:
-    rng = np.random.default_rng(5)
-    codes = np.column_stack([rng.integers(0, size, 30) for size in DOMAIN.sizes]).astype(np.int32)
-    scaled = DOMAIN.fill(codes, rng=rng)
-    order = rng.permutation(30)[:17]
-    assert np.array_equal(DOMAIN.codes(scaled.take(order)), DOMAIN.codes(scaled)[order])
-
-
 @pytest.mark.parametrize("bins", [0, -1, (1 << 20) + 1])
 def test_inadmissible_bins_are_refused(bins: int) -> None:
     with pytest.raises(SchemaError, match="bins="):

@@ -153,43 +153,6 @@ def test_a_mapping_of_another_shape_is_refused():
             PublicSchema.from_mapping(mapping and {"name": "s"} | mapping)
 
 
-# YAML
-def _yaml(tmp_path, text):
-    path = tmp_path / "schema.yaml"
-    path.write_text(text, encoding="utf-8")
-    return PublicSchema.from_yaml(path)
-
-
-def test_yaml_dates_and_no_stay_text(tmp_path):
-    schema = _yaml(
-        tmp_path,
-        "name: s\ncolumns:\n"
-        "- {name: answer, kind: categorical, levels: [no, yes, off]}\n"
-        "- {name: born, kind: date, lower: 1900-01-01, upper: 2000-12-31}\n"
-        "- {name: x, kind: continuous, lower: -1e-3, upper: 1e6, nullable: true}\n",
-    )
-    assert schema.column("answer").levels == ("no", "yes", "off")
-    assert schema.column("born").upper_number == 11322
-    assert schema.column("x").upper == 1e6
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("name: s\nname: t\ncolumns: []", "line 2, column 1: duplicate key"),
-        ("name: !!python/object/apply:os.system ['true']\ncolumns: []", "tags"),
-        ("name: &a s\ncolumns: *a", "anchors"),
-        ("name: s\ncolumns:\n- {name: c, kind: boolean, nullable: no}", "true or false"),
-        ("name: s\ncolumns:\n- {name: c, kind: integer, lower: 0, upper: .nan}", "finite"),
-        ("name: s\ncolumns:\n- {name: c, kind: categorical, levels: [1, 2]}", "quotes"),
-        ("- a", "exactly the keys"),
-    ],
-)
-def test_bad_yaml_is_refused(tmp_path, text, match):
-    with pytest.raises(SchemaError, match=match):
-        _yaml(tmp_path, text)
-
-
 def test_unreadable_yaml_is_refused(tmp_path):
     with pytest.raises(SchemaError, match="no such file"):
         PublicSchema.from_yaml(tmp_path / "nothing.yaml")

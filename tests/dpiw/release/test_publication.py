@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,20 +109,6 @@ def test_an_occupied_name_is_refused_whatever_its_manifest_is(tmp_path, key, mak
     make(tmp_path / "r")
     with pytest.raises(ReleaseError, match="never replaced"):
         publish(tmp_path / "r", key)
-    assert names(tmp_path) == ["r"]
-
-
-def test_publishing_the_same_again_changes_nothing(tmp_path, key):
-    first = publish(tmp_path / "r", key)
-    inode = (tmp_path / "r").stat().st_ino
-
-    def commit(digest):
-        raise AssertionError("committed twice")
-
-    again = publish(tmp_path / "r", key, commit=commit)
-    assert again.already_published
-    assert again.manifest_digest == first.manifest_digest
-    assert (tmp_path / "r").stat().st_ino == inode
     assert names(tmp_path) == ["r"]
 
 
@@ -303,33 +288,6 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(tmp_path, key, built, monke
     publish(tmp_path / "r", key, built=built)
     assert len(calls) >= 3
     assert names(tmp_path) == ["r"]
-
-
-def test_racing_publishers_have_one_winner(tmp_path, key):
-    racers = 8
-    gate, outcomes = threading.Barrier(racers), []
-
-    def race(text):
-        try:
-            done = publish(
-                tmp_path / "r", key, files={"a.txt": text}, commit=lambda digest: _wait(gate)
-            )
-            outcomes.append("again" if done.already_published else "won")
-        except ReleaseError:
-            outcomes.append("refused")
-
-    threads = [threading.Thread(target=race, args=(b"%d" % (i % 4),)) for i in range(racers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=SECONDS)
-    # Two racers bring each of four contents: one wins, its twin finds its own release.
-    assert sorted(outcomes) == ["again", *["refused"] * 6, "won"]
-    assert names(tmp_path) == ["r"]
-
-
-def _wait(gate):
-    gate.wait(timeout=SECONDS)
 
 
 def _file(path):

@@ -114,9 +114,7 @@ ROWS: tuple[Row, ...] = (
     row(38, "classical Gaussian formula with epsilon >= 1", "C", "cannot be asked for",
         "dpiw/privacy/test_accounting.py::test_gaussian_noise_multiplier_is_the_golden_kappa",
         note="no formula can be chosen: noise is calibrated on the exact curve at any epsilon"),
-    row(39, "penalty <= 0, infinite debias factor", "C", "refused at plan time", SPEC,
-        "dpiw/plan/test_plan.py::"
-        "test_a_debias_factor_that_does_not_exist_is_refused_before_data_is_read"),
+    row(39, "penalty <= 0, infinite debias factor", "C", "refused at plan time", SPEC),
     row(40, "bounds", "C", "refused", SCHEMA),
     row(41, "budget exceeded by one unit", "B", "denied, what remains is shown",
         "hostile/bad_inputs/test_config.py::"
@@ -150,7 +148,7 @@ ROWS: tuple[Row, ...] = (
         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code",
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
-        "hostile/bad_inputs/test_structure.py::test_a_full_disk_before_the_draw_costs_nothing_more",
+        "crash/test_failing_disk.py::test_a_disk_that_is_full_before_a_draw_costs_nothing",
         "hostile/bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
         f"{STORE}::test_a_full_disk_writes_nothing",
         "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
@@ -158,7 +156,7 @@ ROWS: tuple[Row, ...] = (
         f"{LEDGER}::test_entries_are_filtered_and_the_clock_is_a_label_only"),
     row(50, "YAML bombs, duplicate keys, `no`, tags", "C", "refused, or plain text", SPEC,
         "dpiw/plan/test_spec.py::test_the_norway_problem_does_not_arise",
-        "dpiw/data/test_schema.py::test_bad_yaml_is_refused"),
+        "dpiw/data/test_yaml.py::test_what_is_refused_is_placed_and_not_repeated"),
     row(51, "secrets in a spec", "C", "refused, not repeated", SPEC,
         "dpiw/plan/test_spec.py::test_no_secret_is_echoed"),
     row(52, "the random generator fails", "-", "stops, nothing drawn",

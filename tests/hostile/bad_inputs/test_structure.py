@@ -161,20 +161,6 @@ def full(monkeypatch, name):
     monkeypatch.setattr(files.os, "rename", rename)
 
 
-def test_a_full_disk_before_the_draw_costs_nothing_more(workplace, monkeypatch):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    full(monkeypatch, "scaled.parquet")
-    with pytest.raises(OSError, match="No space"):
-        steps.ingest(run)
-    assert not run.snapshot.exists()
-    monkeypatch.undo()
-    steps.reserve(run)
-    steps.ingest(run)
-    assert run.snapshot.exists()
-    assert len(run.open_ledger().run(run.key).attempts) == 1
-
-
 def test_a_full_disk_at_the_draw_loses_it_and_charges(workplace, monkeypatch):
     run = ReleaseRun.prepare(workplace.spec, period=None)
     steps.reserve(run)

@@ -18,11 +18,8 @@ from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
 
 import flows
-from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy import mechanisms
-from dpiw.release.parquet import FACTS, arrow_schema
-from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from dpiw.run.process import STAGES
 from dpiw.run.run import ReleaseRun
@@ -134,18 +131,6 @@ def test_prefect_sends_and_stores_nothing_by_default():
 
 
 # Rows 6, 7: keys and names do not follow from the table
-
-
-def test_keys_names_and_plans_are_the_same_for_any_table(make_workplace):
-    seen = set()
-    for content in (None, "age,income,region,ill\n1,2,north,true\n", "", "\x00" * 500):
-        place = make_workplace()
-        if content is not None:
-            place.source.write_text(content)
-        run = ReleaseRun.prepare(place.spec, period="2027-q1")
-        names = sorted(p.relative_to(run.directory).as_posix() for p in run.directory.rglob("*"))
-        seen.add((run.key, run.release_id, run.directory.name, run.plan.digest, tuple(names)))
-    assert len(seen) == 1
 
 
 def test_a_changed_table_is_not_noticed_by_a_finished_run(workplace):
@@ -315,27 +300,6 @@ def test_two_runs_of_the_same_spec_share_no_noise(finished, workplace):
 # Rows 39-41: what a release says about itself
 
 
-def test_a_parquet_file_holds_allowed_metadata_only(finished):
-    _, run, folder = finished
-    metadata = pq.ParquetFile(folder / "synthetic.parquet").metadata
-    for field in pq.read_schema(folder / "synthetic.parquet"):  # of the public schema alone
-        declared = arrow_schema(run.plan.schema).field(field.name).metadata
-        assert {**field.metadata, b"PARQUET:field_id": b""} == {
-            **declared,
-            b"PARQUET:field_id": b"",
-        }
-        assert set(declared) <= {b"role", b"description"}
-    assert {key.decode() for key in metadata.metadata} == {*FACTS, "ARROW:schema"}
-    assert re.fullmatch(r"parquet-cpp-arrow version [\d.]+", metadata.created_by)
-    assert metadata.num_rows == 300
-    for group in range(metadata.num_row_groups):
-        for at in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(at)
-            assert chunk.file_path == ""
-            if chunk.statistics is not None:  # of released rows, which are public
-                assert chunk.statistics.num_values <= 300
-
-
 MANIFEST = {
     "columns", "constraints_digest", "cumulative_delta", "cumulative_epsilon", "delta", "epsilon",
     "files", "format", "format_version", "key_id", "ledger_head", "mechanisms",
@@ -362,52 +326,7 @@ def test_a_manifest_has_declared_fields_and_no_trace_of_the_source(finished):
     assert manifest["published_at"].endswith("T00:00:00Z")  # the day, no time
 
 
-# Row 42: no free text in the ledger
-
-
-def test_the_ledger_refuses_free_text_in_every_field(workplace):
-    ledger = Ledger.open(workplace.ledger)
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    from dpiw.privacy import accounting
-
-    good = {
-        "population": "town", "run_key": run.key, "attempt": 1, "cost": run.plan.cost,
-        "stages": {stage.name: [accounting.event_to_json(e) for e in stage.events]
-                   for stage in run.plan.stages},
-        "plan_digest": run.plan.digest, "period": "once", "max_attempts": 1,
-    }  # fmt: skip
-    before = len(ledger.entries())
-    note = "Mrs Neil, Elm Street 5, was removed"
-    for field in ("population", "run_key", "plan_digest", "period"):
-        with pytest.raises(DPIWError):
-            ledger.reserve(**{**good, field: note})
-    with pytest.raises(DPIWError):
-        ledger.reserve(**{**good, "stages": {note: good["stages"]["fit_generator"]}})
-    noted = [{**good["stages"]["fit_generator"][0], "note": note}]
-    with pytest.raises(DPIWError):
-        ledger.reserve(**{**good, "stages": {"fit_generator": noted}})
-    assert len(ledger.entries()) == before
-
-
 # Row 43: temporary files, modes, arguments
-
-
-def test_a_stage_leaves_private_files_and_nothing_elsewhere(workplace, tmp_path, monkeypatch):
-    """A stage uses the run's private folder as home and temporary folder, under umask 077."""
-    elsewhere = tmp_path / "tmp"
-    elsewhere.mkdir()
-    monkeypatch.setenv("TMPDIR", str(elsewhere))
-    monkeypatch.setenv("HOME", str(elsewhere))
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    old = os.umask(0)  # the operator's umask does not matter
-    try:
-        launch_stage("ingest", run.directory)
-    finally:
-        os.umask(old)
-    assert list(elsewhere.iterdir()) == []
-    for path in [run.directory, *run.directory.rglob("*")]:
-        assert path.stat().st_mode & 0o077 == 0, path.relative_to(run.directory)
 
 
 def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
