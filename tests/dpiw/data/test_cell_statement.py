@@ -8,8 +8,6 @@ import json
 import re
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpiw.cli.workspace import add_workspace_commands
@@ -103,17 +101,6 @@ def test_the_statement_begins_with_what_was_not_there_and_what_was_not_read():
     assert "rows read: 0" in stated(frame_of(id=[]))
 
 
-def test_other_counts_are_given_without_advice():
-    text = stated(frame_of(income=["9e9"], n=["1.2"], c=["x"], d=["2021-01-01"], b=["ja"],
-                           o=["lo"], t=[""], id=["1"]))  # fmt: skip
-    assert figures(text)["income"] == (0, 0, 1, 0, 0)
-    assert figures(text)["n"] == (0, 0, 0, 1, 0)
-    assert figures(text)["c"] == (0, 0, 0, 0, 1)
-    assert figures(text)["t"] == (1, 0, 0, 0, 0)
-    assert "How the file is written" not in text
-    assert text.count("decide by the codebook") == 1 + len(SCHEMA.released)
-
-
 @pytest.mark.parametrize("cell", ["x", ""])
 @pytest.mark.parametrize(
     ("column", "told"),
@@ -182,18 +169,6 @@ def with_tokens(*missing):
 
 
 WHOLE = {"name": "n", "kind": "integer", "lower": -5, "upper": 9, "nullable": True}
-
-
-def test_tokens_in_parquet(place):
-    real = WHOLE | {"name": "x", "kind": "continuous", "lower": -20}
-    word = {"name": "c", "levels": ["a", "z"], "kind": "categorical", "other": "z",
-            "nullable": True}  # fmt: skip
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table({"n": [-9, 5], "x": [-9.0, 1.5], "c": ["NA", "q"]}), buffer)
-    frame = read(place, buffer.getvalue().to_pybytes(), schema=declared(WHOLE, real, word),
-                 file_format="parquet", written=with_tokens("NA", "-9"))  # fmt: skip
-    assert frame["n"].isna().tolist() == frame["x"].isna().tolist() == [True, False]
-    assert frame["c"].fillna("-").tolist() == ["-", "z"]
 
 
 KEY = {"name": "id", "role": "identifier"}

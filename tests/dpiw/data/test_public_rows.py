@@ -26,10 +26,9 @@ from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
 from tests.conftest import town
-from tests.support.whole_runs import asked, draw, finish, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import draw, finish, loaded, prepared
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -158,21 +157,6 @@ def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
     monkeypatch.setattr("dpiw.plan.plan.check_digest", lambda path, sha256, field: None)
     with pytest.raises(SpecError, match="has changed since the plan was made"):
         prepared(place)
-
-
-def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place):
-    """Though the spec states no digest, and whatever else runs of it there are."""
-    survey = place.root / "survey.csv"
-    prepared(place, period="other")
-    run = prepared(place)
-    charged = draw(run) and str(spent(place))
-    survey.unlink()
-    assert asked(place.spec).found() == ReleaseRun.load(run.directory)
-    again, folder = publish_run(place.spec)
-    assert (again.key, str(spent(place))) == (run.key, charged)
-    assert "beta calibration (a=" in str(loaded(folder).certificate.post_processing)
-    with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
-        prepared(place, period="a-later-one")
 
 
 def test_two_runs_of_one_spec_do_not_say_which_rows_are_meant(place):

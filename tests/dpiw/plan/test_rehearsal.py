@@ -111,15 +111,6 @@ def test_settings_that_change_no_law_make_no_other_candidate(more):
     assert "fourier" in [c.name for c in candidates(measured, SCHEMA)]
 
 
-def test_another_map_or_split_keeps_what_is_published_beside_the_rows():
-    settings = {"omega_seed": 2, "replicates": 60, "frequencies": 100}
-    measured = spec(weights={"method": "measured", "settings": settings})
-    lines = {c.name: c.spec_lines()[0] for c in candidates(measured, SCHEMA) if c.plan}
-    assert all(("replicates: 60" in line) == (name != "none") for name, line in lines.items())
-    unreplicated = candidates(spec(), SCHEMA)
-    assert not any("replicates" in line for c in unreplicated for line in c.spec_lines())
-
-
 def test_what_to_type_for_a_candidate_is_the_candidate():
     """Put into the spec, the lines give the plan that was played; of weights not worth it, too."""
     low_budget = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})

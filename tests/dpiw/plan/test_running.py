@@ -129,17 +129,6 @@ def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method):
         assert running_text(named, compiled.schema, compiled.spec) == f"{method} is not forecast"
 
 
-@pytest.mark.parametrize(
-    "method", ["histogram", "mst", "privbayes", "aim", "bayes", "dpgan", "pategan"]
-)
-def test_forecasts_grow_with_columns_levels_and_rows(method):
-    def seconds(columns, rows):
-        compiled = plan(method, columns=columns, rows=rows)
-        return running(compiled).seconds
-
-    assert seconds(5, 1000) < seconds(20, 1000) < seconds(20, 10**6)
-
-
 @pytest.mark.parametrize("rows", [10**9, 10**10])
 def test_what_takes_days_is_refused_by_the_plan(rows):
     assert LONGEST == 12 * 3600
