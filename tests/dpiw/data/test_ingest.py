@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import cell_statement, raw_source, sources
-from dpiw.data.cell_statement import CellTally
 from dpiw.data.ingest import ingest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
@@ -356,20 +355,6 @@ def test_any_split_leaves_the_same_files(read):
     assert b"rows read: 50" in whole["cells.txt"]
     assert b"declare date_format" in whole["cells.txt"]
     assert json.loads(whole["validation.json"])["values"]["constraint low"]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_first_texts_are_those_of_the_whole_table(monkeypatch, size):
-    """After the first text beyond the limit none is kept, however short, whatever its batch."""
-    monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
-    cells = pd.Series(["0,555555", "0,666666", "0,7"], dtype="str")
-    tally = CellTally(PublicSchema(name="s", columns=[BATCHED.column("x")]))
-    for start in range(0, 3, size):
-        frame = pd.DataFrame({"x": cells[start : start + size]})
-        tally.add(frame, frame)
-    texts = tally.first_texts(BATCHED.column("x"))
-    assert texts.series().tolist() == ["0,555555"]
-    assert texts.full
 
 
 @pytest.mark.parametrize(

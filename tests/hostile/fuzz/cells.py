@@ -58,8 +58,6 @@ columns:
   - {name: place, kind: categorical, hash_buckets: 7, normaliser: casefold, nullable: true}
   - {name: unlisted, kind: categorical, unseen: true, nullable: true}
 """
-STAGES_YAML = SCHEMA_YAML.replace("unseen: true", "hash_buckets: 3")
-"""Of stages, the release of levels alone takes an unseen column."""
 
 MEANS_NOTHING_TO_CELLS = frozenset({
     "name", "kind", "role", "lower", "upper", "levels", "cuts", "bins", "description", "provenance",
