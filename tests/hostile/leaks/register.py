@@ -262,7 +262,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(41, "manifest: paths, hosts, digests, times", "M", "a fixed set of fields",
          "dpiw/release/manifest.py::Manifest",
          f"{CONTROLS}::test_a_manifest_has_declared_fields_and_no_trace_of_the_source",
-         "dpiw/release/test_manifest_places.py::test_the_folder_names_no_host_user_path_or_seed"),
+         "dpiw/release/test_manifest_places.py::test_two_places_publish_the_same_bytes"),
     leak(42, "free text in the ledger", "M", "names, digests, numbers, enumerations",
          "dpiw/ledger/entries.py::",
          "dpiw/ledger/test_ledger.py::test_malformed_requests_are_refused", *SCAN),
