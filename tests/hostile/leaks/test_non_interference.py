@@ -43,7 +43,7 @@ def template(tmp_path_factory):
     return template_of(tmp_path_factory)
 
 
-def compare(template, bases, numbers, figures, *, what="non-interference"):
+def compare(template, bases, numbers, figures):
     rng = np.random.default_rng(11)
     started, pairs, violations = time.time(), 0, []
     for base in range(bases):
@@ -57,7 +57,7 @@ def compare(template, bases, numbers, figures, *, what="non-interference"):
             pairs += 1
             violations += [(base, number, *item) for item in differing]
             shutil.rmtree(world)
-    figures(what, pairs=pairs, violations=len(violations),
+    figures("non-interference", pairs=pairs, violations=len(violations),
             seconds=round(time.time() - started))  # fmt: skip
     message = "\n".join(map(str, violations[:12]))
     assert not violations, message
@@ -66,15 +66,6 @@ def compare(template, bases, numbers, figures, *, what="non-interference"):
 def test_public_fields_are_equal_for_neighbours(template, figures):
     """A hostile person more."""
     compare(template, 1, (2,), figures)
-
-
-def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures):
-    """A person fewer."""
-    weights = (
-        "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
-    )
-    measured_template = template_of(tmp_path_factory, weights=weights)
-    compare(measured_template, 1, (4,), figures, what="non-interference, measured weights")
 
 
 @pytest.mark.crash
