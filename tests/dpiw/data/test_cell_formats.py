@@ -69,7 +69,7 @@ BAD = [
     )),
     ("datetime_format", "%H:%M"),
     *(("missing", tokens) for tokens in (
-        [-9], [""], [" NA"], ["NA", "NA"], ["a\nb"], ["x" * 65], [None], [["NA"]],
+        "NA", 5, [-9], [""], [" NA"], ["NA", "NA"], ["a\nb"], ["x" * 65], [None], [["NA"]],
         [str(number) for number in range(101)],
     )),
 ]  # fmt: skip

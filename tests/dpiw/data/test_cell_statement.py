@@ -152,18 +152,6 @@ def read(place, content, *, schema=SCHEMA, file_format="csv", **settings):
     return schema.unscale(read_snapshot(path))
 
 
-def test_great_expectations_judges_canonical_cells(place):
-    content = b"id;income;n;d;t;b;c;o\n" + b"1;1.669,78;-9;31.12.2023;31.12.2023 10:00;ja;a;lo\n"
-    read(place, content, delimiter=";", written=GERMAN)
-    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
-    assert values["income: expect_column_values_to_not_be_null"]
-    assert values["income: expect_column_values_to_be_between"]
-    assert values["n: expect_column_values_to_be_between"]
-    read(place, content, delimiter=";")
-    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
-    assert not values["income: expect_column_values_to_not_be_null"]
-
-
 def with_tokens(*missing):
     return CellFormat(**(vars(CANONICAL) | {"missing": missing}))
 

@@ -357,23 +357,6 @@ def test_any_split_leaves_the_same_files(read):
     assert json.loads(whole["validation.json"])["values"]["constraint low"]
 
 
-@pytest.mark.parametrize(
-    ("bad", "match"),
-    [
-        (["7", "1"], "ragged"), (["7", "1", "0", "2000-01-01", "a", "b"], "ragged"),
-        (["7", "1" * 12, "0", "2000-01-01", "a"], "column n: a cell exceeds max_cell_bytes=11"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("place", [0, 139])
-def test_a_fault_is_told_alike_wherever_it_stands(read, bad, match, place):
-    rows = [["7", "1", "0.5", "2000-02-03", "a"] for _ in range(140)]
-    rows[place] = bad
-    with pytest.raises(SourceError, match=match) as caught:
-        read(rows, block=1)
-    assert not any(digits in str(caught.value) for digits in ("139", "141"))
-    assert [*read.private.iterdir()] == []
-
-
 def test_a_line_s_end_inside_a_cell_is_one_whatever_lies_before_it(tmp_path, monkeypatch):
     """A block's edge between CR and LF took the LF: one person's id read as two, by other rows."""
     monkeypatch.setattr(sources, "_BLOCK", 64)

@@ -135,12 +135,6 @@ def test_boolean_cells(cell, value):
     assert cells_of(one_column("boolean", fill=True), [cell]) == [True if value is None else value]
 
 
-def test_boolean_dtypes_and_declared_words():
-    assert cells_of(one_column("boolean"), [True, False], bool) == [True, False]
-    schema = one_column("boolean", true_values=("ja",), false_values=("nein",), nullable=True)
-    assert cells_of(schema, ["Ja", "nein", "yes"]) == [True, False, pd.NA]
-
-
 @pytest.mark.parametrize(
     ("cell", "value"),
     [

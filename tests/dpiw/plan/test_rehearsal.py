@@ -101,16 +101,6 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
     assert lacking["fourier"]
 
 
-@pytest.mark.parametrize(
-    "more", [{"omega_seed": 1}, {"omega_seed": 7}, {"omega_seed": 1, "replicates": 60}]
-)
-def test_settings_that_change_no_law_make_no_other_candidate(more):
-    measured = spec(weights={"method": "measured", "settings": more})
-    assert "fourier" not in [c.name for c in candidates(measured, SCHEMA)]
-    measured = spec(weights={"method": "measured", "settings": more | {"frequencies": 100}})
-    assert "fourier" in [c.name for c in candidates(measured, SCHEMA)]
-
-
 def test_what_to_type_for_a_candidate_is_the_candidate():
     """Put into the spec, the lines give the plan that was played; of weights not worth it, too."""
     low_budget = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})

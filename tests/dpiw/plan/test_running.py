@@ -1,8 +1,6 @@
 """Time and memory of a plan from public facts: told, refused if far out; GPUs that are missing."""
 
-import inspect
 import runpy
-import sys
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,13 +149,6 @@ def test_a_plan_warns_of_a_gpu_that_is_not_there(device, warnings, monkeypatch):
     monkeypatch.setattr("dpiw.methods.neural.backend._cuda_is_there", lambda **_: False)
     compiled = plan("dpgan", columns=3, rows=1000, device=device, steps=5)
     assert len(list(missing_gpus(compiled))) == warnings
-
-
-@pytest.mark.parametrize("method", [*GENERATORS.values(), *WEIGHTS.values()])
-def test_who_opens_the_whole_table_does_not_say_that_it_reads_batches(method):
-    code = inspect.getsource(sys.modules[method.__module__])
-    assert not (hasattr(method, "in_batches") and ".confidential()" in code)
-    assert hasattr(method, "in_batches") or "ContingencyCounter" not in code
 
 
 def test_a_draw_that_holds_all_rows_says_what_that_takes(make_workplace):

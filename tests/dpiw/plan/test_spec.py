@@ -124,6 +124,16 @@ def test_a_link_as_source_is_not_resolved_away(tmp_path):
     assert load_spec(path).source.path.endswith("link.csv")
 
 
+@pytest.mark.parametrize("text", ["- 1\n", "a: 1\na: 2\n", None])
+def test_what_is_no_spec_is_refused(tmp_path, text):
+    path = tmp_path / "spec.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_spec(path)
+    assert "epsilon" not in str(caught.value)  # no field was looked at
+
+
 def test_the_norway_problem_does_not_arise(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("name: no\n")

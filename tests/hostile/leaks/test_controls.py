@@ -153,18 +153,15 @@ def test_a_level_of_one_person_stays_in_the_private_folder(make_workplace):
     odd = "$x_{ <b> %s"
     place = without_list(make_workplace(), rare=(*tokens("levels"), *[odd] * 60))
     run, folder = published(place)
-    assert {"smith", odd} <= set(released(folder, "trade"))
+    assert {"smith", odd} <= set(pq.read_table(folder / "synthetic.parquet")["trade"].to_pylist())
     assert len({token for token, _ in hits(everything([run.private]), tokens("levels"))}) == 20
-    outside = [
-        path
-        for path in place.root.rglob("*")
-        if path.is_file() and run.private not in path.parents and path != place.source
-    ]
+    outside = [path for path in files_outside(place, run) if path != place.source]
     assert hits(everything(outside), tokens("levels")) == []
 
 
-def released(folder, column):
-    return pq.read_table(folder / "synthetic.parquet").column(column).to_pylist()
+def files_outside(place, run):
+    """Every file but those of the run's private folder."""
+    return [p for p in place.root.rglob("*") if p.is_file() and run.private not in p.parents]
 
 
 # Row 15: verdicts stay where they were made
@@ -182,7 +179,7 @@ def test_verdicts_of_great_expectations_stay_in_the_private_folder(finished):
     verdicts = json.loads((run.private / "validation.json").read_bytes())
     values = verdicts["values"]
     assert {type(value) for value in values.values()} == {bool}
-    outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
+    outside = files_outside(workplace, run)
     for path in outside:
         assert b"expect_column_" not in path.read_bytes(), path.name
     assert folder.exists()
@@ -195,7 +192,7 @@ def test_counts_of_cells_stay_in_the_private_folder(workplace):
     statement = run.private / "cells.txt"
     assert "column income: 37 of 437 cells" in statement.read_text()
     assert statement.stat().st_mode & 0o777 == 0o600
-    outside = [p for p in workplace.root.rglob("*") if p.is_file() and run.private not in p.parents]
+    outside = files_outside(workplace, run)
     for path in outside:
         content = path.read_bytes()
         assert b"rows read" not in content, path.name
