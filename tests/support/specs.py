@@ -42,8 +42,10 @@ _REFUSED = {
     "synthetic_rows": [0],
     "max_attempts": [0],
     "unit.max_rows": [0],
-    "shares.generator": [0],
+    "shares.generator": [0, 10**400],  # no float holds it
     "shares.weights": [0, "half", 1.5],
+    "generator.settings": [{"bins": 10**400}, {"noise_penalty": 10**400}],
+    "weights.settings": [{"features": 10**400}],
     "format": [2],
     "seed": [42],  # unknown keys
     "source.password": ["x"],

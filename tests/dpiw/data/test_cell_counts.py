@@ -98,26 +98,6 @@ def test_counts_agree_with_what_was_released_from(texts, written):
     assert np.isnan(table.columns["n"]).sum() == counts.missing + counts.unreadable
 
 
-@pytest.mark.parametrize(
-    ("name", "cells", "expected"),
-    [
-        ("income", pd.Series([1.5, None, -0.1, 5000.0, np.inf]), (1, 0, 2, 0, 0)),
-        ("income", pd.Series([1.5, None, 5000.5], dtype="float32"), (1, 0, 1, 0, 0)),
-        ("n", pd.Series([1, None, -6, 2**62], dtype="Int64"), (1, 0, 2, 0, 0)),
-        ("n", pd.Series([1, 2**64 - 1], dtype="uint64"), (0, 0, 1, 0, 0)),
-        ("d", pd.Series(pd.to_datetime(["2020-01-01", None, "2025-01-01"])), (1, 0, 1, 0, 0)),
-        ("t", pd.Series(pd.to_datetime(["2020-01-01T00:00Z", "2024-12-31T00:00Z", None], utc=True)),
-         (1, 0, 1, 0, 0)),
-        ("b", pd.Series(["ja", None, "si"], dtype="str"), (1, 1, 0, 0, 0)),
-        ("b", pd.Series([True, False]), (0, 0, 0, 0, 0)),
-        ("b", pd.Series([7, None], dtype="Int64"), (1, 1, 0, 0, 0)),
-    ],
-)  # fmt: skip
-def test_typed_cells_are_counted_too(name, cells, expected):
-    counts = count_cells(SCHEMA.column(name), cells)
-    assert tuple(vars(counts).values()) == expected
-
-
 PLAIN_COLUMNS = [
     Column.from_mapping({"name": "x", "nullable": True, **declared})
     for declared in (

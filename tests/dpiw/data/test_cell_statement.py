@@ -8,18 +8,14 @@ import json
 import re
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.data import cell_statement
 from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.snapshots import read_snapshot
-from dpiw.data.sources import read_csv
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
@@ -63,9 +59,6 @@ def test_a_decimal_comma_that_nobody_declared_is_told():
         ("d", "31.12.2023", CANONICAL, "date_format: '%d.%m.%Y'"),
         ("d", "2023-12-31", GERMAN, "date_format: 'iso'"),
         ("t", "31.12.2023 14:00", CANONICAL, "datetime_format: '%d.%m.%Y %H:%M'"),
-        ("d", "31/12/2023", CANONICAL, "date_format: '%d/%m/%Y'"),
-        ("d", "2023.12.31", CANONICAL, "date_format: '%Y.%m.%d'"),
-        ("d", "2023-3-5", CANONICAL, "date_format: '%Y-%m-%d'"),
         ("d", "31.12.2023 00:00", CANONICAL, "date_format: '%d.%m.%Y %H:%M'"),
         ("n", "2.345", CANONICAL, "decimal: ',' and thousands: '.'"),
     ],
@@ -106,17 +99,6 @@ def test_the_statement_begins_with_what_was_not_there_and_what_was_not_read():
     assert lines[2] == "columns of which no cell could be read: income, d, t, b, c, o"
     assert stated(frame_of(id=[])).splitlines()[2].endswith(": none")
     assert "rows read: 0" in stated(frame_of(id=[]))
-
-
-def test_other_counts_are_given_without_advice():
-    text = stated(frame_of(income=["9e9"], n=["1.2"], c=["x"], d=["2021-01-01"], b=["ja"],
-                           o=["lo"], t=[""], id=["1"]))  # fmt: skip
-    assert figures(text)["income"] == (0, 0, 1, 0, 0)
-    assert figures(text)["n"] == (0, 0, 0, 1, 0)
-    assert figures(text)["c"] == (0, 0, 0, 0, 1)
-    assert figures(text)["t"] == (1, 0, 0, 0, 0)
-    assert "How the file is written" not in text
-    assert text.count("decide by the codebook") == 1 + len(SCHEMA.released)
 
 
 @pytest.mark.parametrize("cell", ["x", ""])
@@ -170,69 +152,11 @@ def read(place, content, *, schema=SCHEMA, file_format="csv", **settings):
     return schema.unscale(read_snapshot(path))
 
 
-ABROAD = declared(
-    {"name": "größe", "kind": "continuous", "lower": 0, "upper": 5000, "decimals": 2},
-    {"name": "d", "kind": "date", "lower": "2020-01-01", "upper": "2024-12-31"},
-    {"name": "ort", "kind": "categorical", "levels": ["Köln", "x"], "nullable": True},
-    {"name": "n", "kind": "integer", "lower": 0, "upper": 9, "nullable": True,
-     "missing": ["-1"]},
-    name="s",
-)  # fmt: skip
-
-
-def abroad(delimiter, encoding):
-    rows = [["größe", "d", "ort", "n"], ["1.669,78", "31.12.2023", "Köln", "-1"],
-            ["0,5", "1.2.2021", "NA", "-9"]]  # fmt: skip
-    return "\n".join(delimiter.join(f'"{c}"' for c in row) for row in rows).encode(encoding)
-
-
-def as_declared(frame):
-    assert frame["größe"].tolist() == [1669.78, 0.5]
-    assert frame["d"].astype(str).tolist() == ["2023-12-31", "2021-02-01"]
-    assert frame["ort"].fillna("-").tolist() == ["Köln", "-"]
-    assert frame["n"].fillna(-1).tolist() == [-1, 0]  # its own token instead of the source's
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "cp1252"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_every_encoding_and_delimiter(tmp_path, encoding, delimiter):
-    (tmp_path / "copy").write_bytes(abroad(delimiter, encoding))
-    names = [column.name for column in ABROAD.columns]
-    raw = read_csv(tmp_path / "copy", names, limits=IngestLimits(), encoding=encoding,
-                   delimiter=delimiter)  # fmt: skip
-    formats = settled_formats(ABROAD, GERMAN, file_format="csv")
-    as_declared(ABROAD.unscale(ABROAD.scale(canonical_frame(raw.frame, ABROAD, formats))))
-
-
-def test_great_expectations_judges_canonical_cells(place):
-    content = b"id;income;n;d;t;b;c;o\n" + b"1;1.669,78;-9;31.12.2023;31.12.2023 10:00;ja;a;lo\n"
-    read(place, content, delimiter=";", written=GERMAN)
-    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
-    assert values["income: expect_column_values_to_not_be_null"]
-    assert values["income: expect_column_values_to_be_between"]
-    assert values["n: expect_column_values_to_be_between"]
-    read(place, content, delimiter=";")
-    values = json.loads((place / "private" / "validation.json").read_bytes())["values"]
-    assert not values["income: expect_column_values_to_not_be_null"]
-
-
 def with_tokens(*missing):
     return CellFormat(**(vars(CANONICAL) | {"missing": missing}))
 
 
 WHOLE = {"name": "n", "kind": "integer", "lower": -5, "upper": 9, "nullable": True}
-
-
-def test_tokens_in_parquet(place):
-    real = WHOLE | {"name": "x", "kind": "continuous", "lower": -20}
-    word = {"name": "c", "levels": ["a", "z"], "kind": "categorical", "other": "z",
-            "nullable": True}  # fmt: skip
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table({"n": [-9, 5], "x": [-9.0, 1.5], "c": ["NA", "q"]}), buffer)
-    frame = read(place, buffer.getvalue().to_pybytes(), schema=declared(WHOLE, real, word),
-                 file_format="parquet", written=with_tokens("NA", "-9"))  # fmt: skip
-    assert frame["n"].isna().tolist() == frame["x"].isna().tolist() == [True, False]
-    assert frame["c"].fillna("-").tolist() == ["-", "z"]
 
 
 KEY = {"name": "id", "role": "identifier"}
@@ -336,26 +260,20 @@ SINCE_1970, NO_DAY = "seconds or milliseconds since 1970", "without a day"
 @pytest.mark.parametrize(
     ("columns", "cell", "notation"),
     [
-        *(("income n", cell, SIGN) for cell in ("12-", "1.234,5-", "12 -", "7\u2212")),
-        *(("income n", cell, APART) for cell in ("- 12", "\u2212 7", "\u201412", "\u207b12")),
-        *(("income n", cell, MARKS) for cell in ("3+", "5.-", "5,\u2013", "<5", "~7", "1_000",
-                                                 "1/2", "\xbd", "\u200e-5", "12,34,567.00", "(12")),
-        *(("d t", cell, MARKS) for cell in ("443", "-1", "2021\u5e743\u67085\u65e5", "0000-00-00",
-                                            "2021\u221203\u221205")),
-        *(("d t", cell, DIGITS) for cell in ("\uff12\uff10\uff12\uff11-03-05",)),
-        *(("income n", cell, BRACKETS) for cell in ("(12)", "(1,234.50)", "( 7 )")),
-        *(("income n", cell, PERCENT) for cell in ("12%", "12 %", "1,5\u2030", "12\uff05")),
-        *(("income n", cell, CURRENCY) for cell in ("12 \u20ac", "$12", "\uffe512", "-\xa312")),
-        *(("income n", cell, LETTERS) for cell in ("12 EUR", "kr 12", "12kg", "CHF 1'200.50")),
-        *(("income n", cell, DIGITS) for cell in ("\uff11\uff12", "\u0661\u0662")),
-        *(("d", cell, SERIAL) for cell in ("45373", "45373.5", "12345,25")),
-        *(("d t", cell, MONTH) for cell in ("05mar2021", "5-Mar-21", "Mar 5, 2021",
-                                            "5. M\xe4rz 2021", "05MAR2021:10:00:00",
-                                            "5-d\xe9c.-2021")),
-        *(("d t", cell, SHORT_YEAR) for cell in ("05.03.21", "3/5/21", "05-03-21", "050321",
-                                                 "05.03.21 10:00")),
+        *(("income n", cell, SIGN) for cell in ("12-", "1.234,5-", "7\u2212")),
+        *(("income n", cell, APART) for cell in ("- 12", "\u201412")),
+        *(("income n", cell, MARKS) for cell in ("3+", "<5", "1_000", "1/2", "\xbd", "(12")),
+        *(("d t", cell, MARKS) for cell in ("443", "2021\u5e743\u67085\u65e5", "0000-00-00")),
+        *(("income n", cell, BRACKETS) for cell in ("(1,234.50)", "( 7 )")),
+        *(("income n", cell, PERCENT) for cell in ("12 %", "1,5\u2030")),
+        *(("income n", cell, CURRENCY) for cell in ("12 \u20ac", "-\xa312")),
+        *(("income n", cell, LETTERS) for cell in ("12kg", "CHF 1'200.50")),
+        *(("income n", cell, DIGITS) for cell in ("\u0661\u0662",)),
+        *(("d", cell, SERIAL) for cell in ("45373", "12345,25")),
+        *(("d t", cell, MONTH) for cell in ("05mar2021", "Mar 5, 2021", "5. M\xe4rz 2021")),
+        *(("d t", cell, SHORT_YEAR) for cell in ("3/5/21", "050321", "05.03.21 10:00")),
         *(("d t", cell, CLOCK) for cell in ("03/05/2021 10:00 PM", "2021-03-05 9:30 a.m.")),
-        *(("d t", cell, ZONE) for cell in ("2021-03-05 10:00:00 UTC", "2021-03-05T10:00:00.5 CET",
+        *(("d t", cell, ZONE) for cell in ("2021-03-05T10:00:00.5 CET",
                                            "05.03.2021 10:00 Europe/Berlin")),
         *(("d t", cell, SINCE_1970) for cell in ("1614902400", "1614902400000")),
         *(("d t", cell, NO_DAY) for cell in ("2021", "2021/03", "03/2021")),

@@ -110,14 +110,6 @@ def test_fill_is_uniform_over_a_bins_whole_numbers() -> None:
     assert counts.sum() == counts[1:11].sum()
 
 
-def test_codes_are_row_local() -> None:
-    rng = np.random.default_rng(5)
-    codes = np.column_stack([rng.integers(0, size, 30) for size in DOMAIN.sizes]).astype(np.int32)
-    scaled = DOMAIN.fill(codes, rng=rng)
-    order = rng.permutation(30)[:17]
-    assert np.array_equal(DOMAIN.codes(scaled.take(order)), DOMAIN.codes(scaled)[order])
-
-
 @pytest.mark.parametrize("bins", [0, -1, (1 << 20) + 1])
 def test_inadmissible_bins_are_refused(bins: int) -> None:
     with pytest.raises(SchemaError, match="bins="):
@@ -161,13 +153,3 @@ def test_codes_change_at_the_same_numbers(name: str, bins: int) -> None:
     near = [edges, np.nextafter(edges, -9.0), np.nextafter(edges, 9.0)]
     odd = np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, 1e300, -0.3, 1.3])
     assert_same(column, np.concatenate([*near, odd, np.random.default_rng(1).random(500)]), bins)
-
-
-@settings(derandomize=True, database=None, deadline=None, max_examples=40)
-@given(
-    name=st.sampled_from([name for name in KINDS if KINDS[name].is_numeric]),
-    values=st.lists(st.floats(0.0, 1.0) | st.just(np.nan), min_size=1),
-    bins=st.integers(1, 70),
-)
-def test_any_number_has_its_code(name: str, values: list[float], bins: int) -> None:
-    assert_same(KINDS[name], np.array(values), bins)

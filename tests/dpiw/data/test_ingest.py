@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -11,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpiw.data import cell_statement, sources
-from dpiw.data.cell_statement import CellTally
+from dpiw.data import cell_statement, raw_source, sources
 from dpiw.data.ingest import ingest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
@@ -129,16 +129,100 @@ def test_settings_are_checked_before_the_file_is_opened(tmp_path, settings, erro
         IngestLimits(max_columns=0)
 
 
+# What a file may be beyond the cases of tests/hostile/bad_inputs
+
+CANARY = "CANARY-7f3a"
+
+
+def refused(run, content, match=None, **settings):
+    """The error, which quotes nothing, and no file is left behind."""
+    with pytest.raises(SourceError, match=match) as caught:
+        run(content, **settings)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert CANARY not in str(caught.value)
+    assert not list(run.private.iterdir())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f'id,n,c\n"1\n1",2,b\n\n\n3,4\n"Row #9: {CANARY}"\n', "row 2 of the data "),
+        ("id,n,c\n" + "1,2,b\n" * 200_000 + f"3,{CANARY}\n", "row 200001 of the data "),
+        (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
+        (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
+        (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "begins in line 3 of the file"),
+    ],
+)
+def test_the_place_of_a_fault_is_known_beside_the_message(run, text, place):
+    """Its number alone, and no message holds it."""
+    error = refused(run, text)
+    assert place in error.place
+    assert CANARY not in error.place
+    assert not re.search(r"row \d|line \d", str(error))
+
+
+def test_want_of_memory_is_not_told_as_a_fault_of_the_file(run, monkeypatch):
+    """Arrow reads blocks ahead: cells that may be long, in a wide table, can be too much."""
+
+    def short(*_, **__):
+        raise pa.ArrowMemoryError(f"malloc of size 32 failed near {CANARY}")
+
+    monkeypatch.setattr("pyarrow.csv.open_csv", short)
+    refused(run, "id,n,c\n1,2,b\n", r"source\.max_memory_bytes")
+
+
+def test_quotes_and_line_ends_that_are_admissible(run):
+    frame = SCHEMA.unscale(run('c,n,id\r\n"b\nb",1,x\r\n"b ","2","a,b"\r\n5" pipe,3,"say ""b"""'))
+    assert frame["n"].tolist() == [1, 2, 3]
+    assert frame["c"].tolist() == ["z", "b", "z"]
+
+
+@pytest.mark.parametrize("name", ["klingon", "rot13", "hex", ""])
+def test_what_is_no_text_encoding_is_refused(run, name):
+    refused(run, f"id,n,c\n1,1,{CANARY}\n", "text encoding", encoding=name)
+
+
+def test_only_what_is_read_whole_has_a_limit_of_memory(run):
+    limits = IngestLimits(max_memory_bytes=20)
+    assert run(f"id,n,c\n1,1,{CANARY}\n", limits=limits).rows == 1
+    with pytest.raises(SourceError, match="max_memory_bytes=20"):
+        sources.read_csv(run.private.parent / "source.csv", ["id", "n", "c"], limits=limits,
+                         encoding="utf-8", delimiter=",")  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["rewrite", "append", "touch"])
+def test_a_file_that_changes_while_it_is_read_is_refused(run, monkeypatch, change):
+    source, digest = run.private.parent / "source.csv", raw_source._digest
+
+    def meddling(*arguments):
+        found = digest(*arguments)
+        if change == "rewrite":
+            with source.open("r+b") as stream:
+                stream.write(b"id,n,c\n9")
+        elif change == "append":
+            with source.open("ab") as stream:
+                stream.write(b"2,2,b\n")
+        else:
+            os.utime(source, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(raw_source, "_digest", meddling)
+    refused(run, f"id,n,c\n1,1,{CANARY}\n", "changed while")
+
+
+def test_parquet_bytes_that_are_no_utf8_are_an_unknown_cell(run):
+    bad = pa.array([b"b", b"\xff\xfe", None]).view(pa.string())
+    columns = {"id": pa.array([1, 2, 3]), "n": pa.array([1, 2, 3]), "c": bad}
+    scaled = run(_parquet(pa.table(columns)), file_format="parquet")
+    assert SCHEMA.unscale(scaled)["c"].tolist() == ["b", "z", "z"]
+
+
 # Rows per person; how they are chosen: test_person_bound.py
 
 
 def _unit(rows):
     return PrivacyUnit(relation=ADD.relation, max_rows=rows, id_column="id")
-
-
-def test_ids_are_compared_as_text_without_padding(run):
-    text = "id,n,c\n a ,1,a\na,2,a\nA,3,a\n"
-    assert run(text, unit=_unit(1)).rows == 2
 
 
 @pytest.mark.parametrize("cell", ["", "  "])
@@ -243,16 +327,12 @@ def read(tmp_path, monkeypatch):
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
 
-    def go(rows, *, block, most=None):
+    def go(rows, *, block):
         monkeypatch.setattr(sources, "_BLOCK", block)
         source = tmp_path / "source"
         cells = [[f'"{cell}"' if "," in cell else cell for cell in row] for row in rows]
         source.write_text("\n".join([",".join(row) for row in (NAMES, *cells)]))
-        unit = PrivacyUnit(
-            relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=most or 1,
-            id_column="id" if most else None,
-        )  # fmt: skip
-        ingest(source, file_format="csv", schema=BATCHED, unit=unit, directory=private,
+        ingest(source, file_format="csv", schema=BATCHED, unit=ADD, directory=private,
                limits=LIMITS)  # fmt: skip
         return {path.name: path.read_bytes() for path in private.iterdir()}
 
@@ -275,43 +355,6 @@ def test_any_split_leaves_the_same_files(read):
     assert b"rows read: 50" in whole["cells.txt"]
     assert b"declare date_format" in whole["cells.txt"]
     assert json.loads(whole["validation.json"])["values"]["constraint low"]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_the_first_texts_are_those_of_the_whole_table(monkeypatch, size):
-    """After the first text beyond the limit none is kept, however short, whatever its batch."""
-    monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
-    cells = pd.Series(["0,555555", "0,666666", "0,7"], dtype="str")
-    tally = CellTally(PublicSchema(name="s", columns=[BATCHED.column("x")]))
-    for start in range(0, 3, size):
-        frame = pd.DataFrame({"x": cells[start : start + size]})
-        tally.add(frame, frame)
-    texts = tally.first_texts(BATCHED.column("x"))
-    assert texts.series().tolist() == ["0,555555"]
-    assert texts.full
-
-
-def test_rows_are_bounded_across_batches(read):
-    rows = [("7", str(n % 10), "0.5", "2000-02-03", "a") for n in range(90)]
-    read(rows, block=1, most=4)
-    assert pq.read_metadata(read.private / "scaled.parquet").num_rows == 4
-
-
-@pytest.mark.parametrize(
-    ("bad", "match"),
-    [
-        (["7", "1"], "ragged"), (["7", "1", "0", "2000-01-01", "a", "b"], "ragged"),
-        (["7", "1" * 12, "0", "2000-01-01", "a"], "column n: a cell exceeds max_cell_bytes=11"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("place", [0, 139])
-def test_a_fault_is_told_alike_wherever_it_stands(read, bad, match, place):
-    rows = [["7", "1", "0.5", "2000-02-03", "a"] for _ in range(140)]
-    rows[place] = bad
-    with pytest.raises(SourceError, match=match) as caught:
-        read(rows, block=1)
-    assert not any(digits in str(caught.value) for digits in ("139", "141"))
-    assert [*read.private.iterdir()] == []
 
 
 def test_a_line_s_end_inside_a_cell_is_one_whatever_lies_before_it(tmp_path, monkeypatch):

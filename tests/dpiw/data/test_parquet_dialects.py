@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dpiw.data import ingest as ingestion
 from dpiw.data.ingest import IngestLimits, ingest
 from dpiw.data.snapshots import read_snapshot
-from dpiw.data.sources import parquet_types
+from dpiw.data.sources import parquet_types, read_parquet
 from dpiw.data.validation import types_fault
 from dpiw.errors import SourceError
 from dpiw.plan.sections import SourceSpec
@@ -210,6 +210,16 @@ def test_every_dialect_gives_the_snapshot_and_the_counts_of_the_csv_file(read, t
                 assert told == stated, name
 
     same()
+
+
+def test_a_late_moment_of_96_bits_does_not_wrap_around(tmp_path):
+    """Read in nanoseconds, the year 3111 became 1942."""
+    late = pa.array([2**55, -(2**55), 1_500_000, -1_500_001], pa.timestamp("us"))
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"t": late}), path, use_deprecated_int96_timestamps=True)
+    cells = read_parquet(path, ["t"], limits=IngestLimits()).frame["t"]
+    assert cells.dt.year.tolist() == [3111, 828, 1970, 1969]
+    assert cells.iloc[2:].astype("int64").tolist() == [1500, -1501]  # rounded down
 
 
 UNREADABLE = {

@@ -22,15 +22,13 @@ from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import load_schema, load_spec, parse_spec
+from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
 from tests.conftest import town
-from tests.support.whole_runs import asked, draw, finish, loaded, prepared, publish_run, spent
+from tests.support.whole_runs import draw, finish, loaded, prepared
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -113,17 +111,6 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
     assert size.sum() <= 400  # no more evidence than nominal_rows
 
 
-def test_dropped_weights_take_their_calibration_with_them(place):
-    """`when_infeasible: none`: rows unweighted, and the file is not asked."""
-    text = place.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
-    place.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.01"))
-    _, release = publish(prepared(place))
-    assert release.certificate.verdict == "none"
-    assert len(release.certificate.stages) == 1
-    assert np.all(release.weights == 1)
-    assert not any("beta calibrat" in said for said in release.certificate.assumptions)
-
-
 def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
     run = prepared(place)
     kept = run.public_rows.read_bytes()
@@ -146,15 +133,13 @@ def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("x" * 300 + ".csv", "the file cannot be read"),
         ("/dev/null", "the file cannot be read"),
         ("age,income,region,ill\n", "expected at least one row"),
-        ("age,income,region\n1,2,north\n", "columns missing in the file: ill"),
         ("age,income,region,ill\n1,2,north\n", "ragged"),
     ],
 )
 def test_a_file_that_will_not_do_costs_nothing(place, content, message):
-    if content in ("x" * 300 + ".csv", "/dev/null"):
+    if content == "/dev/null":
         place.spec.write_text(place.spec.read_text().replace("survey.csv", content))
     else:
         (place.root / "survey.csv").write_text(content)
@@ -172,30 +157,6 @@ def test_a_file_that_changes_after_the_plan_is_refused(place, monkeypatch):
     monkeypatch.setattr("dpiw.plan.plan.check_digest", lambda path, sha256, field: None)
     with pytest.raises(SpecError, match="has changed since the plan was made"):
         prepared(place)
-
-
-def test_a_plan_needs_the_digest(place):
-    spec = load_spec(place.spec)
-    mapping = spec.model_dump(mode="json", by_alias=True)
-    assert compile_plan(parse_spec(json.loads(json.dumps(mapping))), load_schema(spec))
-    del mapping["weights"]["post_processing"][0]["sha256"]
-    with pytest.raises(SpecError, match="no `sha256` says which it was"):
-        compile_plan(parse_spec(mapping), load_schema(spec))
-
-
-def test_a_run_goes_on_from_its_copy_when_the_file_is_gone(place):
-    """Though the spec states no digest, and whatever else runs of it there are."""
-    survey = place.root / "survey.csv"
-    prepared(place, period="other")
-    run = prepared(place)
-    charged = draw(run) and str(spent(place))
-    survey.unlink()
-    assert asked(place.spec).found() == ReleaseRun.load(run.directory)
-    again, folder = publish_run(place.spec)
-    assert (again.key, str(spent(place))) == (run.key, charged)
-    assert "beta calibration (a=" in str(loaded(folder).certificate.post_processing)
-    with pytest.raises(SpecError, match=r"beta_calibrate\.rows: the file cannot be read"):
-        prepared(place, period="a-later-one")
 
 
 def test_two_runs_of_one_spec_do_not_say_which_rows_are_meant(place):
@@ -234,14 +195,6 @@ def written(path: Path, **changes: Any) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_what_the_dictionary_admits_is_read_as_it_is(tmp_path: Path) -> None:
-    digest = written(tmp_path / "made.parquet")
-    frame = SCHEMA.unscale(read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=SCHEMA))
-    assert frame["n"].tolist() == [0, 99, 7]
-    assert frame["job"].tolist() == ["a", "b", "a"]
-    assert frame["x"].isna().tolist() == [False, True, False]
-
-
 def test_rows_that_break_a_constraint_are_refused(tmp_path: Path) -> None:
     """A file has no further rows to draw, so a paid run would find too few of them."""
     digest = written(tmp_path / "made.parquet")
@@ -250,7 +203,10 @@ def test_rows_that_break_a_constraint_are_refused(tmp_path: Path) -> None:
         schema = PublicSchema.from_mapping(SCHEMA.to_mapping() | {"constraints": [never]})
         refusal = pytest.raises(SpecError, match="rows that break constraint no-such-row")
         with refusal if sick else contextlib.nullcontext():
-            assert read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=schema).rows == 3
+            read = read_rows_file(tmp_path / "made.parquet", sha256=digest, schema=schema)
+            frame = SCHEMA.unscale(read)
+            assert frame["n"].tolist() == [0, 99, 7]
+            assert frame["x"].isna().tolist() == [False, True, False]
 
 
 SECRET = 77_777
@@ -261,7 +217,6 @@ SECRET = 77_777
     ("changes", "told"),
     [
         ({"n": pa.array([1, 2, SECRET])}, r"column n: has cells outside \[0, 99\]"),
-        ({"x": pa.array([1.0, 2.0, float(SECRET)])}, r"column x: has cells outside \[0.0, 10.0\]"),
         ({"job": pa.array(["a", "b", str(SECRET)])}, "column job: has cells that are none of its"),
         ({"job": pa.array(["a", None, "b"])}, "column job: has missing cells, and is not nullable"),
         ({"n": pa.array([1.0, 2.5, 2.0])}, "column n: has numbers that are not whole"),
@@ -270,11 +225,8 @@ SECRET = 77_777
          "column [nx]: not stored as.*column [nx]: not stored as"),
         ({"sick": pa.array(["true", str(SECRET), "false"])}, "column sick: has cells that are no"),
         ({"day": pa.array([dt.date(7777, 7, 7)] * 3)}, "column day: has cells outside"),
-        ({"x": pa.array([[1.0], [2.0], [float(SECRET)]])}, "column x: not stored as .* lists"),
         ({"extra": pa.array([SECRET] * 3)}, "columns that the data dictionary does not declare"),
-        ({"id": pa.array([SECRET] * 3)}, "columns that the data dictionary does not declare"),
         ({"job": None}, "columns missing in the file: job"),
-        ({name: one.slice(0, 0) for name, one in GOOD.items()}, "at least one row"),
     ],
 )  # fmt: skip
 def test_what_it_does_not_admit_is_refused_untold(

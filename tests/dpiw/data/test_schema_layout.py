@@ -22,12 +22,6 @@ from tests.dpiw.data.schema_example import (
 from tests.support.worlds import uniform_rows
 
 
-def test_conforming_frame_comes_back_equal():
-    pd.testing.assert_frame_equal(
-        SCHEMA.unscale(SCHEMA.scale(conforming_frame())), conforming_frame()
-    )
-
-
 @PROPERTY
 @given(scaled_tables())
 def test_unscale_scale_and_encode_decode_are_identities(scaled):

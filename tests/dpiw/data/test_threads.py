@@ -82,21 +82,6 @@ def test_order_and_content_stay_and_one_batch_is_ahead() -> None:
     assert seen == made == [*range(20)]
 
 
-def test_it_is_made_while_the_one_before_is_worked_on() -> None:
-    """In the same thread, a batch that waits for that work would never come."""
-    at_work = threading.Event()
-
-    def batches() -> Iterator[int]:
-        yield 0
-        assert at_work.wait(60)
-        yield 1
-
-    for number in prefetched(batches()):
-        if number == 0:
-            at_work.set()
-    assert number == 1
-
-
 def test_who_stops_early_leaves_no_thread() -> None:
     before, closed = set(threading.enumerate()), []
 

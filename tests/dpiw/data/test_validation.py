@@ -14,7 +14,7 @@ from dpiw.data.validation import (
     validate_structure,
     validate_values,
 )
-from dpiw.errors import SourceError, StageFailedError
+from dpiw.errors import StageFailedError
 from tests.support.worlds import declared
 
 CANARY = "CANARY-7f3a"
@@ -44,30 +44,6 @@ def test_structure_passes_in_any_order():
     assert len(results) == 1 + len(SCHEMA.columns)
     text = {column.name: "text" for column in SCHEMA.columns}
     assert all(validate_structure(text, SCHEMA, file_format="csv").values())
-
-
-@pytest.mark.parametrize("change", [{"extra": "text"}, {"n": None}])
-def test_other_columns_are_refused(change):
-    types = {name: kind for name, kind in (PARQUET | change).items() if kind}
-    with pytest.raises(SourceError, match="not exactly those") as caught:
-        validate_structure(types, SCHEMA, file_format="parquet")
-    assert "extra" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n": "bool", "x": "date32[day]", "d": "int64", "t": "time64[us]", "c": "bool",
-         "b": "timestamp[us]", "id": "date32[day]"},
-        {"n": "binary", "x": "nested", "d": "extension", "t": "unzoned"},
-        {"n": "extension", "x": "duration[ns]"},
-    ],
-)  # fmt: skip
-def test_all_wrong_types_are_named_at_once(wrong):
-    with pytest.raises(SourceError) as caught:
-        validate_structure(PARQUET | wrong, SCHEMA, file_format="parquet")
-    assert all(f"column {name}: not stored as" in str(caught.value) for name in wrong)
-    assert str(caught.value).count("not stored as") == len(wrong)
 
 
 def judged(frame):

@@ -105,10 +105,12 @@ def test_what_a_format_tells(name, tmp_path):
 
 
 def test_one_table_of_two_in_another_dialect(tmp_path):
-    text = "CREATE TABLE `a` (x INT); CREATE TABLE `b` (`y` ENUM('u','v') COMMENT 'letter');"
+    text = "CREATE TABLE `a` (x INT); CREATE TABLE `b` (`y` ENUM('u','v') COMMENT 'letter', "
+    text += "z TEXT CHECK (z IN ('p', 'q')));"
     columns, draft = drafted(tmp_path, "sql", text, table="b", dialect="mysql")
     assert (draft.name, columns["y"]["levels"]) == ("b", ["u", "v"])
     assert columns["y"]["description"] == "letter"
+    assert columns["z"]["levels"] == ["p", "q"]
 
 
 def test_csvw_with_its_schema_beside_it(tmp_path):
@@ -156,6 +158,9 @@ def test_ddi_takes_no_statistics_and_no_range_that_is_the_table_s(tmp_path):
     assert not {"lower", "upper"} & columns["income"].keys()
     assert draft.columns[1].notes
     assert "424242" not in str(draft)
+    text = '<var name="a"><varFormat type="character"/></var>'
+    columns, _ = drafted(tmp_path, "ddi", f"<codeBook><dataDscr>{text}</dataDscr></codeBook>")
+    assert columns["a"]["kind"] == "categorical"
 
 
 def test_a_header_leaves_all_but_names_open():

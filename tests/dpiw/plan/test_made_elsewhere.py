@@ -74,13 +74,6 @@ def test_a_declared_cost_that_is_not_charged_is_seen(workplace, monkeypatch):
     assert plan.stages[1].events[0].noise_multiplier < 0.7 * honest.noise_multiplier  # type: ignore[union-attr]
 
 
-def test_what_is_paid_already_is_planned_once_and_named(workplace):
-    plan = planned(workplace, counted_by="ab" * 32)
-    assert [stage.name for stage in plan.stages] == [WEIGHTS_STAGE]
-    assert f"paid by run {'ab' * 32}" in plan_table(plan)
-    assert accounting.epsilon(plan.stages[0].events, delta=1e-6) > 0.99
-
-
 def test_rows_may_go_without_weights_at_their_own_cost(workplace):
     top = {"epsilon": "0.1", "delta": "1e-6"}
     plan = planned(workplace, weights="none", top=top, epsilon="0.1", delta="1e-6")

@@ -101,25 +101,6 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
     assert lacking["fourier"]
 
 
-@pytest.mark.parametrize(
-    "more", [{"omega_seed": 1}, {"omega_seed": 7}, {"omega_seed": 1, "replicates": 60}]
-)
-def test_settings_that_change_no_law_make_no_other_candidate(more):
-    measured = spec(weights={"method": "measured", "settings": more})
-    assert "fourier" not in [c.name for c in candidates(measured, SCHEMA)]
-    measured = spec(weights={"method": "measured", "settings": more | {"frequencies": 100}})
-    assert "fourier" in [c.name for c in candidates(measured, SCHEMA)]
-
-
-def test_another_map_or_split_keeps_what_is_published_beside_the_rows():
-    settings = {"omega_seed": 2, "replicates": 60, "frequencies": 100}
-    measured = spec(weights={"method": "measured", "settings": settings})
-    lines = {c.name: c.spec_lines()[0] for c in candidates(measured, SCHEMA) if c.plan}
-    assert all(("replicates: 60" in line) == (name != "none") for name, line in lines.items())
-    unreplicated = candidates(spec(), SCHEMA)
-    assert not any("replicates" in line for c in unreplicated for line in c.spec_lines())
-
-
 def test_what_to_type_for_a_candidate_is_the_candidate():
     """Put into the spec, the lines give the plan that was played; of weights not worth it, too."""
     low_budget = spec(epsilon="0.3", nominal_rows=100, generator={"method": "histogram"})
@@ -345,15 +326,3 @@ def test_a_recommendation_comes_with_what_to_type_and_the_next_command():
         assert first.startswith("recommendation: ")
         assert after.startswith("next: dpiw plan r.yaml")
         assert lines == typed
-
-
-def test_chance_gains_as_often_as_the_rule_says():
-    """Paired differences without any effect, 20,000 times: 0.030 at 20 runs, 0.058 at 5.
-
-    That is where none's error is small beside the differences; else less often.
-    """
-    rng = np.random.default_rng(5)
-    for runs, stated in ((20, 0.030), (5, 0.058)):
-        x = rng.standard_normal((20_000, runs))
-        gains = x.mean(axis=1) < -2 * x.std(axis=1, ddof=1) / np.sqrt(runs)
-        assert abs(gains.mean() - stated) < 0.007  # four standard errors

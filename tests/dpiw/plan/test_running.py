@@ -1,8 +1,6 @@
 """Time and memory of a plan from public facts: told, refused if far out; GPUs that are missing."""
 
-import inspect
 import runpy
-import sys
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,17 +127,6 @@ def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method):
         assert running_text(named, compiled.schema, compiled.spec) == f"{method} is not forecast"
 
 
-@pytest.mark.parametrize(
-    "method", ["histogram", "mst", "privbayes", "aim", "bayes", "dpgan", "pategan"]
-)
-def test_forecasts_grow_with_columns_levels_and_rows(method):
-    def seconds(columns, rows):
-        compiled = plan(method, columns=columns, rows=rows)
-        return running(compiled).seconds
-
-    assert seconds(5, 1000) < seconds(20, 1000) < seconds(20, 10**6)
-
-
 @pytest.mark.parametrize("rows", [10**9, 10**10])
 def test_what_takes_days_is_refused_by_the_plan(rows):
     assert LONGEST == 12 * 3600
@@ -162,13 +149,6 @@ def test_a_plan_warns_of_a_gpu_that_is_not_there(device, warnings, monkeypatch):
     monkeypatch.setattr("dpiw.methods.neural.backend._cuda_is_there", lambda **_: False)
     compiled = plan("dpgan", columns=3, rows=1000, device=device, steps=5)
     assert len(list(missing_gpus(compiled))) == warnings
-
-
-@pytest.mark.parametrize("method", [*GENERATORS.values(), *WEIGHTS.values()])
-def test_who_opens_the_whole_table_does_not_say_that_it_reads_batches(method):
-    code = inspect.getsource(sys.modules[method.__module__])
-    assert not (hasattr(method, "in_batches") and ".confidential()" in code)
-    assert hasattr(method, "in_batches") or "ContingencyCounter" not in code
 
 
 def test_a_draw_that_holds_all_rows_says_what_that_takes(make_workplace):

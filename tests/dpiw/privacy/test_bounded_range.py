@@ -162,13 +162,6 @@ def test_the_block_curve_is_the_recursion(epsilon, order):
     assert exact <= bound <= exact * 1.03
 
 
-def test_a_block_of_one_is_a_selection():
-    orders = np.linspace(-2, 2, 41)
-    curve = selection_curve(1.0, orders)
-    assert block_curve(1.0, 1, orders) == pytest.approx(curve, abs=2e-3)
-    assert np.all(block_curve(1.0, 1, orders) >= curve)
-
-
 def test_a_block_costs_less_than_composed_single_pairs_and_more_than_fixed_ones():
     event = ExponentialMechanismEvent(epsilon=0.3, count=10)
     block = event_privacy_loss(event, 1e-4, as_block=True).get_epsilon_for_delta(1e-6)

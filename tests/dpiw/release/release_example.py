@@ -17,6 +17,7 @@ from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
 from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
@@ -154,9 +155,18 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
     ).folder
 
 
-def shown(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What `build_report` takes, of frames and log weights instead of rows that were seen."""
-    frames, log_weights = arguments.pop("frames"), arguments.pop("log_weights")
-    rows = RowsShown(arguments["schema"], log_weights)
+def example_report(
+    certificate: Certificate | None = None, *, schema: PublicSchema = SCHEMA, weighted: bool = True,
+    **changes: Any,
+) -> str:  # fmt: skip
+    """The page of the example's rows, or of other `frames`, `log_weights` and their noise."""
+    frames = changes.get("frames", [example_frame()])
+    count = sum(map(len, frames))
+    logs = changes.get("log_weights", example_log_weights() if weighted else np.zeros(count))
+    noise = np.linspace(0.1, 0.3, 200) if weighted else None
+    rows = RowsShown(schema, logs)
     assert [*rows.passing(frames)]
-    return arguments | {"shown": rows}
+    return build_report(
+        certificate or example_certificate(), schema=schema, shown=rows,
+        log_weight_noise_sd=changes.get("log_weight_noise_sd", noise),
+    )  # fmt: skip

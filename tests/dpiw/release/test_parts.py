@@ -165,16 +165,6 @@ def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path):
     assert repeating == {"few", "tenths", "day", "level"}
 
 
-def test_rows_that_are_not_as_declared_are_told_by_who_writes_them(tmp_path, monkeypatch):
-    """Also at the end of a part; no cell is named."""
-    monkeypatch.setattr(parquet, "PART_ROWS", 64)
-    frame = example_frame()
-    for wrong in (frame.drop(columns="age"), frame.assign(age="secret"), frame[:130]):
-        with pytest.raises(ReleaseError) as told:
-            example_contents(tmp_path, frames=pieces(wrong))
-        assert "secret" not in str(told.value)
-
-
 def test_what_a_report_shows_is_counted_as_the_rows_pass():
     logs = np.linspace(-2, 1, 200)
     rows = RowsShown(SCHEMA, logs)

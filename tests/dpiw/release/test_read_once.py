@@ -93,14 +93,6 @@ def test_a_footer_is_read_of_the_last_bytes_alone(folder):
     assert read_footer(tail) == read_footer(long)
     with pytest.raises(ManifestError):
         read_footer(FileBytes(name=long.name, data=long.data[-20:], skipped=skipped + 99_980))
-    path = folder / "synthetic.parquet"
-    whole = FileBytes.of(path)
-    size = len(whole.data)
-    manifest = verify(folder).manifest
-    for last in (0, 1, 100, size - 1, size, size + 1):
-        kept = verification.signed_bytes(folder, manifest, path.name, last=last)
-        assert whole.data.endswith(kept.data)
-        assert (len(kept.data), kept.skipped) == (min(last, size), max(0, size - last))
 
 
 TWO = PublicSchema(

@@ -2,10 +2,6 @@ import copy
 import hashlib
 import json
 import re
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,7 +14,7 @@ from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_releas
 from dpiw.data.columns import ColumnKind
 from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ChecksumError, ManifestError, ReleaseError
+from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.manifest import FileBytes
 from dpiw.release.parquet import (
     FACTS,
@@ -36,8 +32,6 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     publish_example,
 )
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +64,6 @@ def test_an_analyst_gets_the_rows_in_declared_types(release):
     pd.testing.assert_frame_equal(_sorted(release.table), _sorted(example_frame()))
 
 
-def test_types_are_those_of_the_schema_itself():
-    """`unscale` and the released file agree on every kind."""
-    scaled = SCHEMA.scale(example_frame().assign(person="x").astype({"born": object}))
-    assert {name: str(kind) for name, kind in SCHEMA.unscale(scaled).dtypes.items()} == DTYPES
-
-
 def test_weights_have_mean_one_and_follow_their_rows(release):
     frame, logs = example_frame(), example_log_weights()
     assert release.weights.mean() == pytest.approx(1)
@@ -85,15 +73,6 @@ def test_weights_have_mean_one_and_follow_their_rows(release):
     table = release.table
     found = [by_row[key] for key in zip(table.age, table.born, strict=True)]
     assert release.log_weights == pytest.approx(np.array(found))
-
-
-def test_weighted_means(release):
-    weights, table = release.weights, release.table
-    for column, values in {"age": table.age, "smoker": table.smoker, "income": table.income,
-                           "visits": table.visits}.items():  # fmt: skip
-        present = values.notna().to_numpy()
-        naive = np.average(values[present].astype(float), weights=weights[present])
-        assert release.mean(column).value == pytest.approx(naive)
 
 
 def test_what_an_analyst_does_to_rows_changes_no_estimate(release):
@@ -109,15 +88,6 @@ def test_what_an_analyst_does_to_rows_changes_no_estimate(release):
     for weights in (release.weights, release.log_weights):
         with pytest.raises(ValueError, match="read-only"):
             weights[:] = 1
-
-
-@pytest.mark.parametrize(
-    "column",
-    ["absent", "grade", "born", lambda table: [1.0], lambda table: table.age * np.nan],
-)
-def test_means_that_cannot_be(release, column):
-    with pytest.raises(ReleaseError):
-        release.mean(column)
 
 
 def test_a_name_that_a_release_lacks_is_an_attribute_error(release, monkeypatch):
@@ -150,14 +120,6 @@ def test_weights_that_must_not_be_used_warn(tmp_path):
     folder = publish_example(tmp_path, bad)
     with pytest.warns(UnreliableWeightsWarning):
         load_release(folder)
-
-
-def test_a_damaged_release_is_not_loaded(folder):
-    rows = bytearray((folder / "synthetic.parquet").read_bytes())
-    rows[100] ^= 1
-    (folder / "synthetic.parquet").write_bytes(bytes(rows))
-    with pytest.raises(ChecksumError):
-        load_release(str(folder))
 
 
 def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
@@ -215,13 +177,11 @@ def test_the_arrow_schema_is_declared_by_kind():
     [
         ({"frame": example_frame().drop(columns="age")}, "released columns"),
         ({"frame": example_frame().assign(extra=1)}, "released columns"),
-        ({"frame": example_frame().assign(age=1.5)}, "column age"),
         ({"frame": example_frame().assign(age="x")}, "column age"),
         ({"frame": example_frame().assign(smoker=pd.array([None] * 200))}, "column smoker"),
         ({"frame": example_frame().assign(born=pd.NaT)}, "column born"),
         ({"frame": example_frame().head(3)}, "log_weights: expected one number"),
         ({"log_weights": np.full(200, np.nan)}, "finite"),
-        ({"log_weights": np.full(200, np.inf)}, "finite"),
         ({"log_weights": np.zeros(0)}, "finite"),
         ({"facts": {"dpiw.epsilon": "1"}}, "footer facts"),
         ({"facts": {**footer_facts(example_certificate()), "host": "x"}}, "footer facts"),
@@ -274,20 +234,11 @@ def test_croissant_names_the_file_and_every_column(published):
         assert page["@context"][key] == f"cr:{key}"
 
 
-def test_the_package_exports_little_and_imports_light():
+def test_the_package_exports_little():
+    """And imports light: tests/test_architecture.py."""
     assert dpiw.load_release is load_release
     assert dpiw.Release is Release
     assert dir(dpiw) == sorted(dpiw.__all__) == list(dpiw.__all__)
     with pytest.raises(AttributeError, match="absent"):
         dpiw.absent  # noqa: B018
-    script = """
-        import sys
-        import dpiw
-        assert not {"numpy", "pandas", "pyarrow"} & set(sys.modules)
-        dpiw.load_release
-        heavy = {"scipy", "sklearn", "torch", "prefect", "great_expectations", "dp_accounting",
-                 "opendp", "pydantic", "yaml", "matplotlib", "sqlalchemy", "opacus"}
-        assert not heavy & set(sys.modules), heavy & set(sys.modules)
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True)
     assert re.fullmatch(r"\d+\.\d+\.\d+", dpiw.__version__)

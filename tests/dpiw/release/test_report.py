@@ -2,7 +2,7 @@ import functools
 import html
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -10,46 +10,31 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from jinja2 import UndefinedError
 
 from dpiw.data.schema import PublicSchema
 from dpiw.methods.weights.measured import constants
 from dpiw.methods.weights.paper import ratio
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
-from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
+from dpiw.release.certificate import CHANCE, UNSEEN
 from dpiw.release.report import plots
 from dpiw.release.report.figures import BINS, axis, marginals
-from dpiw.release.report.pages import render
-from dpiw.release.report.report import build_report
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
     example_certificate,
     example_frame,
     example_log_weights,
-    shown,
+    example_report,
 )
 from tests.support.undrawn import draw_no_figures
 
 
 def _report(certificate=None, *, drawn=False, **changes):
     """The page; its figures, most of the work, where a test looks at them."""
-    arguments = {
-        "frames": [example_frame()],
-        "log_weights": example_log_weights(),
-        "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
-        "schema": SCHEMA,
-    } | changes
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
             draw_no_figures(patch.setattr)
-        return build_report(certificate or example_certificate(), **shown(arguments))
-
-
-def _without_weights(certificate=None, **changes):
-    rows = sum(map(len, changes.get("frames", [example_frame()])))
-    weights = {"log_weights": np.zeros(rows), "log_weight_noise_sd": None}
-    return _report(certificate, **weights | changes)
+        return example_report(certificate, **changes)
 
 
 @functools.cache
@@ -143,7 +128,7 @@ SAID = [
 @pytest.mark.parametrize(("changes", "words"), SAID)
 def test_what_a_release_is_is_said_in_words(changes, words):
     """Of rows without weights."""
-    page = _words(_without_weights(example_certificate(**changes)))
+    page = _words(_report(example_certificate(**changes), weighted=False))
     assert (words.removeprefix("not: ") in page) != words.startswith("not: ")
 
 
@@ -241,7 +226,8 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute():
         {"name": letter, "kind": "categorical", "levels": [level, "other"]},
     ]
     frame = pd.DataFrame({number: [1, 2], letter: pd.Series([level, "other"], dtype="str")})
-    page = _without_weights(
+    page = _report(
+        weighted=False,
         frames=[frame],
         schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}),
         drawn=True,
@@ -267,22 +253,14 @@ def test_the_code_of_a_report_names_a_column_that_it_runs_for():
         {"name": "n", "kind": "integer", "lower": 0, "upper": 9},
     ]
     days = pd.to_datetime(["2026-01-01", "2026-01-02"]).astype("datetime64[s]")
-    page = _without_weights(
+    page = _report(
+        weighted=False,
         frames=[pd.DataFrame({"day": days, "n": [1, 2]})],
         schema=PublicSchema.from_mapping({"name": "days", "columns": columns}),
     )
     code = "".join(_Elements(page).texts)
     assert 'release.mean("n")' in code
     assert 'release.mean("day")' not in code
-
-
-def test_a_template_that_names_what_is_not_there_fails():
-    @dataclass(frozen=True)
-    class Half:
-        certificate: Certificate
-
-    with pytest.raises(UndefinedError):
-        render("release/report/report.html.j2", Half(example_certificate()))
 
 
 def test_every_plot_is_well_formed_and_finite():
@@ -329,28 +307,6 @@ def test_bins_are_public_and_whole_values_share_equal_widths():
     assert axis(SCHEMA.column("born")).labels == ("1900-01-01", "2020-12-31")
     assert axis(SCHEMA.column("seen")).labels == ("2024-01-01", "2024-12-31 23:59")
     assert axis(SCHEMA.column("grade")).labels == ("low", "high", "missing")
-
-
-def test_dates_fall_into_the_bin_of_their_day():
-    column = {"name": "d", "kind": "date", "lower": "2024-01-01", "upper": "2024-01-03"}
-    schema = PublicSchema.from_mapping({"name": "dates", "columns": [column]})
-    days = np.array(["2024-01-01", "2024-01-03", "2024-01-03"], dtype="datetime64[s]")
-    shares = marginals(pd.DataFrame({"d": days}), schema=schema)["d"]
-    assert shares == pytest.approx([1 / 3, 0, 2 / 3])
-
-
-def test_a_verdict_and_its_figures_say_the_same_of_noisy_averages():
-    """Weights made of averages: good in sums, noisy one by one; a forecast is of an average."""
-    facts = {"tau": 0.004, "noise": 0.8, "verdict": "use", "resolution": None,
-             "measured": {"evidence_p_value": 1e-9, "gain": 0.98, "rows": 571.3}}  # fmt: skip
-    words = _words(_report(example_certificate(diagnostics=facts), drawn=True))
-    assert "The weight of a single row is noisy" in words
-    assert "Noise of a measured average, forecast (tau) 0.004" in words
-    assert "forecast 0.004" not in words  # no mark among the noise of the rows
-    assert "Expected gain 98%" in words
-    assert "Evidence test (p) below 0.000001" in words
-    assert "571" not in words
-    assert "too little is known: Resolution." in words
 
 
 def _shapes(shapes):

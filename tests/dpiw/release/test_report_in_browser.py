@@ -9,13 +9,9 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from dpiw.release.report.report import build_report
 from tests.dpiw.release.release_example import (
-    SCHEMA,
     example_certificate,
-    example_frame,
-    example_log_weights,
-    shown,
+    example_report,
 )
 from tests.support.browser import CORNERS
 
@@ -52,7 +48,7 @@ def test_without_a_browser_a_test_is_skipped_and_never_on_ci(required, monkeypat
 @pytest.mark.nightly
 @pytest.mark.usefixtures("browser_path")
 def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path):
-    (tmp_path / "report.html").write_text(_example())
+    (tmp_path / "report.html").write_text(example_report())
     out = tmp_path / "images" / "report.png"
     subprocess.run([sys.executable, ROOT / "examples/picture.py", tmp_path, out], check=True)
     for picture in (out, ROOT / "docs/images/report.png"):
@@ -60,20 +56,9 @@ def test_the_readme_s_picture_is_small_and_can_be_taken_again(tmp_path):
         assert picture.stat().st_size < 150_000
 
 
-def _example(**changes):
-    arguments = {
-        "frames": [example_frame()],
-        "log_weights": example_log_weights(),
-        "log_weight_noise_sd": np.linspace(0.1, 0.3, 200),
-        "schema": SCHEMA,
-    } | changes
-    certificate = arguments.pop("certificate", example_certificate())
-    return build_report(certificate, **shown(arguments))
-
-
 def _unweighted():
     certificate = example_certificate(weights={"method": "none"}, verdict="none")
-    return _example(certificate=certificate, log_weights=np.zeros(200), log_weight_noise_sd=None)
+    return example_report(certificate, weighted=False)
 
 
 def _long_and_strange():
@@ -103,8 +88,8 @@ def _long_and_strange():
             unbroken: unbroken,
         },
     )  # fmt: skip
-    return _example(
-        certificate=certificate, frames=[frame], log_weights=np.linspace(-12, 3, 136),
+    return example_report(
+        certificate, frames=[frame], log_weights=np.linspace(-12, 3, 136),
         log_weight_noise_sd=np.linspace(0, 40, 136),
         schema=PublicSchema.from_mapping({"name": "s", "columns": columns}),
     )  # fmt: skip
@@ -112,7 +97,7 @@ def _long_and_strange():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "page", [_example, _unweighted, _long_and_strange], ids=lambda page: page.__name__
+    "page", [example_report, _unweighted, _long_and_strange], ids=lambda page: page.__name__
 )
 def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at):
     assert look_at(page()) == []

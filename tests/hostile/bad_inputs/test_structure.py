@@ -10,7 +10,6 @@ import os
 import pytest
 
 from dpiw.data import files
-from dpiw.data.schema import PublicSchema
 from dpiw.errors import SourceError, StageFailedError
 from dpiw.ledger import StageState
 from dpiw.privacy.randomness import SecureNoise
@@ -122,32 +121,6 @@ def test_the_number_of_rows_under_replace_one(make_workplace):
     assert run.snapshot.exists()
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_any_number_of_rows_is_admissible_under_add_or_remove(bench, rows):
-    """A deviation from the table on purpose: there the number is private, refusing would tell."""
-    run = bench.ingest(f"{rows} rows", csv(*[{}] * rows))
-    assert len(bench.cells(run)) == rows
-
-
-# Row 44: a changed schema
-def test_a_changed_schema_is_another_run_of_the_same_population(workplace):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    text = (workplace.root / "schema.yaml").read_text()
-    keys = {run.key}
-    for old, new in (
-        ("upper: 100}", "upper: 110}"),
-        ("[north, south", "[north, west, south"),
-        ("kind: integer", "kind: continuous"),
-        ("nullable: true", "nullable: false"),
-    ):
-        (workplace.root / "schema.yaml").write_text(text.replace(old, new))
-        changed = ReleaseRun.prepare(workplace.spec, period=None)
-        assert isinstance(changed.plan.schema, PublicSchema)
-        assert changed.spec.population == run.spec.population
-        keys.add(changed.key)
-    assert len(keys) == 5
-
-
 # Row 48: a full disk
 def full(monkeypatch, name):
     """Every durable write of a file called `name` meets a full disk."""
@@ -159,20 +132,6 @@ def full(monkeypatch, name):
         real(source, target)
 
     monkeypatch.setattr(files.os, "rename", rename)
-
-
-def test_a_full_disk_before_the_draw_costs_nothing_more(workplace, monkeypatch):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    full(monkeypatch, "scaled.parquet")
-    with pytest.raises(OSError, match="No space"):
-        steps.ingest(run)
-    assert not run.snapshot.exists()
-    monkeypatch.undo()
-    steps.reserve(run)
-    steps.ingest(run)
-    assert run.snapshot.exists()
-    assert len(run.open_ledger().run(run.key).attempts) == 1
 
 
 def test_a_full_disk_at_the_draw_loses_it_and_charges(workplace, monkeypatch):

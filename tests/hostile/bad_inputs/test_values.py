@@ -4,17 +4,14 @@ Each case goes through `reserve` and `ingest` of a real run. Beside the bad row 
 which must come out as if the bad one were not there.
 """
 
-import datetime as dt
-
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.release.verification import verify
 from tests.hostile.bad_inputs.values_cases import MISSING, VALUES
-from tests.hostile.bad_inputs.workbench import csv, make_bench, parquet
+from tests.hostile.bad_inputs.workbench import csv, make_bench
 from tests.support.whole_runs import publish_run
 
 
@@ -51,25 +48,6 @@ def test_a_bad_row_changes_no_other(bench, read):
     for label in ("every value", "good rows"):
         (attempt,) = bench.ledger.run(bench.fresh(label).key).attempts
         assert {stage.state for stage in attempt.stages.values()} == {StageState.RESERVED}
-
-
-def test_parquet_values_are_clamped_too(bench):
-    """Rows 1-4, 18 and 22 once more, where values have types."""
-    content = parquet(
-        4,
-        age=pa.array([2**64 - 1, None, 0, 100], pa.uint64()),
-        income=pa.array([np.inf, np.nan, -0.0, 5e-324]),
-        wealth=pa.array([2**53 + 1, -(2**63), 2**63 - 1, 0]),
-        born=pa.array([dt.date(1, 1, 1), dt.date(9999, 12, 31), None, dt.date(2000, 2, 29)]),
-        seen=pa.array([-(2**62), 2**62, 0, None], pa.timestamp("us")),
-    )
-    frame = bench.cells(bench.ingest("typed", content, format="parquet"))
-    assert frame["age"].tolist() == [100, 7, 0, 100]
-    assert frame["income"].fillna(-1).tolist() == [1000.0, -1.0, 0.0, 0.0]
-    assert frame["wealth"].tolist() == [9007199254740000.0, 0.0, 1e16, 0.0]
-    days = frame["born"].dt.strftime("%Y-%m-%d").fillna("")
-    assert days.tolist() == ["1900-01-01", "2020-12-31", "", "2000-02-29"]
-    assert frame["seen"].isna().tolist() == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema
 from dpiw.data.validation import admissible_types
+from dpiw.data.yaml import load_text
 
 SCHEMA_YAML = """
 name: cells
@@ -57,23 +58,10 @@ columns:
   - {name: place, kind: categorical, hash_buckets: 7, normaliser: casefold, nullable: true}
   - {name: unlisted, kind: categorical, unseen: true, nullable: true}
 """
-STAGES_YAML = SCHEMA_YAML.replace("unseen: true", "hash_buckets: 3")
-"""Of stages, the release of levels alone takes an unseen column."""
 
-MEANS_NOTHING_TO_CELLS = frozenset(
-    {
-        "name",
-        "kind",
-        "role",
-        "lower",
-        "upper",
-        "levels",
-        "cuts",
-        "bins",
-        "description",
-        "provenance",
-    }
-)
+MEANS_NOTHING_TO_CELLS = frozenset({
+    "name", "kind", "role", "lower", "upper", "levels", "cuts", "bins", "description", "provenance",
+})  # fmt: skip
 """Fields of a column that change no option of reading, or that every column has."""
 
 WRITTEN = (
@@ -150,13 +138,7 @@ _TEXTS: tuple[bytes, ...] = tuple(
 )  # fmt: skip
 
 
-def schema() -> PublicSchema:
-    from dpiw.data.yaml import load_text
-
-    return PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
-
-
-SCHEMA = schema()
+SCHEMA = PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,13 +159,12 @@ class Case:
     def rows(self) -> int:
         return len(self.cells["person"])
 
-    def table(self) -> pa.Table:
-        """Of a Parquet case, in memory: every value of every type."""
-        return pa.table({name: array(kind, self.cells[name]) for name, kind in self.kinds.items()})
-
     def content(self) -> bytes:
         """The file."""
-        return self._csv() if self.file_format == "csv" else parquet_bytes(self.table())
+        if self.file_format == "csv":
+            return self._csv()
+        columns = {name: array(kind, self.cells[name]) for name, kind in self.kinds.items()}
+        return parquet_bytes(pa.table(columns))
 
     def _csv(self) -> bytes:
         def cell(data: bytes) -> bytes:

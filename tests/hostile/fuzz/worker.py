@@ -31,19 +31,15 @@ from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.sources import read_csv, read_parquet
 from dpiw.data.validation import admissible_types
-from dpiw.errors import DPIWError, SchemaError, SourceError, SpecError
+from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.hostile.fuzz import corpus
 from tests.hostile.fuzz.mutators import make_case
 
-HANG_SECONDS = {"plan": 120}
-"""Of processor time, by kind; 5 for all that read a file, and by the clock twelve times as much: a
-busy machine is no hang. A plan calibrates noise, which extremes make slow."""
+HANG_SECONDS = 5
+"""Of processor time; by the clock twelve times as much: a busy machine is no hang."""
 
-PATIENT = 12
-
-MEMORY_BYTES = {"plan": 2 << 30}
-"""By kind; 1 GiB for all that read a file."""
+MEMORY_BYTES = 1 << 30
 
 LIMITS = IngestLimits(
     max_columns=50, max_cell_bytes=10_000, max_memory_bytes=1 << 28,
@@ -129,27 +125,14 @@ def read_schema(data: bytes, folder: Path) -> None:
     assert schema.scale(frame).equals(schema.decode(matrix)), "scale(unscale) is no identity"
 
 
-def make_plan(data: bytes, folder: Path) -> None:
-    """A spec that is accepted must compile to a plan, or be refused by one of our errors."""
-    from dpiw.plan.plan import compile_plan
-
-    path = folder / "spec.yaml"
-    path.write_bytes(data)
-    spec = load_spec(path)
-    plan = compile_plan(spec, corpus.schema())
-    assert plan.epsilon_pld <= float(spec.epsilon)
-
-
 READERS: dict[str, Callable[[bytes, Path, int], None]] = {
     "csv": lambda data, folder, index: read_table(data, "csv", folder, index),
     "parquet": lambda data, folder, index: read_table(data, "parquet", folder, index),
     "spec": lambda data, folder, index: read_spec(data, folder),
     "schema": lambda data, folder, index: read_schema(data, folder),
-    "plan": lambda data, folder, index: make_plan(data, folder),
 }
 EXPECTED = {
     "csv": SourceError, "parquet": SourceError, "spec": SpecError, "schema": SchemaError,
-    "plan": DPIWError,
 }  # fmt: skip
 
 
@@ -192,9 +175,9 @@ def judge(kind: str, data: bytes, folder: Path, index: int) -> str:
         where = traceback.extract_tb(error.__traceback__)[-1]
         verdict = f"FAILED {type(error).__name__} at {Path(where.filename).name}:{where.lineno} "
         verdict += str(error)
-    if time.process_time() - started > HANG_SECONDS.get(kind, 5):
+    if time.process_time() - started > HANG_SECONDS:
         verdict = "FAILED hang"
-    if peak_bytes() > MEMORY_BYTES.get(kind, 1 << 30):
+    if peak_bytes() > MEMORY_BYTES:
         verdict = "FAILED memory"
     return " ".join(verdict.split())[:300]
 
@@ -209,7 +192,7 @@ def main(arguments: list[str]) -> None:
         data = make_case(kind, seed, index)
         sys.stdout.write(f"at {index}\n")
         sys.stdout.flush()
-        faulthandler.dump_traceback_later(PATIENT * HANG_SECONDS.get(kind, 5), exit=True)
+        faulthandler.dump_traceback_later(12 * HANG_SECONDS, exit=True)
         verdict = judge(kind, data, folder, index)
         faulthandler.cancel_dump_traceback_later()
         sys.stdout.write(verdict + "\n")

@@ -43,7 +43,7 @@ def template(tmp_path_factory):
     return template_of(tmp_path_factory)
 
 
-def compare(template, bases, numbers, figures, *, what="non-interference"):
+def compare(template, bases, numbers, figures):
     rng = np.random.default_rng(11)
     started, pairs, violations = time.time(), 0, []
     for base in range(bases):
@@ -57,7 +57,7 @@ def compare(template, bases, numbers, figures, *, what="non-interference"):
             pairs += 1
             violations += [(base, number, *item) for item in differing]
             shutil.rmtree(world)
-    figures(what, pairs=pairs, violations=len(violations),
+    figures("non-interference", pairs=pairs, violations=len(violations),
             seconds=round(time.time() - started))  # fmt: skip
     message = "\n".join(map(str, violations[:12]))
     assert not violations, message
@@ -66,15 +66,6 @@ def compare(template, bases, numbers, figures, *, what="non-interference"):
 def test_public_fields_are_equal_for_neighbours(template, figures):
     """A hostile person more."""
     compare(template, 1, (2,), figures)
-
-
-def test_public_fields_are_equal_with_measured_weights(tmp_path_factory, figures):
-    """A person fewer."""
-    weights = (
-        "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000, replicates: 20}"
-    )
-    measured_template = template_of(tmp_path_factory, weights=weights)
-    compare(measured_template, 1, (4,), figures, what="non-interference, measured weights")
 
 
 @pytest.mark.crash
@@ -116,22 +107,11 @@ def elsewhere(root):
     ledger.register(dataclasses.replace(ledger.population("town"), name="village"))
 
 
-HISTORIES = {
-    "a torn file": (torn,), "three torn files": (torn, torn, torn), "a crash": (crashed,),
-    "a void": (given_back,), "another population": (elsewhere,),
-    "everything": (elsewhere, torn, given_back, crashed, torn),
-}  # fmt: skip
-
-
-@pytest.mark.nightly_cases("a void", "torn file", "a crash", "another population")
-@pytest.mark.parametrize("number", range(len(HISTORIES)), ids=list(HISTORIES))
-def test_what_failed_before_is_not_published(template, number):
-    lines = table(5)
-    straight, detour = (template.world(80_000 + 2 * number + n, lines) for n in (0, 1))
-    for failure in list(HISTORIES.values())[number]:
+def test_what_failed_before_is_not_published(template):
+    straight, detour = (template.world(number, table(5)) for number in (80_000, 80_001))
+    for failure in (elsewhere, torn, given_back, crashed, torn):
         failure(detour)
-    differing = differences(released_view(straight), released_view(detour))
-    assert not differing, differing
+    assert differences(released_view(straight), released_view(detour)) == []
 
 
 def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch):
@@ -178,13 +158,3 @@ def test_an_abort_on_a_value_is_seen(template, monkeypatch):
     monkeypatch.setattr(INGEST, "canonical_frame", reading)
     first, second = (public_view(root) for root in worlds(template, 91_000))
     assert "ends" in [name for name, *_ in differences(first, second)]
-
-
-@pytest.mark.nightly
-def test_another_number_of_released_rows_is_seen(template):
-    """As if it followed the private one: here by a changed spec."""
-    first, second = worlds(template, 92_000)
-    spec = second / "release.yaml"
-    spec.write_text(spec.read_text().replace("synthetic_rows: 300", "synthetic_rows: 301"))
-    differing = [name for name, *_ in differences(public_view(first), public_view(second))]
-    assert {"footer", "manifest.json", "entries"} <= set(differing)

@@ -1,8 +1,7 @@
 """Mistakes of the first hours: what is told, with which exit code, and that no cell is in it.
 
-A system is judged by how it treats the first mistake. Every line of the tables says what somebody
-did, what they typed, and the words that let them go on: file, field, line and column, what stands
-there, what is allowed, the nearest valid word, the command to type next.
+Every line of the tables says what somebody did, what they typed, and what lets them go on: file,
+field, line and column, the nearest valid word, the command to type next.
 """
 
 from __future__ import annotations
@@ -21,25 +20,16 @@ from rich.console import Console
 from dpiw.cli.main import main
 from dpiw.errors import DPIWError, ReleaseError, StageFailedError, WeightError
 from dpiw.ledger import Ledger
-from dpiw.plan.plan import percent_below
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
 from tests.conftest import make_workplace
-from tests.hostile.mistakes.of_analyses import ANALYSES
-from tests.hostile.mistakes.of_curators import (
-    BEGINNINGS,
-    COMMANDS,
-    DICTIONARIES,
-    READS,
-    SPECS,
-    nothing,
-)
+from tests.hostile.mistakes.cases import ANALYSES, BEGINNINGS, COMMANDS, FILES, READS, nothing
 from tests.support.whole_runs import loaded, publish_run
 
 CELL = "canary-mistake"
-MISTAKES = {**SPECS, **DICTIONARIES, **COMMANDS}
+MISTAKES = {**FILES, **COMMANDS}
 NOT_FOR_PEOPLE = re.compile(
     r"Traceback|Input should|Field required|Extra inputs|[Vv]alue error|should match pattern|Errno"
     r"|default factory|<class|\^\["
@@ -155,13 +145,6 @@ def test_a_run_ends_with_the_code_of_its_stage(folder, flow, capsys, code):
     assert told("release release.yaml", capsys)[0] == code
 
 
-def test_a_share_below_the_floor_is_seen_to_be_below():
-    """Not `25% (expected at least 25%)`."""
-    assert percent_below(0.21, 0.25) == "21%"
-    assert percent_below(0.2499, 0.25) == "24.99%"
-    assert percent_below(0.25 - 1e-12, 0.25) == "24.9999999999%"
-
-
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
     """A release that an analyst was given."""
@@ -171,14 +154,8 @@ def release(tmp_path_factory):
 
 @pytest.mark.parametrize("name", list(ANALYSES))
 def test_an_analyst_s_mistake_is_told(release, name):
-    slip = ANALYSES[name]
+    call, word = ANALYSES[name]
     with pytest.raises((ReleaseError, WeightError)) as caught:
-        slip.call(release)
-    for words in slip.words:
-        assert words in str(caught.value)
+        call(release)
+    assert word in str(caught.value)
     assert not NOT_FOR_PEOPLE.search(str(caught.value))
-
-
-def test_there_are_many():
-    """Fewer are an accident."""
-    assert len({**MISTAKES, **BEGINNINGS, **READS, **ANALYSES}) > 150
