@@ -145,16 +145,6 @@ def test_coefficient_errors_auc_and_effective_size_by_hand():
     assert metrics.ess_share(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
 
 
-def test_design_keeps_the_target_out(rng):
-    table = rows(rng, 20)
-    x, y = metrics.design(schema(), table)
-    assert x.shape == (20, schema().width - 2)  # the label's block has two columns
-    assert set(y) == {0.0, 1.0}
-    x, y = metrics.design(schema("price"), table)
-    assert x.shape == (20, schema().width - 1)
-    np.testing.assert_array_equal(y, table.columns["price"])
-
-
 @pytest.mark.parametrize("regression", [False, True])
 def test_the_perceptron_learns_what_lines_cannot_and_heeds_weights(rng, regression):
     """Truth: inside or outside a square. Almost no weight on wrong labels undoes them."""
