@@ -57,19 +57,6 @@ def test_terms_are_the_spec_s(unregistered, capsys):
     assert "made ledger" not in capsys.readouterr().out
 
 
-def test_who_begins_a_ledger_is_told_that_it_knows_nothing(unregistered, capsys):
-    """The population's name joins nothing across ledgers: a second one is a second budget."""
-    assert main(["plan", "release.yaml"]) == 0
-    assert f"; {CHARGED_THERE}; to begin one: " in capsys.readouterr().out
-    hand = ("town", "--ledger", "l.sqlite", "--relation", "replace_one", *BUDGET)
-    assert register(*hand) == LedgerError.exit_code
-    assert CHARGED_THERE in capsys.readouterr().err
-    assert register(*hand, "--create") == 0
-    assert f"made ledger l.sqlite; {CHARGED_THERE}\n" in capsys.readouterr().out
-    assert register("village", *hand[1:]) == 0
-    assert CHARGED_THERE not in capsys.readouterr().out  # it was there
-
-
 def test_a_spec_names_its_ledger(unregistered, capsys):
     register("--spec", "release.yaml", *BUDGET, "--create")
     capsys.readouterr()
