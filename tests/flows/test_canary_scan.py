@@ -298,9 +298,18 @@ def test_no_canary_leaves_the_confidential_zone(prefect_server, make_workplace, 
     check_story(prefect_server, place)
 
 
+AS_A_WORKER = "import sys; from flows.release import release; release(sys.argv[1])"
+
+
 @pytest.mark.crash
 def test_no_canary_leaves_in_any_of_the_modes(prefect_server, make_workplace, figures):
-    scan(prefect_server, make_workplace, tuple(MODES), figures)
+    """And what is published costs a worker that runs it again nothing."""
+    place = scan(prefect_server, make_workplace, tuple(MODES), figures)[FAST[0]]
+    again = prefect_server.python("-c", AS_A_WORKER, place.spec)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+    (folder,) = place.releases.iterdir()
+    assert len(verify(folder).certificate.attempts) == 1
 
 
 def test_the_scan_would_find_every_canary(prefect_server, tmp_path):

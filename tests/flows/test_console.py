@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -19,14 +18,12 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.release.certificate import UNSEEN
 from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.launch import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
-from flows.summary import advice
 
 
 @pytest.fixture
@@ -137,28 +134,6 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
     assert f"reads      {counted} ended without a draw" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verdict", ["use", "use with care", "do not use", "none"])
-def test_weights_of_no_use_come_with_what_to_do(verdict):
-    text, unseen, foreign = (
-        "\n".join(advice(verdict, Path("town.yaml"), **how))
-        for how in ({}, {"unseen": UNSEEN}, {"rehearsed": False})
-    )
-    useless = verdict in ("do not use", "none")
-    assert ("rehearse town.yaml" in text) == ("fewer columns" in text) == useless
-    assert ("with and without weights" in text) == (verdict == "use with care")
-    assert UNSEEN not in text
-    assert "rehearse" not in foreign  # rows of another tool: there is no stand-in
-    assert ("           what helps is more" in foreign) == useless
-    assert "fewer columns" not in unseen  # they do not make a generator wrong
-    assert (f"           {UNSEEN}\n" in unseen) == useless
-
-
-def test_a_spec_that_does_not_load_keeps_what_was_typed():
-    """Its period, and a path that a shell would part."""
-    parsed = console._arguments(["my town.yaml", "--period", "2026-w40"])
-    assert console._again(parsed, None) == f"{program()} release 'my town.yaml' --period 2026-w40"
-
-
 @pytest.mark.parametrize("half", [True, False])
 @pytest.mark.usefixtures("without_server")
 def test_a_missing_key_comes_with_the_place_that_the_spec_names(workplace, capsys, half):
@@ -173,18 +148,6 @@ def test_a_missing_key_comes_with_the_place_that_the_spec_names(workplace, capsy
 
 
 @pytest.mark.usefixtures("without_server")
-def test_more_rows_that_failed_are_not_told_to_be_a_release_that_pays(workplace, capsys):
-    text = workplace.spec.read_text()
-    workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
-    words = [str(workplace.spec), "--rows", "10"]
-    assert console.main(pytest.fail, words) == SpecError.exit_code
-    first, last = capsys.readouterr().out.splitlines()[-2:]
-    assert first.startswith("to publish it first: ")
-    assert last.startswith("the same command, on any day: ")
-    assert last.endswith(" --rows 10")
-
-
-@pytest.mark.usefixtures("without_server")
 def test_an_error_of_another_file_is_told_where_the_source_is_gone_too(
     workplace, capsys, monkeypatch
 ):
@@ -196,10 +159,3 @@ def test_an_error_of_another_file_is_told_where_the_source_is_gone_too(
     words = [str(workplace.spec), "--rows", "10"]
     assert console.main(pytest.fail, words) == SourceError.exit_code
     assert "SourceError: made_elsewhere.parquet: no table\n" in capsys.readouterr().out
-
-
-def test_a_flow_s_own_command_line_names_the_nearest_option(capsys):
-    """As `python -m flows` is typed in a deployment."""
-    with pytest.raises(SystemExit):
-        console._arguments(["release.yaml", "--peroid", "2026"])
-    assert "--peroid; did you mean '--period'?" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import AlreadyPaidError, SpecError, StageFailedError
+from dpiw.errors import AlreadyPaidError, SpecError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
@@ -17,7 +17,6 @@ from dpiw.run.ahead import current_label
 from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console, server
-from flows.server import ServerLostError
 from tests.support.whole_runs import publish_run
 
 
@@ -133,23 +132,6 @@ def test_the_period_that_is_said_is_the_run_s_also_past_midnight(workplace, caps
     assert [name for name, _ in facts] == [*names]  # before anything is held
     assert facts[0][1].startswith(f"{label} (today's")
     assert facts[3][1] == f"{program()} release {workplace.spec} --period {label}"
-
-
-@pytest.mark.parametrize(
-    "error", [StageFailedError("ingest", 12), ServerLostError("a: the same command")]
-)
-def test_what_failed_names_the_period_too(workplace, capsys, monkeypatch, error):
-    def failed(*_, **__):
-        raise error
-
-    monkeypatch.setattr(console, "read_source", failed)
-    words = [str(workplace.spec), "--until", "ingest"]
-    assert console.main(never, words) == error.exit_code
-    assert "on any day" not in capsys.readouterr().out  # there is but one period
-    label = weekly(workplace)
-    assert console.main(never, words) == error.exit_code
-    shown = capsys.readouterr().out
-    assert f"dpiw release {workplace.spec} --period {label} --until ingest\n" in shown
 
 
 class Terminal(io.StringIO):

@@ -194,16 +194,6 @@ def test_crosstab_by_hand():
             analysis.crosstab((frame, w), *ask[:2], **ask[2])
 
 
-def test_total_needs_a_scale():
-    estimate = analysis.total(SOURCE, "x", population=1000.0)
-    assert estimate.value == pytest.approx(1000 * analysis.mean(SOURCE, "x").value)
-    for wrong in (-5, 0, float("inf"), float("nan"), "569", None.__class__):
-        with pytest.raises(ReleaseError, match="population"):
-            analysis.total(SOURCE, "x", population=wrong)
-    with pytest.raises(ReleaseError):
-        analysis.total(SOURCE, "x")
-
-
 def test_what_is_refused():
     frame, w = SOURCE
     bad = (w[:-1], -w, np.zeros(300), np.where(w > 1, np.nan, w), [1, 2, 3], "weight")

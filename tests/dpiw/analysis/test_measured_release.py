@@ -28,7 +28,6 @@ from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_me
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.release.certificate import UNSEEN
 from dpiw.release.manifest import REPLICATES, FileBytes
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
@@ -139,16 +138,6 @@ def measured(release, change, *, without=()):
     facts = dict(release.certificate.diagnostics)
     kept = {key: value for key, value in facts["measured"].items() if key not in without}
     return certified(release, diagnostics=facts | {"measured": kept | change})
-
-
-def test_a_release_says_that_its_test_saw_nothing(publishing):
-    _, release = publishing(weights=PLAIN)
-    facts = release.certificate.diagnostics
-    assert "evidence_p_value" not in facts  # it lies one level down
-    p_value = facts["measured"]["evidence_p_value"]
-    assert release.certificate.unseen == (UNSEEN if p_value > 0.05 else "")
-    for p, told in ((0.14, UNSEEN), (0.05, ""), (p_value, release.certificate.unseen)):
-        assert measured(release, {"evidence_p_value": p}).certificate.unseen == told
 
 
 def test_replace_one_has_no_count(publishing):
