@@ -13,7 +13,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.weights.weigh import normalised
 from dpiw.release.manifest import REPLICATES
 from tests.dpiw.analysis.conftest import publish
-from tests.support.known_means import KnownMeans
+from tests.support.worlds import KnownMeans
 
 BETA = np.array([1.0, -0.8])
 
