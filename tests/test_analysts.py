@@ -115,12 +115,6 @@ def test_the_sentence_for_a_paper_has_its_five_facts(names, capsys):
         assert fact in sentence
 
 
-def test_each_method_holds_the_errors_the_guide_says(names):
-    estimate = names["age"]
-    assert set(estimate.interval(method="sandwich").parts) == {"rows"}
-    assert set(names["parts"]) == {"rows", "means", "prior"}
-
-
 def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = " ".join(GUIDE.read_text().split())
     use, care = constants.SUPPORT_USE, constants.SUPPORT_CARE
