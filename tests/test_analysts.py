@@ -115,12 +115,6 @@ def test_the_sentence_for_a_paper_has_its_five_facts(names, capsys):
         assert fact in sentence
 
 
-def test_each_method_holds_the_errors_the_guide_says(names):
-    estimate = names["age"]
-    assert set(estimate.interval(method="sandwich").parts) == {"rows"}
-    assert set(names["parts"]) == {"rows", "means", "prior"}
-
-
 def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = " ".join(GUIDE.read_text().split())
     use, care = constants.SUPPORT_USE, constants.SUPPORT_CARE
@@ -134,7 +128,6 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
 
 
 def test_the_notebook_is_committed_with_the_outputs_of_one_run():
-    """And with nothing else of it: no path of a machine, no times, no warning of a kernel."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}

@@ -26,8 +26,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
 from dpiw.local.spec import parse_local_spec
-from dpiw.plan.plan import compile_plan
-from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec, parse_spec
+from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve
 from tests.support.documented_desk import (
@@ -51,7 +50,6 @@ from tests.support.documents import (
     lines_of,
     python_of,
 )
-from tests.support.fits import fitted_at_once
 from tests.support.named_tests import named_tests
 from tests.support.whole_runs import publish_run
 
@@ -198,7 +196,6 @@ def test_every_test_that_a_list_names_exists():
 
 
 def test_what_is_only_named_exists(capsys):
-    """`dpiw verify`, `make proof`: named without a value. Each command, option, target is there."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
     named = {c.text for c in commands() if c.mention}
     assert len(named) > 15
@@ -310,7 +307,6 @@ def before(line: str) -> str:
 
 @pytest.mark.parametrize("command", TYPED)
 def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatch):
-    """Typed on a copy of the reader's desk as README left it."""
     (page,) = {candidate.page for candidate in commands() if candidate.text == command}
     names = names_of(readme)[page]
     shutil.copytree(readme, tmp_path / "desk")
@@ -346,7 +342,6 @@ def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch
 
 
 def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch, capsys):
-    """From a draft of `dpiw init`, with a column that names the person."""
     page, example = "docs/external.md", ROOT / "examples" / "external"
     schema = load_file(ROOT / "examples/population/schema.yaml", what="schema")
     schema["columns"].append({"name": "person", "role": "identifier"})
@@ -366,18 +361,6 @@ def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch
     typed(plan)
     output = capsys.readouterr().out
     assert "made by smartnoise-synth (MST) 1.0.8 at a cost declared by Data office" in output
-
-
-def test_the_examples_from_other_tools_and_from_mst_can_be_planned():
-    """`make external` and `make mst` publish them."""
-    for tool in ("smartnoise", "dpmm"):
-        spec = load_spec(ROOT / f"examples/external/{tool}.yaml")
-        assert spec.generator.settings["rows"].endswith(f"made_by_{tool}.parquet")
-        assert compile_plan(spec, load_schema(spec)).cost.epsilon == 1.5
-    spec = load_spec(ROOT / "examples/population/mst.yaml")
-    with fitted_at_once():
-        plan = compile_plan(spec, load_schema(spec))
-    assert [stage.method for stage in plan.stages] == ["mst", "measured"]
 
 
 def worked_example(readme: Path) -> dict[str, object]:

@@ -1,8 +1,4 @@
-"""docs/journeys.md: what it prints is typed from an empty folder, and says what the page says.
-
-Here without Prefect: `flows` has its tests. As it stands the page is walked by its own script
-(nightly, in a copy of the repository: `test_documents_at_length.py`).
-"""
+"""docs/journeys.md: what it prints is typed from an empty folder, and says what the page says."""
 
 import html
 import json
@@ -93,22 +89,6 @@ def test_the_stopwatch_counts_what_the_page_prints():
         assert float(row[3]) < 15
     lines = [line for line in blocks(journeys.PAGE, "python")[1].text.splitlines() if line]
     assert len(lines) == 5
-
-
-def test_what_is_made_anew_replaces_what_stood_there_and_an_interval_that_misses_is_told():
-    once = journeys.written(PAGE, {"stopwatch": "one", "output": "two", "held": "three"})
-    assert journeys.written(once, {"stopwatch": "one", "output": "two"}) == once
-    assert "<!-- output -->\ntwo\n<!-- end -->" in once
-    with pytest.raises(AssertionError, match="nowhere"):
-        journeys.written(PAGE, {"nowhere": ""})
-    around = {
-        name: {"lower": truth - 1, "upper": truth + 1, "verdict": "use"}
-        for name, truth in journeys.TRUTH.items()
-    }
-    assert journeys.held(around) == "Of 5 intervals in this walk 5 hold it."
-    missed = {"lower": 0, "upper": 1, "verdict": "use with care"}
-    sentence = journeys.held(around | {"age": missed})
-    assert sentence == "Of 5 intervals in this walk 4 hold it; missed: `age` (use with care)."
 
 
 def test_the_pictures_are_small():

@@ -15,8 +15,6 @@ from re import _parser  # type: ignore[attr-defined]
 
 import pytest
 
-from dpiw.plan.drafts import sql
-
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [
     path for room in ("dpiw", "tasks", "flows") for path in sorted((ROOT / room).rglob("*.py"))
@@ -186,12 +184,3 @@ def test_patterns_that_take_the_square_are_flagged_and_others_are_not(pattern, f
     assert flagged(pattern, flags)
     for linear in (r"[^a-z]+", r"(?m)^[ \t]*+x", r"a\s*b", r"\d{1,9}x", r"`[^`]*`"):
         assert not flagged(linear)
-
-
-@pytest.mark.parametrize("text", ["insert into t values", "x;  INSERT OR REPLACE INTO t",
-                                  "\n\n  insert\n low_priority\tignore into t ", "COPY t from",
-                                  "replace   into t", ";load\ndata x"])  # fmt: skip
-def test_statements_with_rows_are_still_found(text):
-    match = sql._ROWS.search(text)
-    assert match is not None
-    assert match[2].split()[0].lower() in ("insert", "copy", "replace", "load")

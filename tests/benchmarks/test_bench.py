@@ -49,25 +49,6 @@ def test_a_line_says_its_ratio_its_target_and_whether_it_is_met(kind, ours, refe
     assert cells[8].startswith("2026-11-23 17:00, abc, load 0.5 to 2.2; a word")
 
 
-def test_what_was_not_run_stands_on_the_page_with_its_reason_and_its_target():
-    line = page.Line(name="x", item="i", ours="o", reference="r", target=3, kind="peer")
-    assert "**not run**: no network" in page.row(line, {"not_run": "no network"})
-    assert "**not run**: not yet" in page.row(line, None)
-    assert "at least 3" in page.row(line, None)
-
-
-def test_every_line_has_what_makes_it_and_the_target_that_was_set():
-    assert {line.item for line in bench.LINES} == {*bench.ITEMS, "release"}
-    names = [line.name for line in bench.LINES]
-    assert len(names) == len(set(names))
-    targets = {line.name: line.target for line in bench.LINES if line.target is not None}
-    wanted = {
-        "features": 3, "release": 5, "scores": 2, "privbayes": 200, "privbayes-adult-mst": 50,
-        "warm": 8, "fresh": 12, "published": 3, "help": 0.3, "import": 0.5, "plan": 2,
-    }  # fmt: skip
-    assert wanted.items() <= targets.items()
-
-
 def test_sums_and_counts_are_held_against_the_machine_here(tmp_path):
     items = ("features", "scores", "marginals")
     lines = {k: v for item in items for k, v in getattr(limits, item)(place(tmp_path)).items()}
@@ -98,8 +79,7 @@ def test_slopes_are_what_a_further_row_takes():
     assert slopes == {1010: pytest.approx(500), 2010: pytest.approx(2000)}
 
 
-def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
-    """What is done is kept with its date; what was not run is tried again; the page has both."""
+def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch):
     tried = []
 
     def measured(item, place):
@@ -123,14 +103,6 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch, capsys):
     assert facts["items"]["features"]["lines"]["features"]["told"] == "a word"
 
 
-def test_a_good_line_is_not_lost_to_a_later_failure(tmp_path, monkeypatch):
-    arguments = ["--only", "counts", "--cache", str(tmp_path), "--out", str(tmp_path), "--again"]
-    for result in (kept(**{"counts-1": found(1, 2)}), kept() | {"not_run": "gone"}):
-        monkeypatch.setattr(bench, "apart", lambda item, place, result=result: result)
-        bench.main(arguments)
-    assert bench.kept(tmp_path, "counts")["lines"]["counts-1"]["told"] == "a word"
-
-
 def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypatch):
     for item, measure in bench.ITEMS.items():
         if item not in ("features", "scores", "marginals", "starts"):
@@ -151,7 +123,6 @@ def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypat
 
 
 def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
-    """A stand-in package: the script that times it is the peers' own."""
     shutil.copy(peers.HERE / "timed.py", tmp_path)
     (tmp_path / "slow.py").write_text(
         "import time\ntime.sleep(0.6)\n"
@@ -174,15 +145,3 @@ def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
     assert domain.codes(ours.rows).shape == (400, 5)
     assert "**worse**" in peers._distances(0.2, 0.1)
     assert "worse" not in peers._distances(0.1, 0.1)
-
-
-def test_the_made_up_table_s_copies_stand_side_by_side(tmp_path, rng):
-    table = load("scale_table")
-    made = table.batch(rng, 0, 50, copies=3)
-    assert made.num_columns == 1 + 3 * 15
-    assert made["age_2"] != made["age"]
-    path = tmp_path / "schema.yaml"
-    path.write_text(table.dictionary(3))
-    read = limits.PublicSchema.from_yaml(path)
-    assert [column.name for column in read.columns] == made.column_names
-    assert read.scale(made.to_pandas().astype(str)).rows == 50

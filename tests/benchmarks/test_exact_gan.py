@@ -6,12 +6,11 @@ import pytest
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.benchmarks.scripts import load, rows, schema
+from tests.support.worlds import UNIT
 
 EXACT = load("exact_gan").EXACT
 SMALL = {"steps": 5, "lot": 10, "batch": 6, "generator": (4,), "discriminator": (4,)}
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
 
 def table(rng, size):

@@ -63,7 +63,6 @@ BASE = paper.Cell(part="tables", run=0, dataset="banknote", generator="privbayes
 
 
 def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
-    """Every part but MNIST: kept, summed up, compared, and the page made again of its record."""
     monkeypatch.setattr(paper, "GENERATORS", {"privbayes": {"degree": 1, "bins": 4}})
     monkeypatch.setattr(paper, "QUICK", {"tables": 2, "bayes": 0, "known": 1, "mnist": 0})
     monkeypatch.setattr(paper, "SIZES", ((2, 200),))
@@ -120,17 +119,6 @@ def test_regression_without_noise_is_that_of_beta_weights(rng):
     np.testing.assert_allclose(logits, features.matrix(tables.rows.scaled) @ exact, atol=1e-7)
 
 
-def test_no_weights_go_below_the_least_distance(rng):
-    """The nearest-row bound holds for any weights, and the best weights attain it."""
-    rows, test = rng.random((6, 3)), rng.random((4, 3))
-    distances = np.linalg.norm(rows[:, None] - test[None], axis=2)
-    least = distances.min(axis=0).mean()
-    best = np.bincount(distances.argmin(axis=0), minlength=6).astype(float)
-    assert least_transport(rows, best, test) == pytest.approx(least)
-    for _ in range(5):
-        assert least_transport(rows, rng.random(6), test) >= least - 1e-9
-
-
 def test_known_ratios_have_the_density_they_say(rng):
     """Importance weights exp(b.x) of uniform rows give the means of the drawn rows."""
     known, b = paper_known.log_linear(3, 20_000, rng)
@@ -149,13 +137,6 @@ def test_known_ratios_have_the_density_they_say(rng):
     )
 
 
-def test_the_toy_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_known, "TOY_METHODS", ("none", "logreg"))
-    monkeypatch.setattr(paper_known, "TOY_SHOWN", 50)
-    paper_known.toy(tmp_path / "paper" / "toy.png")
-    assert (tmp_path / "paper" / "toy.png").stat().st_size > 0
-
-
 def test_cells_won_in_the_metrics_direction_and_beyond_two_errors():
     base = ("banknote", "dpgan", "none")
     theirs = {(*base, "wst"): (1.0, 0.03), (*base, "mlp"): (0.8, 0.03),
@@ -172,39 +153,3 @@ def test_cells_won_in_the_metrics_direction_and_beyond_two_errors():
     assert paper_page.sure_unit((*base, "wst"))
     assert not paper_page.sure_unit(("boston", "dpgan", "none", "mlp"))
     assert not paper_page.sure_unit(("mnist", "dpcgan", "none", "mlp"))
-
-
-def records(values):
-    """Runs of Banknote's PrivBayes by weights and metric, around a mean; and its floor."""
-    metrics_of = dict.fromkeys(("wst", "mlp", "beta_mse", "beta_relative", "ess_share"), 0.5)
-    entries = [
-        {"part": "tables", "run": run, "dataset": "banknote", "generator": "privbayes",
-         "weights": kind, "epsilon": 1.0, "metrics": metrics_of | {"wst": value + run / 100}}
-        for kind, value in values.items()
-        for run in range(3)
-    ]  # fmt: skip
-    floor = metrics_of | {"wst": 0.09, "wst_least": 0.03}
-    return [*entries, entries[0] | {"generator": "real", "metrics": floor}]
-
-
-def test_a_page_marks_wins_losses_and_what_no_rows_could_reach(tmp_path):
-    """Weights are paired by run: a gain of 0.1 in every run is clear though the runs differ."""
-    path = tmp_path / "paper_tables.csv"
-    path.write_text(PRINTED)
-    refused = {"dataset": "iris", "generator": "dpgan", "weights": "logreg", "refused": "no class"}
-    made = [*records({"none": 0.19, "beta_noised": 0.29, "mlp": 0.09}), refused]
-    record = {"command": "x", "dpiw": "y", "commit": "z", "spent": [["none", 1.0, 1.0]],
-              **paper_page.summary(made, path)}  # fmt: skip
-    assert json.loads(json.dumps(record["tables"][0])) == record["tables"][0]
-    text = "\n".join(paper_page.page(record))
-    assert "| None | **0.2 ± 0.0058** / 0.3 ± 0.01 + |" in text
-    assert "| BetaNoised | 0.3 ± 0.0058 / 0.2 ± 0.01 − |" in text
-    assert "| MLP | 0.1 ± 0.0058 / 0.002 ± 0.001 − (u) |" in text
-    assert "| all | 3 | 1 | 1 | 2 |" in text
-    assert "| without (u) and (k) | 2 | 1 | 1 | 1 |" in text
-    assert "| BetaNoised | 0 of 1 (+0 −0) | 0 of 1 (+0 −1) |" in text
-    assert "| MLP | 0 of 1 (+0 −0) | 1 of 1 (+1 −0) |" in text
-    assert "- iris, dpgan, logreg: no class" in text
-    boston = ("boston", "privbayes", "none", "mlp")
-    assert paper_page.doubt(boston, {}, {boston: (0.2, 0.01)}) == " (k)"
-    assert paper_page.doubt(boston, {}, {boston: (0.05, 0.01)}) == ""

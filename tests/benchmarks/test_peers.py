@@ -1,8 +1,4 @@
-"""Rows of the peers' fits: independent draws of the fitted model.
-
-The peers' environment is not needed: a stand-in for mbi holds a whole joint table. All draws are
-seeded, so nothing here fails by chance.
-"""
+"""Rows of the peers' fits: independent draws of the fitted model."""
 
 import importlib
 import itertools
@@ -89,7 +85,6 @@ def within(codes, level):
 
 
 def test_children_of_one_parent_share_no_ranks(peer, monkeypatch):
-    """Independent given the parent, in the order of the columns asked; as many as asked."""
     model = twins()
     monkeypatch.setattr(peer, "mst", lambda codes, domain, given: (model, _named))
     given = {"codes": np.zeros((9, 3)), "sizes": [2, LEVELS, LEVELS], "method": "mst",
@@ -125,19 +120,7 @@ def test_rows_follow_the_model_also_around_a_circle(peer):
     assert distance(poor, ("b", "d")) > 0.05
 
 
-def test_levels_without_weight_are_not_drawn(peer):
-    """The first and the last, and a parent's level of which rounding left no weight."""
-    margins = {("a",): np.array([0, 1, 1, 0.0]), ("a", "b"): np.array([[0, 0, 0], [0, 2, 0],
-               [0, 0, 0], [1, 0, 0.0]])}  # fmt: skip
-    rng = np.random.default_rng(2)
-    drawn = peer.independent_rows({"a": (), "b": ("a",)}, margins.__getitem__, 400, rng)
-    assert set(drawn["a"]) == {1, 2}
-    assert set(drawn["b"][drawn["a"] == 1]) == {1}
-    assert set(drawn["b"][drawn["a"] == 2]) == {0, 1}  # by the column's own margin
-
-
 def test_a_fit_is_asked_in_a_process_and_its_rows_come_back(tmp_path, monkeypatch, rng):
-    """A stand-in for the peers' script; what fails is told by its last line."""
     shutil.copy(FOLDER / "timed.py", tmp_path)
     (tmp_path / "marginals.py").write_text(
         "def fit(found):\n"

@@ -1,7 +1,4 @@
-"""The tables of weights and generators: outcomes, pages, cells; no data folder.
-
-Tables and noise are seeded, and what is compared is exact: nothing here fails by chance.
-"""
+"""The tables of weights and generators: outcomes, pages, cells; no data folder."""
 
 import json
 
@@ -141,7 +138,6 @@ def data(tmp_path, monkeypatch, cells):
 
 @pytest.mark.nightly
 def test_a_small_table_from_cells_to_its_page(data, cells, tmp_path, monkeypatch):
-    """Private and other generators, every kind of weights; resumed, and the page made again."""
     small = table.Study(
         datasets=("iris",), generators=("histogram", "dpcgan", "gan"),
         epsilons=("6",), runs=1, kinds=("none", "discriminator", "measured"),

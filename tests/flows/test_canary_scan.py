@@ -177,11 +177,7 @@ def system_temporary_files():
 
 
 def scan(server, make_workplace, labels, figures):
-    """Run the modes, two at a time; then search once for every token of every mode.
-
-    Returns:
-        Each mode's workplace.
-    """
+    """Run the modes, two at a time; then search once for every token of every mode."""
     places = {label: make_workplace() for label in labels}
     started, before = time.time(), system_temporary_files()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -280,7 +276,6 @@ def check_story(server, place):
 def test_a_run_is_pictured_by_the_documents_script(
     prefect_server, make_workplace, browser_path, tmp_path
 ):
-    """Which asks nobody but the server."""
     assert prefect_server.run_flow(make_workplace().spec).returncode == 0
     spec = importlib.util.spec_from_file_location("operator_pages", SCRIPT)
     script = importlib.util.module_from_spec(spec)
@@ -293,14 +288,22 @@ def test_a_run_is_pictured_by_the_documents_script(
 
 
 def test_no_canary_leaves_the_confidential_zone(prefect_server, make_workplace, figures):
-    """Whatever its stages say, the run tells its story in order, and nothing else."""
     (place,) = scan(prefect_server, make_workplace, FAST, figures).values()
     check_story(prefect_server, place)
 
 
+AS_A_WORKER = "import sys; from flows.release import release; release(sys.argv[1])"
+
+
 @pytest.mark.crash
 def test_no_canary_leaves_in_any_of_the_modes(prefect_server, make_workplace, figures):
-    scan(prefect_server, make_workplace, tuple(MODES), figures)
+    """And what is published costs a worker that runs it again nothing."""
+    place = scan(prefect_server, make_workplace, tuple(MODES), figures)[FAST[0]]
+    again = prefect_server.python("-c", AS_A_WORKER, place.spec)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert Ledger.open(place.ledger).spent("town").epsilon == 2
+    (folder,) = place.releases.iterdir()
+    assert len(verify(folder).certificate.attempts) == 1
 
 
 def test_the_scan_would_find_every_canary(prefect_server, tmp_path):

@@ -10,12 +10,9 @@ from prefect.client.orchestration import SyncPrefectClient
 
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
-from dpiw.run import steps
 from flows import release as module
 from flows.release import title
 from tasks import stages as plan_module
-from tests.support.ledger import digest
-from tests.support.whole_runs import prepared
 
 DAY = datetime.timedelta(days=1)
 NOW = datetime.datetime.now(datetime.UTC)
@@ -60,7 +57,6 @@ def test_a_run_is_due_when_it_was_scheduled_and_not_before_it_was_made(under_way
 
 
 def test_a_worker_s_run_alone_starts_again(under_way):
-    """Outside of a flow a run is due now."""
     before = datetime.datetime.now(datetime.UTC)
     assert before <= module.due().moment <= datetime.datetime.now(datetime.UTC) + DAY
     assert module.reruns() == 0
@@ -84,27 +80,7 @@ def test_an_earlier_scheduled_run_is_found(under_way):
     assert module.scheduled_before() == ""
 
 
-@pytest.mark.parametrize("published", [True, False])
-def test_a_schedule_that_starts_twice_in_a_period_warns(workplace, monkeypatch, published):
-    run = prepared(workplace)
-    steps.reserve(run)
-    if published:
-        ledger = run.open_ledger()
-        for place, stage in enumerate(run.plan.stages):
-            ledger.commit(ledger.arm(run.key, 1, stage.name), digest(place + 5))
-        ledger.publish(run.key, digest(9))
-    lines: list[str] = []
-    monkeypatch.setattr(plan_module, "tell", lambda text, *_: lines.append(text))
-    monkeypatch.setattr(plan_module, "show_run", lambda *_: None)
-    plan_module.plan.fn(workplace.spec, None, None, "2027-03-01T03:00+00:00")
-    assert any("starts twice in a period" in line for line in lines) is published
-    lines.clear()
-    plan_module.plan.fn(workplace.spec, None, None, "")
-    assert lines == []
-
-
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
-    """In the spec's zone, days after: the same label in the run's name and in its plan."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: daily")
     workplace.spec.write_text(text + "time_zone: Pacific/Kiritimati\n")
     at = datetime.datetime(2026, 3, 31, 23, 30, tzinfo=datetime.UTC)
@@ -116,7 +92,6 @@ def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeyp
 
 
 def test_a_caller_of_the_api_chooses_no_period(workplace, under_way):
-    """Neither by the parameter, nor by a time in the past."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
     workplace.spec.write_text(text)
     entries = Ledger.open(workplace.ledger).entries()

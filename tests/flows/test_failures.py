@@ -1,8 +1,4 @@
-"""A step that fails is told in sentences: no traceback on a terminal, none lost of our own code.
-
-A worker's child logs what a flow ran into; a person's run has a console of its own. Both are shown
-what to do; what a step's own code did wrong stands in the run's confidential log.
-"""
+"""A step that fails is told in sentences: no traceback on a terminal, none lost of our own code."""
 
 import importlib
 import logging
@@ -74,8 +70,6 @@ def test_a_killed_stage_shows_a_sentence_and_no_traceback(
     assert process.returncode == StageFailedError.exit_code
     assert "Traceback" not in output, output
     assert "stage fit_generator ended with code 70" in output
-    assert ("What to do: a custodian reads log/" in output) == (words[0] == "-c")
-    assert ("\nnext: " in output) == (words[0] == "-m")
 
 
 def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
@@ -87,7 +81,6 @@ def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
 
 @pytest.mark.parametrize("error", [KILLED, StepFailedError("debias failed: KeyError")])
 def test_our_own_errors_are_one_sentence(error):
-    """Said once, however often a worker's child begins."""
     show_sentences()
     show_sentences()
     for name in ("prefect.task_runs", "prefect.flow_runs"):
@@ -184,7 +177,6 @@ BODIES = {
 )  # fmt: skip
 @pytest.mark.parametrize("name", BODIES)
 def test_what_a_flow_s_own_body_runs_into_is_its_class(name, error, monkeypatch):
-    """Wherever in the body: what Prefect is handed holds no word of it, pickled neither."""
     (module_name, called), parameters = BODIES[name]
     module = importlib.import_module(module_name)
     flow = {"local": "collect"}.get(name, name)
@@ -223,14 +215,12 @@ def test_what_stops_a_run_by_intent_stops_it(stop):
 
 
 def test_every_flow_is_guarded():
-    """A flow that is new names what its body calls, above."""
     found = {path.stem for path in (ROOT / "flows").glob("*.py") if "@flow(" in path.read_text()}
     assert found == set(BODIES)
 
 
 @pytest.mark.parametrize("error", [KeyError(CANARY), SpecError(CANARY), RecursionError(CANARY)])
 def test_the_name_of_a_run_is_found_whatever_its_spec_does(error, monkeypatch):
-    """Prefect would keep what is raised."""
     module = importlib.import_module("flows.release")
     for broken in ("load_spec", "spec_below_root", "due"):
         with monkeypatch.context() as patch:

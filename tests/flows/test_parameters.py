@@ -24,8 +24,11 @@ from flows import release as release_module
 from flows.parameters import ROOT as VARIABLE
 from flows.parameters import below_root, ledger_below_root, spec_below_root, typed_here
 from tasks.failures import StepFailedError, brief, told_briefly
+from tests.conftest import SCHEMA as DICTIONARY
+from tests.conftest import SPEC
 from tests.flows.conftest import ROOT, pickled
 from tests.hostile.leaks.canaries import hits
+from tests.support.local import SPEC as LOCAL
 from tests.support.patience import until
 
 CANARY = "Quillonworth7731"
@@ -122,7 +125,6 @@ def test_a_url_of_a_worker_names_no_files(root):
 
 @pytest.mark.parametrize("words", [["plan"], ["local", "plan"], ["rehearse"]], ids=" ".join)
 def test_what_is_not_named_as_yaml_is_no_spec(words, tmp_path, capsys):
-    """By a link, too: it is not opened."""
     for name in ("g.csv", "g.parquet", "g.json", "g.txt", "g", "g.yaml.csv"):
         (tmp_path / name).write_text(f"{CANARY}: 1\n{CANARY}: 2\n")
         link = tmp_path / f"{name}.yml"
@@ -190,40 +192,6 @@ for name, parameters in json.load(sys.stdin):
 """
 """Flows as a worker's child runs them: no person typed their parameters."""
 
-SPEC = """format: 1
-name: town
-population: town
-source: {path: table.csv, format: csv}
-schema: SCHEMA
-relation: add_or_remove_one
-epsilon: 1
-delta: 1e-6
-nominal_rows: 400
-generator: {method: histogram}
-weights: {method: none}
-synthetic_rows: 100
-state: state
-signing_key: KEY
-publish_to: releases
-"""
-
-LOCAL = """format: 1
-name: ages
-features: [{name: age, low: 18, high: 90}]
-epsilon: 4
-delta: 1e-6
-parameters: PARAMETERS
-reports: REPORTS
-signing_key: k.key
-publish_to: releases
-"""
-
-DICTIONARY = """name: town
-columns:
-  - {name: age, kind: integer, lower: 0, upper: 100}
-  - {name: region, kind: categorical, levels: [north, south]}
-"""
-
 
 def _files(desk: Path) -> None:
     """Files that a careless reader would quote, below the root and outside it."""
@@ -234,8 +202,10 @@ def _files(desk: Path) -> None:
         (folder / CANARY / "x").mkdir(parents=True)
         (folder / f"{CANARY}.pub").write_text(CANARY)
         (folder / f"{CANARY}.json").write_text(json.dumps({CANARY: 1}))
-    good = SPEC.replace("SCHEMA", "schema.yaml").replace("KEY", "k.key")
-    local = LOCAL.replace("REPORTS", "table.csv").replace("PARAMETERS", "parameters.json")
+    settings = {"population": "town", "epsilon": 1, "generator": "histogram", "weights": "none"}
+    good = SPEC.strip().format(max_attempts=1, **settings) + "\n"
+    good = good.replace("data.csv", "table.csv").replace("state/keys/test.key", "k.key")
+    local = LOCAL.replace("reports.csv", "table.csv")
     texts = {
         "copy.yaml": TABLE,
         "twice.yaml": f"{CANARY}: 1\n{CANARY}: 2\n",
@@ -243,13 +213,13 @@ def _files(desk: Path) -> None:
         "keys.yaml": f"{good}{CANARY}: 1\n",
         "value.yaml": good.replace("add_or_remove_one", CANARY),
         "method.yaml": good.replace("histogram", CANARY),
-        "setting.yaml": good.replace("histogram", f"mst, settings: {{{CANARY}: 1}}"),
+        "setting.yaml": good.replace("{bins: 4}", f"{{{CANARY}: 1}}"),
         "name.yaml": good.replace("name: town", f"name: {CANARY} b"),
         "todo.yaml": good.replace("name: town", "name: TODO") + f"{CANARY}: TODO\n",
         "schema.yaml": DICTIONARY,
         "bad_schema.yaml": DICTIONARY.replace("integer", CANARY),
         "keyed_schema.yaml": DICTIONARY.replace("lower:", f"{CANARY}: 0, lower:"),
-        "levels_schema.yaml": DICTIONARY.replace("levels: [north, south]", "levels_file: a.csv"),
+        "levels_schema.yaml": DICTIONARY.replace("s: [north, south, other]", "s_file: a.csv"),
         "of_bad_schema.yaml": good.replace("schema.yaml", "bad_schema.yaml"),
         "of_keyed_schema.yaml": good.replace("schema.yaml", "keyed_schema.yaml"),
         "of_levels.yaml": good.replace("schema.yaml", "levels_schema.yaml"),
@@ -310,7 +280,6 @@ def desk(tmp_path, workplace):
 
 
 def test_a_refusal_is_a_class_a_file_and_a_line(desk, monkeypatch):
-    """Of every flow with every bad file: what a server would be handed, pickled too."""
     for module, task in (
         (release_module, "plan"), (local_module, "collect_reports"),
         (local_module, "publish_reports"), (audit_module, "audit_task"),
@@ -340,7 +309,6 @@ SERVED = {"release": ("twice.yaml", "of_keyed_schema.yaml"), "audit": ("keys.yam
 
 @pytest.mark.flow
 def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
-    """Some of the same family, with a real server: all that it keeps is searched."""
     family = [
         (name, parameters)
         for name, parameters in _family(desk)

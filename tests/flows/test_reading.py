@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import AlreadyPaidError, SpecError, StageFailedError
+from dpiw.errors import AlreadyPaidError, SpecError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
@@ -17,7 +17,6 @@ from dpiw.run.ahead import current_label
 from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file
 from flows import console, server
-from flows.server import ServerLostError
 from tests.support.whole_runs import publish_run
 
 
@@ -110,7 +109,6 @@ def weekly(place: Any) -> str:
 
 
 def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monkeypatch):
-    """Typed next week, the command without it would be another run, and another charge."""
     label = weekly(workplace)
     command = f"dpiw release {workplace.spec} --period {label}"
     assert line(read(workplace, capsys), "to go on").endswith(command)
@@ -122,43 +120,12 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     assert Ledger.open(workplace.ledger).spent("town") == spent
 
 
-def test_the_period_that_is_said_is_the_run_s_also_past_midnight(workplace, capsys, monkeypatch):
-    label = weekly(workplace)
-    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
-    printed = read(workplace, capsys)
-    assert "2030-w01" not in printed
-    ahead = printed.partition("✓ reserve")[0].splitlines()
-    names = ("period", "cost", "left", "next")
-    facts = [words for text in ahead if (words := text.split(maxsplit=1))[:1] and words[0] in names]
-    assert [name for name, _ in facts] == [*names]  # before anything is held
-    assert facts[0][1].startswith(f"{label} (today's")
-    assert facts[3][1] == f"{program()} release {workplace.spec} --period {label}"
-
-
-@pytest.mark.parametrize(
-    "error", [StageFailedError("ingest", 12), ServerLostError("a: the same command")]
-)
-def test_what_failed_names_the_period_too(workplace, capsys, monkeypatch, error):
-    def failed(*_, **__):
-        raise error
-
-    monkeypatch.setattr(console, "read_source", failed)
-    words = [str(workplace.spec), "--until", "ingest"]
-    assert console.main(never, words) == error.exit_code
-    assert "on any day" not in capsys.readouterr().out  # there is but one period
-    label = weekly(workplace)
-    assert console.main(never, words) == error.exit_code
-    shown = capsys.readouterr().out
-    assert f"dpiw release {workplace.spec} --period {label} --until ingest\n" in shown
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_a_period_out_of_turn_is_asked_before_it_is_paid(workplace, capsys, monkeypatch):
-    """Without somebody to ask it is refused; a run that began goes on without a question."""
     weekly(workplace)
     words = [str(workplace.spec), "--period", "1000-w01", "--until", "ingest"]
     entries = Ledger.open(workplace.ledger).entries()
@@ -175,7 +142,6 @@ def test_a_period_out_of_turn_is_asked_before_it_is_paid(workplace, capsys, monk
 
 
 def test_what_a_person_agreed_to_is_held_before_the_flow_begins(workplace, monkeypatch):
-    """The flow's own parameters cannot agree to anything."""
     weekly(workplace)
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
     monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))

@@ -7,7 +7,6 @@ from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.run.run import ReleaseRun
-from flows import release
 from tasks import pages
 from tests.support.whole_runs import publish_run
 
@@ -22,7 +21,6 @@ def test_every_error_has_advice_that_names_no_value():
 
 
 def test_what_a_run_shows_is_the_same_for_any_table(make_workplace):
-    """But for the folder it lies in."""
     seen = set()
     for content in (None, "age,income,region,ill\n1,2,north,true\n", "", "\x00" * 500):
         place = make_workplace()
@@ -78,13 +76,3 @@ def test_the_number_of_unpaid_reads_is_on_no_page(workplace):
     account = run.open_ledger().account("town")
     shown = repr(pages.budget_rows(account)) + pages.run_page(run) + pages.budget_picture(account)
     assert "read" not in shown.replace("how cells were read", "")
-
-
-def test_a_run_is_named_by_release_and_period_or_after_its_file(workplace, monkeypatch):
-    monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
-    assert release.title(workplace.spec, "2027-q1").endswith(" 2027-q1")
-    spec = workplace.root / "mine.yaml"
-    assert release.title(spec, None) == "mine"
-    for text in ("epsilon: [", "name: 7"):
-        spec.write_text(text)
-        assert release.title(spec, None) == "mine"

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.local import Feature, LocalParameters, calibrated
+from dpiw.local import Feature, LocalParameters, calibrated, privatise
 from dpiw.local.estimate import LocalSample
+from dpiw.local.spec import load_local_spec, write_parameters
+from dpiw.privacy.randomness import SeededNoise
+from dpiw.release.signing import create_key_pair
 
 Array = NDArray[np.float64]
+
+SPEC = """\
+format: 1
+name: commute
+features:
+  - {name: age, low: 18, high: 90}
+  - {name: city, low: 0, high: 1, private: false}
+label: {name: home, levels: ["no", "yes"]}
+epsilon: 4
+delta: 1e-6
+parameters: parameters.json
+reports: reports.csv
+signing_key: collector.key
+publish_to: releases
+least_reports: 12
+"""
 
 
 def collection(
@@ -44,6 +65,25 @@ def people(count: int, dimension: int, rng: np.random.Generator) -> tuple[Array,
     features = rng.uniform(-1, 1, size=(count, dimension))
     labels = rng.random(count) < 1 / (1 + np.exp(0.5 - 2 * features[:, 0]))
     return features, labels.astype(np.int64)
+
+
+def reports_of(parameters: LocalParameters, count: int = 12) -> pd.DataFrame:
+    """Reports for `SPEC` as clients send them, by seeded noise."""
+    features, labels = people(count, 2, np.random.default_rng(1))
+    told, answers = privatise(features, labels, parameters=parameters, noise=SeededNoise(2))
+    frame = pd.DataFrame(told, columns=["age", "city"])
+    frame["home"] = [parameters.levels[answer] for answer in answers]
+    frame["report_id"] = [f"{row:032x}" for row in range(count)]
+    return frame.assign(parameters=parameters.digest)
+
+
+def collectors_desk(folder: Path) -> Path:
+    """Fill a collector's folder: spec, key, public parameters and twelve reports."""
+    (folder / "collection.yaml").write_text(SPEC)
+    create_key_pair(folder, "collector")
+    parameters = write_parameters(load_local_spec(folder / "collection.yaml"))
+    reports_of(parameters).to_csv(folder / "reports.csv", index=False)
+    return folder
 
 
 def told(

@@ -1,13 +1,20 @@
-"""Schemas, tables and units that tests share: numbers, flags, levels, and one of every geometry."""
+"""Schemas, tables, units and laws that tests share: numbers, flags, levels, one of every geometry.
+
+`numbers`, `flags`, `levels` and `mixed` are the four schemas; `people` and `outcomes` are what an
+analyst's table holds; the workplace of `tests/conftest.py` has the town's.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -114,3 +121,39 @@ def coded(schema: PublicSchema, codes: np.ndarray) -> PrivateTable:
     cells = np.asarray(codes, dtype=np.int32)
     columns = {column.name: cells[:, j].copy() for j, column in enumerate(schema.released)}
     return PrivateTable(schema=schema, scaled=ScaledTable(columns, len(cells)))
+
+
+def people(rows: int = 400, *, seed: int = 31) -> pd.DataFrame:
+    """Numbers, flags, levels and days; incomes and visits may be missing."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 90, rows),
+            "income": np.where(rng.random(rows) < 0.1, np.nan, rng.gamma(2.0, 1000.0, rows)),
+            "smoker": rng.random(rows) < 0.3,
+            "region": rng.choice(["north", "south", "west"], rows),
+            "visits": pd.array(rng.choice([1, 2, 3, None], rows), dtype="Int64"),
+            "born": pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
+            "odd name": rng.normal(size=rows),
+        }
+    )
+
+
+def outcomes(rows: int = 400, *, seed: int = 11) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """A number `y`, a flag and a positive cost that depend on x, z and levels g; and weights."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=(2, rows))
+    frame = pd.DataFrame({"x": x, "z": z, "g": rng.choice(list("pqr"), rows)})
+    frame["h"] = rng.choice(["u", "v"], rows)
+    frame["y"] = 1 + 2 * x - z + (frame["g"] == "q") + rng.normal(size=rows)
+    frame["flag"] = rng.random(rows) < 1 / (1 + np.exp(-(0.3 + x - 0.5 * z)))
+    frame["cost"] = np.exp(x / 2) * rng.gamma(3.0, 1.0, rows)
+    return frame, rng.gamma(2.0, 1.0, rows)
+
+
+class KnownMeans(MeansLaw):
+    """The law of measured weights where features explain all: noise and samples, no guess."""
+
+    @property
+    def prior(self) -> NDArray[np.float64]:  # type: ignore[override]
+        return np.zeros(len(self.weights))

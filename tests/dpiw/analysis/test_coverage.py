@@ -12,7 +12,7 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import tilt
-from tests.support.known_means import KnownMeans
+from tests.support.worlds import KnownMeans
 
 BETA, SCALE, CREDIT = np.array([0.9, -0.7, 0.0]), 0.02, 1e-3
 RELEASES, ROWS = 300, 2000

@@ -13,7 +13,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.weights.weigh import normalised
 from dpiw.release.manifest import REPLICATES
 from tests.dpiw.analysis.conftest import publish
-from tests.support.known_means import KnownMeans
+from tests.support.worlds import KnownMeans
 
 BETA = np.array([1.0, -0.8])
 
@@ -103,15 +103,6 @@ def test_intervals_that_leave_noise_out_are_not_assessed():
         assert (interval.frame()["why"] == "").all() == (verdict == "use")
 
 
-def test_a_table_with_weights_gets_the_sandwich_and_no_verdict():
-    rng = np.random.default_rng(50)
-    sample = world(rows(500, rng), BETA, scale=0.01)
-    interval = analysis.mean((sample.table, sample.weights), "a").interval(level=0.9)
-    assert (interval.method, interval.verdicts) == ("sandwich", ("not assessed",))
-    error = analysis.mean((sample.table, sample.weights), "a").covariance()[0, 0] ** 0.5
-    assert interval.upper[0] - interval.lower[0] == pytest.approx(2 * 1.6448536 * error)
-
-
 def test_what_is_refused():
     rng = np.random.default_rng(51)
     sample = world(rows(200, rng), BETA, scale=0.01)
@@ -162,7 +153,6 @@ def reference(request, make_workplace, kept):
 
 
 def test_reference_weights_have_no_noise_aware_interval(reference):
-    """Every estimate says so, in the name of the method that has one; none is `use`."""
     assert law_of_release(reference) is None
     for ask in ASKED:
         estimate = ask(reference)

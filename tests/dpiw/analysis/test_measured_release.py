@@ -28,7 +28,6 @@ from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_me
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.release.certificate import UNSEEN
 from dpiw.release.manifest import REPLICATES, FileBytes
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
@@ -104,30 +103,6 @@ def test_the_law_follows_from_the_folder(publishing):
     )
 
 
-def test_intervals_of_a_release(publishing):
-    _, release = publishing(weights=PLAIN)
-    estimates = (
-        analysis.mean(release, "age"),
-        analysis.quantile(release, "income", 0.5),
-        analysis.correlation(release, "age", "income"),
-        analysis.linear_regression(release, "income", ["age"]),
-    )
-    for estimate in estimates:
-        interval = estimate.interval()
-        assert interval.method == "noise_aware"
-        assert set(interval.parts) == {"rows", "means", "prior"}
-        assert np.all((interval.support >= 0) & (interval.support <= 1))
-        assert set(interval.verdicts) <= {"use", "use with care", "do not use"}
-        alone = estimate.interval(method="sandwich")
-        assert np.all(
-            interval.parts["rows"] <= release.sample.law.repeats * alone.parts["rows"] * 1.01
-        )
-        assert np.all(interval.parts["means"] > 0)
-        assert set(alone.verdicts) == {"not assessed"}
-    posterior = analysis.logistic_posterior(release, "ill", ["age"])
-    assert posterior.size <= release.sample.law.rows
-
-
 def certified(release, **changes):
     """A release with another certificate."""
     certificate = dataclasses.replace(release.certificate, **changes)
@@ -139,16 +114,6 @@ def measured(release, change, *, without=()):
     facts = dict(release.certificate.diagnostics)
     kept = {key: value for key, value in facts["measured"].items() if key not in without}
     return certified(release, diagnostics=facts | {"measured": kept | change})
-
-
-def test_a_release_says_that_its_test_saw_nothing(publishing):
-    _, release = publishing(weights=PLAIN)
-    facts = release.certificate.diagnostics
-    assert "evidence_p_value" not in facts  # it lies one level down
-    p_value = facts["measured"]["evidence_p_value"]
-    assert release.certificate.unseen == (UNSEEN if p_value > 0.05 else "")
-    for p, told in ((0.14, UNSEEN), (0.05, ""), (p_value, release.certificate.unseen)):
-        assert measured(release, {"evidence_p_value": p}).certificate.unseen == told
 
 
 def test_replace_one_has_no_count(publishing):
@@ -192,7 +157,6 @@ def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, field):
 
 
 def test_a_release_without_known_marginals_has_its_law(publishing):
-    """Rows of a generator that measured none, or of a release made before they were used."""
     _, release = publishing(weights=PLAIN)
     law = law_of_release(measured(release, {}, without=("one_way", "residual")))
     assert law.means.size == stack_width(release)
@@ -284,7 +248,6 @@ def test_a_changed_file_is_not_read(publishing, tmp_path):
 
 
 def test_promise_and_files_agree(publishing, tmp_path):
-    """A signer who mixes releases up is found out, in either direction."""
     key = load_private_key(create_key_pair(tmp_path, "test")[0])
     promised, plain = (publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN))
     replicates = (promised.verified.folder / REPLICATES).read_bytes()

@@ -1,10 +1,10 @@
 import numpy as np
-import pandas as pd
 import pytest
 
 from dpiw import analysis
 from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.errors import ReleaseError
+from tests.support.worlds import people
 
 pytest.importorskip("matplotlib").use("Agg")
 
@@ -18,18 +18,8 @@ def closed():
     pyplot.close("all")
 
 
-def source(rows=300, seed=81):
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "age": rng.normal(50, 15, rows),
-            "visits": pd.array(rng.choice([1, 2, 3, None], rows), dtype="Int64"),
-            "region": rng.choice(list("pqr"), rows),
-            "smoker": rng.random(rows) < 0.3,
-            "born": pd.Timestamp("1960-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
-        }
-    )
-    return frame, rng.gamma(2.0, 1.0, rows)
+def source():
+    return people(300), np.random.default_rng(81).gamma(2.0, 1.0, 300)
 
 
 @pytest.mark.parametrize("column", ["age", "visits", "region", "smoker", "born"])
@@ -44,8 +34,8 @@ def test_bars_sum_to_the_weight_that_is_known(column):
 def test_boxes_are_weighted_quantiles():
     frame, w = source()
     axes = analysis.box((frame, w), "age", by="region")
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["p", "q", "r"]
-    rows = (frame["region"] == "p").to_numpy()
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["north", "south", "west"]
+    rows = (frame["region"] == "north").to_numpy()
     low, middle = weighted_quantile(frame["age"].to_numpy()[rows], w[rows], np.array([0.05, 0.5]))
     heights = {float(y) for line in axes.lines for y in line.get_ydata()}
     assert any(y == pytest.approx(low) for y in heights)
@@ -84,7 +74,7 @@ def test_bins_that_are_none(bins):
 
 def test_edges_of_numbers_and_of_dates():
     assert len(analysis.histogram(source(), "age", bins=[20, 40, 65]).patches) == 2
-    edges = ["1960-01-01", "1970-01-01", "1980-01-01", "1990-01-01"]
+    edges = ["1950-01-01", "1960-01-01", "1970-01-01", "1980-01-01"]
     axes = analysis.histogram(source(), "born", bins=edges)
     assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(1)
     with pytest.raises(ReleaseError, match="column 'born'"):

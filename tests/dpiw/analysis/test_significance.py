@@ -9,21 +9,14 @@ from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
 from dpiw.analysis.estimators.wald import chi_square_tail
 from dpiw.errors import ReleaseError
+from tests.support.worlds import outcomes
 
 MEASURED = "measured, settings: {omega_seed: 5, frequencies: 20, base_rows: 3000}"
 
 
-def source(rows=600, seed=51):
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "y": rng.normal(size=rows),
-            "half": np.arange(rows) % 2 == 0,
-            "g": rng.choice(list("pqr"), rows),
-            "h": rng.choice(["u", "v"], rows),
-        }
-    )
-    return frame, rng.gamma(2.0, 1.0, rows)
+def source():
+    frame, w = outcomes(600)
+    return frame.assign(half=np.arange(600) % 2 == 0), w
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 12, 25])
@@ -42,6 +35,9 @@ def test_without_weights_a_difference_is_welchs():
     assert ours.p_value == pytest.approx(2 * stats.norm.sf(abs(ours.statistic)))
     assert ours.estimate.names == ("y: True less False",)
     assert ours.estimate.value == pytest.approx(first.mean() - second.mean())
+    interval = ours.estimate.interval()
+    assert (ours.lower, ours.upper) == (interval.lower[0], interval.upper[0])
+    assert repr(analysis.t_test((frame, None), "y", "half")) == repr(ours)
     single = analysis.t_test((frame, None), "y", value=0.1)
     peer = stats.ttest_1samp(frame["y"], 0.1).statistic
     assert single.statistic == pytest.approx(peer * np.sqrt(600 / 599))
@@ -84,7 +80,6 @@ def test_all_coefficients_at_once():
     expected = fit.values[1:3] @ np.linalg.solve(v, fit.values[1:3])
     assert test.statistic == pytest.approx(expected)
     assert test.degrees == 2
-    assert f"p = {test.p_value:.3g}" in repr(test)
 
 
 def test_the_joint_covariance_has_the_variances_of_the_parts(publishing):
@@ -132,17 +127,6 @@ def test_what_is_refused():
     assert analysis.wald_test(slopes, "half").estimate.names == ("half",)
 
 
-def test_a_t_test_tells_the_difference_and_its_interval():
-    rng = np.random.default_rng(7)
-    table = pd.DataFrame({"income": rng.normal(10, 2, 800), "smoker": rng.random(800) < 0.4})
-    test = analysis.t_test((table, None), "income", by="smoker")
-    interval = test.estimate.interval()
-    assert (test.lower, test.upper) == (interval.lower[0], interval.upper[0])
-    for number in (test.estimate.value, test.lower, test.upper):
-        assert f"{number:.6g}" in repr(test)
-    assert repr(analysis.t_test((table, None), "income", "smoker")) == repr(test)
-
-
 @pytest.mark.parametrize("names", [["mean(x) | g=b"], ["mean(x) | g=b", "mean(x) | g=a"]])
 def test_a_part_of_some_values_keeps_their_own_intervals(names):
     rng = np.random.default_rng(20261124)
@@ -162,7 +146,6 @@ def test_a_part_of_some_values_keeps_their_own_intervals(names):
 
 
 def test_a_test_says_why_its_verdict_is_not_use(publishing):
-    """By the objections of the intervals that it rests on."""
     _, release = publishing(weights=MEASURED)
     difference = analysis.t_test(release, "income", by="ill", where="age > 70")
     (objections,) = difference.estimate.interval().reasons

@@ -9,24 +9,9 @@ from dpiw.analysis.columns import MOST_LEVELS, levels
 from dpiw.analysis.conditions import condition
 from dpiw.analysis.sample import weighted_sample
 from dpiw.errors import ReleaseError
+from tests.support.worlds import people
 
-
-def table(rows=400, seed=31):
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "age": rng.integers(18, 90, rows),
-            "income": np.where(rng.random(rows) < 0.1, np.nan, rng.gamma(2.0, 1000.0, rows)),
-            "smoker": rng.random(rows) < 0.3,
-            "region": rng.choice(["north", "south", "west"], rows),
-            "visits": pd.array(rng.choice([0, 1, 2, None], rows), dtype="Int64"),
-            "born": pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "D"),
-            "odd name": rng.normal(size=rows),
-        }
-    )
-
-
-TABLE = table()
+TABLE = people()
 WEIGHTS = np.random.default_rng(32).gamma(2.0, 1.0, len(TABLE))
 SOURCE = (TABLE, WEIGHTS)
 

@@ -1,11 +1,9 @@
 """Every estimator in other units: a column that is shifted or scaled changes no conclusion.
 
-Slopes, intervals, p-values and verdicts, of the feature's side and of the target's; estimates of
-releases, whose weights have a law, and of local reports. `PUBLIC` and `LOCAL` are complete against
-the public names: a new one fails until it is here or says why not.
+Slopes, intervals, p-values and verdicts, of the feature's side and of the target's. `PUBLIC` is
+complete against the public names: a new one fails until it is here or says why not.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,9 +15,7 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError, WeightError
-from dpiw.local import estimate, learn
 from dpiw.methods.weights.measured.law import MeansLaw
-from tests.support.local import collection, people, told
 
 ROWS = 300
 UNITS = {
@@ -325,13 +321,6 @@ def test_whole_numbers_beyond_doubles(name):
         np.testing.assert_allclose(one.estimate.value, other.estimate.value, rtol=1e-9)
 
 
-def test_an_interval_is_shown_as_far_as_its_ends_differ():
-    for name in ("late", "early"):
-        ends = str(A.mean(numbered(wide=9000), name)).splitlines()[1].split()[1:4]
-        assert len(set(ends)) == 3
-    assert " 0.5 " in str(A.mean((numbered()[0], None), "half"))  # six digits where they do
-
-
 def test_what_doubles_or_statsmodels_would_lose_is_refused_by_name():
     for library in ("matplotlib", "statsmodels"):
         pytest.importorskip(library)
@@ -373,7 +362,6 @@ def test_what_is_constant_or_a_combination_is_named(value):
 
 
 def test_without_an_intercept_a_model_keeps_its_meaning():
-    """Through the origin of the column's own unit: no centring may move it."""
     pytest.importorskip("formulaic")
     frame, w = numbered()
     frame["year"] = 2015 + frame["small"]
@@ -393,7 +381,6 @@ def test_without_an_intercept_a_model_keeps_its_meaning():
     "features", [["year", "year:year"], ["year:year", "year"], ["year", "small", "small:year"]]
 )
 def test_a_product_far_from_zero_is_the_product(features):
-    """Coefficients of products are moved back to own units, of a column with itself, too."""
     frame, w = numbered()
     frame["year"], frame["y"] = 2015.0 + np.arange(len(frame)) % 9, np.arange(len(frame)) % 7
     found = A.linear_regression((frame, w), "y", features)
@@ -401,70 +388,3 @@ def test_a_product_far_from_zero_is_the_product(features):
     right = A.linear_regression((frame.assign(**plain), w), "y", list(plain))
     np.testing.assert_allclose(found.values, right.values, rtol=1e-6)
     np.testing.assert_allclose(found.interval().upper, right.interval().upper, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["linear_regression", "logistic_regression", "linear_posterior"])
-def test_scales_a_million_million_apart(name):
-    sample = sample_of("means")
-    case, far = PUBLIC[name][0], moved(sample, "z", 1e-6, 50.0)
-    before = {key: value for key, value in case.read(far).items() if "z" not in key}
-    after = {
-        key: value for key, value in case.read(moved(far, "x", 1e6, 3e9)).items() if "z" not in key
-    }
-    check(case, before, after, "x", (1e6, 3e9))
-
-
-LOCAL: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "means": (lambda s: estimate.means(s), lambda k: k * np.eye(2)[0] + np.eye(2)[1]),
-    "covariance": (lambda s: estimate.covariance(s), lambda k: np.array([[k * k, k], [k, 1]])),
-    "least_squares": (lambda s: estimate.least_squares(s, "home", level="yes"), lambda k: 1 / k),
-    "frequencies": (lambda s: estimate.frequencies(s), lambda k: 1.0),
-    "fit_margin": (
-        lambda s: learn.fit_margin(s, "yes", norm=0.15, penalty=0.1, rng=np.random.default_rng(1)),
-        lambda k: 1.0,
-    ),
-}
-
-
-def test_no_local_estimator_is_missing():
-    of_reports = {
-        name
-        for module in (estimate, learn)
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and "sample" in inspect.signature(value).parameters
-        and name[0] != "_"
-    }
-    assert of_reports == set(LOCAL)
-
-
-@pytest.mark.parametrize(
-    "unit", ["both", *(pytest.param(unit, marks=pytest.mark.nightly) for unit in UNITS)]
-)
-@pytest.mark.parametrize("name", LOCAL)
-def test_a_unit_changes_no_local_conclusion(name, unit):
-    scale, shift = UNITS[unit]
-    parameters, rng = collection(epsilon="20"), np.random.default_rng(5)
-    sample = told(parameters, *people(3000, 2, rng), rng)
-    first, *others = parameters.features
-    renamed = replace(first, low=first.low * scale + shift, high=first.high * scale + shift)
-    other = replace(sample, parameters=replace(parameters, features=(renamed, *others)))
-    estimate, power = LOCAL[name]
-    before, after = estimate(sample), estimate(other)
-    if name == "covariance":
-        np.testing.assert_allclose(after.to_numpy() / power(scale), before.to_numpy(), rtol=1e-9)
-        return
-    error, errors = (np.sqrt(np.diag(found.covariance)) for found in (before, after))
-    values, small = after.values, 1e-6 * np.nan_to_num(error, nan=1.0).max()
-    if name == "means":
-        values = values - shift * np.eye(2)[0]
-    if name == "least_squares":  # the intercept is that of another origin
-        units = np.array([scale, 1.0])
-        values, errors = values[1:] * units, errors[1:] * units
-        before, error = replace(before, values=before.values[1:]), error[1:]
-    elif name == "means":
-        values, errors = values / power(scale), errors / power(scale)
-    np.testing.assert_allclose(values, before.values, rtol=0, atol=small)
-    np.testing.assert_allclose(errors, error, rtol=1e-6)
-    assert after.verdict == before.verdict

@@ -82,11 +82,8 @@ def test_the_schema_takes_every_spec_and_no_field_that_there_is_not():
         for change in ({"seed": 42}, {"epsilon": None}, {"nominal_rows": 0},
                        {"source": stated["source"] | {"rows": 1}}):  # fmt: skip
             assert refused(stated | change, "spec"), (path, change)
-
-
-def test_the_schema_takes_a_local_collection_and_no_field_that_there_is_not():
     stated = mapping(ROOT / "examples" / "local" / "collection.yaml")
-    jsonschema.validate(stated, SCHEMAS["local"]())
+    assert not refused(stated, "local")
     for change in ({"seed": 42}, {"label": {"name": "home", "levels": ["yes"]}}, {"delta": None}):
         assert refused(stated | change, "local")
 
@@ -150,7 +147,6 @@ def test_plan_refuses_what_a_release_would_refuse(workplace, capsys, change, cod
     workplace.spec.write_text(spec.replace("population: town", "population: other"))
     assert main(["plan", str(workplace.spec)]) == code
     shown = capsys.readouterr()
-    assert "plan digest" in shown.out
     assert "--relation add_or_remove_one" in shown.err.partition("dpiw ledger register OTHER ")[2]
 
 

@@ -97,7 +97,6 @@ SHAPES = [(False,), (True, False), (False, True), (False, False, True), (True, T
     [(shape, ("no", "yes")) for shape in SHAPES] + [(shape, ()) for shape in SHAPES if any(shape)],
 )
 def test_no_feature_goes_bare_that_nobody_named(shape, levels, tmp_path):
-    """Whatever the parameters: the refusal names each, draws nothing and leaves no file."""
     parameters = collection(private=shape, levels=levels)
     bare = [name for name, is_private in zip("abc", shape, strict=False) if not is_private]
     assert parameters.bare == tuple(bare)
@@ -180,11 +179,6 @@ def test_the_projection_is_one(rows, radius):
         assert (np.sign(row) == np.sign(kept)).all() or np.abs(kept).min() < 1e-290
 
 
-def test_the_projection_refuses_what_is_not_finite():
-    with pytest.raises(SourceError):
-        projected(np.array([[1.0, math.nan]]), 1.0)
-
-
 def test_told_values_have_the_stated_law_and_no_other():
     """False alarm 1e-6; two thirds and three halves of the noise are refuted."""
     parameters = collection(private=(True, False), levels=())
@@ -200,8 +194,10 @@ def test_told_values_have_the_stated_law_and_no_other():
     assert p[0] > 1e-6 > max(p[1:])
 
 
-def test_rows_of_another_shape_are_refused():
+def test_rows_of_another_shape_or_not_finite_are_refused():
     parameters = collection()
+    with pytest.raises(SourceError):
+        projected(np.array([[1.0, math.nan]]), 1.0)
     for features, labels in ((np.zeros((2, 3)), np.zeros(2)), (np.zeros((2, 2)), np.zeros(1)),
                              (np.full((2, 2), math.nan), np.zeros(2))):  # fmt: skip
         with pytest.raises(SourceError):
