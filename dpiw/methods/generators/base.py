@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
@@ -83,18 +83,12 @@ class Synthesizer(Method, Protocol):
         ...
 
 
-class CalibratedNoise(Protocol):
-    """What `calibrate` set, with its schema and unit."""
+@dataclass(frozen=True, kw_only=True)
+class CalibratedNoise:
+    """What `calibrate` set, for a schema and a unit; all public."""
 
-    @property
-    def schema(self) -> PublicSchema:
-        """The schema."""
-        ...
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The protected unit."""
-        ...
+    schema: PublicSchema
+    unit: PrivacyUnit
 
 
 _Noise = TypeVar("_Noise", bound=CalibratedNoise)

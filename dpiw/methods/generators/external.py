@@ -22,7 +22,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -35,14 +35,6 @@ UNKNOWN = "unknown"
 _MOST_ROWS_PER_UNIT = 1000
 _MOST_LETTERS = 500
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForWhom:
-    """Schema and unit of `calibrate`."""
-
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,7 +90,7 @@ class External(Synthesizer):
     evidence: str
     rows_per_unit: int | None = None
     counted_by: str | None = None
-    calibrated: ForWhom | None = None
+    calibrated: CalibratedNoise | None = None
 
     method: ClassVar[str] = "external"
     critic: ClassVar[CriticKind] = CriticKind.NONE
@@ -195,7 +187,7 @@ class External(Synthesizer):
     ) -> Self:
         """Store schema and unit; nothing depends on the effort."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
-        return replace(self, calibrated=ForWhom(schema=schema, unit=unit))
+        return replace(self, calibrated=CalibratedNoise(schema=schema, unit=unit))
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """What was declared; empty if another run has paid for it."""

@@ -30,7 +30,7 @@ from dpiw.methods.base import (
     real,
     whole,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import CalibratedNoise, ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.gan.game import Game, GameState, GANSettings
@@ -66,18 +66,12 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANNoise:
+class DPGANNoise(CalibratedNoise):
     """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
 
-    schema: PublicSchema
     training: PrivateTraining
     histogram: float | None
     marginals: Histogram | None
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The unit it was calibrated for."""
-        return self.training.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +174,7 @@ class DPGAN(GANSettings):
         multiplier = training.multiplier_for(rho * rest * (1 - share))
         noise = DPGANNoise(
             schema=schema,
+            unit=unit,
             training=replace(training, noise_multiplier=multiplier),
             histogram=1 / math.sqrt(2 * rho * share) if share else None,
             marginals=marginals,
