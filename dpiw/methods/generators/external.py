@@ -21,7 +21,7 @@ from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import CriticKind, check_effort, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.privacy.declaration import Declaration
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
@@ -32,7 +32,6 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 UNKNOWN = "unknown"
 """An undeclared epsilon."""
 
-_MOST_ROWS_PER_UNIT = 1000
 _MOST_LETTERS = 500
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?")
 
@@ -107,8 +106,8 @@ class External(Synthesizer):
                 raise _fault(name, "64 lower-case hexadecimal digits")
         if self.relation not in [relation.value for relation in NeighbouringRelation]:
             raise _fault("relation", "add_or_remove_one or replace_one")
-        if self.rows_per_unit is not None and not _is_count(self.rows_per_unit):
-            raise _fault("rows_per_unit", f"a whole number from 1 to {_MOST_ROWS_PER_UNIT}")
+        if self.rows_per_unit is not None:
+            whole("generator.settings.rows_per_unit", self.rows_per_unit, low=1, high=1000)
         if self.private and not _number("epsilon", self.epsilon) > 0:
             raise _fault("epsilon", "a number > 0")
         if not _number("delta", self.delta) < 1:
@@ -233,11 +232,6 @@ def _is_text(value: object, most: int) -> bool:
 
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-def _is_count(value: object) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return is_integer and 1 <= int(str(value)) <= _MOST_ROWS_PER_UNIT
 
 
 def _number(name: str, value: object) -> Decimal:

@@ -84,12 +84,6 @@ def test_a_stand_in_s_certificate_is_written(generator: str, weights: str, tmp_p
         assert isinstance(stage_record(stage, kept.stated_noise), CertifiedStage)
 
 
-class Silent(Histogram):
-    """A toy that states nothing of its noise."""
-
-    released_noise = None  # type: ignore[assignment]
-
-
 class Fewer(Histogram):
     """A toy that states no noise, though its events have it."""
 
@@ -174,7 +168,6 @@ class OtherEvent(Histogram):
 
 
 TOYS = [
-    Silent,
     Fewer,
     Less,
     Loose,
