@@ -23,7 +23,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.base import CriticKind, check_effort, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
-from dpiw.privacy.declaration import Declaration
+from dpiw.privacy.declaration import declared_event
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -148,7 +148,7 @@ class External(Synthesizer):
         return {"rows": scaled.rows, "distinct_rows": scaled.rows - int(doubled)}
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Declared cost for a unit of the release, converted by `Declaration.event`."""
+        """Declared cost for a unit of the release, converted by `declared_event`."""
         if not self.private:
             raise NotPublishableError(
                 f"{self.method}: nobody declares an epsilon for rows of {self.tool}; no release may"
@@ -161,12 +161,13 @@ class External(Synthesizer):
                 " table (never a maximum seen in it), or 1 if its guarantee is for all of them"
                 " together"
             )
-        return Declaration(
-            epsilon=_number("epsilon", self.epsilon),
-            delta=_number("delta", self.delta),
-            relation=NeighbouringRelation(self.relation),
+        return declared_event(
+            _number("epsilon", self.epsilon),
+            _number("delta", self.delta),
+            NeighbouringRelation(self.relation),
             rows_per_unit=self.rows_per_unit or 1,
-        ).event(unit)
+            unit=unit,
+        )
 
     def declaration(self) -> dict[str, Any]:
         """All settings except the place of the file; JSON values."""
