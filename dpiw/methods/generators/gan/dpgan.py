@@ -158,7 +158,8 @@ class DPGAN(GANSettings):
             self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
             nominal_rows=nominal_rows,
         )  # fmt: skip
-        share = self._histogram_share
+        known = self.proportions or self.marginals_share != 0
+        share = 0.0 if known else self.proportions_share or 0.0
         lot = min(self.lot, nominal_rows)
         training = PrivateTraining(
             sampling_rate=lot / nominal_rows,
@@ -208,11 +209,6 @@ class DPGAN(GANSettings):
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed training; None: it is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
-
-    @property
-    def _histogram_share(self) -> float:
-        known = self.proportions or self.marginals_share != 0
-        return 0.0 if known else self.proportions_share or 0.0
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The histogram of every column or of the labels, and every step of the discriminator."""

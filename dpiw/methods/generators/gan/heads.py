@@ -11,7 +11,7 @@ coordinates depend on that row only, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -152,18 +152,11 @@ class ColumnDistributions:
         width = self.knots[:, -1 - quarter] - self.knots[:, quarter]
         return np.asarray(np.maximum(width / (2 * np.log(3.0)), 1e-6))
 
-    def ranked(self, rows: Array) -> Array:
-        """Rows of coordinates, shape (n, width), with ranks for numbers; row by row."""
-        return self._mapped(rows, [law.ranks for law in self.numbers])
-
-    def valued(self, rows: Array) -> Array:
-        """Rows of ranks with coordinates for numbers again."""
-        return self._mapped(rows, [law.values for law in self.numbers])
-
-    def _mapped(self, rows: Array, maps: Sequence[Any]) -> Array:
+    def mapped(self, rows: Array, transform: Callable[[NumberLaw, Array], Array]) -> Array:
+        """Rows, shape (n, width), with numbers mapped by `NumberLaw.ranks` or back; row by row."""
         rows = rows.copy()
-        for law, transform in zip(self.numbers, maps, strict=True):
-            column = transform(rows[:, law.place])
+        for law in self.numbers:
+            column = transform(law, rows[:, law.place])
             if law.nullable:
                 column = np.where(rows[:, law.place + 1] > 0.5, 0.0, column)
             rows[:, law.place] = column
@@ -346,11 +339,13 @@ class Heads:
         rows = np.zeros((scaled.rows, self.width))
         for part in self.parts:
             part.encode(scaled.columns[part.column.name], rows)
-        return rows if self.distributions is None else self.distributions.ranked(rows)
+        laws = self.distributions
+        return rows if laws is None else laws.mapped(rows, NumberLaw.ranks)
 
     def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
         """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
-        rows = rows if self.distributions is None else self.distributions.valued(rows)
+        laws = self.distributions
+        rows = rows if laws is None else laws.mapped(rows, NumberLaw.values)
         return {part.column.name: part.decode(rows) for part in self.parts}
 
     def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:

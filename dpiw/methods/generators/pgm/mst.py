@@ -118,7 +118,11 @@ class MST(SelectedMarginals):
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
-        check_sizes(schema, sizes)
+        for column, size in zip(schema.released, sizes, strict=True):
+            if size > MOST_CELLS:
+                raise SpecError(
+                    f"column {column.name}: {size} codes; expected at most {MOST_CELLS}"
+                )
         pairs = spanning_pairs(sizes, self.max_cells)
         third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
         noise = SelectedNoise(
@@ -248,10 +252,3 @@ def _one_way(
         NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
         for j in range(columns)
     ]
-
-
-def check_sizes(schema: PublicSchema, sizes: Sequence[int]) -> None:
-    """Raise SpecError for a column whose own table is larger than a model may hold."""
-    for column, size in zip(schema.released, sizes, strict=True):
-        if size > MOST_CELLS:
-            raise SpecError(f"column {column.name}: {size} codes; expected at most {MOST_CELLS}")
