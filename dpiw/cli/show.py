@@ -348,11 +348,7 @@ def _charge_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label (UTC) is not earlier.
-
-    Raises:
-        SpecError: neither a number nor `2027-01-31` nor `2027-01-31T06:00:00Z`.
-    """
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
     if text is None:
         return entries
     if text.isdecimal():

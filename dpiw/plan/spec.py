@@ -309,11 +309,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that differ on the person or on how cells are written.
-
-    Raises:
-        SpecError, SchemaError: they do not.
-    """
+    """Raise SpecError or SchemaError if they differ on the person or on how cells are written."""
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (

@@ -62,10 +62,9 @@ class Synthesizer(Method, Protocol):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """Build an uncalibrated generator from a spec's settings; `pure` if delta is 0.
+        """Build an uncalibrated generator; SpecError for settings that do not fit.
 
-        Raises:
-            SpecError: wrong type or range, or noise that is not pure if `pure`.
+        `pure`: whether delta is 0, so that the noise must be pure.
         """
         ...
 

@@ -44,6 +44,7 @@ from dpiw.methods.generators.estimation import (
     distribution,
     known_one_way,
     measured_domain,
+    one_way_tables,
 )
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
@@ -235,15 +236,11 @@ class PrivBayes(SelectedMarginals):
             Family(child=int(child), parents=tuple(parents)) for child, parents in facts["network"]
         ]
         kind, arrays = NoiseKind(facts["noise"]), measurement.arrays
-        one_way = [arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
         tables = [arrays[f"family_{family.child}"] for family in families[1:]]
         narrow = noise_variance(kind, facts["one_way_scale"])
         wide = noise_variance(kind, facts["family_scale"])
         measured = [
-            *(
-                NoisyMarginal(columns=(j,), values=table, variance=narrow)
-                for j, table in enumerate(one_way)
-            ),
+            *one_way_tables(arrays, len(domain.sizes), variance=narrow),
             *(
                 NoisyMarginal(columns=family.members, values=table, variance=wide)
                 for family, table in zip(families[1:], tables, strict=True)

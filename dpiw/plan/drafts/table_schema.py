@@ -25,11 +25,7 @@ _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
 
 
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a Table Schema, or from a package's resource named `table`; opens no data.
-
-    Raises:
-        SchemaError: no such metadata, or a schema that lies elsewhere.
-    """
+    """Draft from a Table Schema, or a package's resource `table`; SchemaError for others."""
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
     resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}

@@ -406,38 +406,21 @@ class Drawn:
     outputs: Array
     noise: Array
 
-    @property
-    def _reach(self) -> float:
-        return 1 + 2 * MARGIN if self.heads.distributions is None else 1.0
-
-    @cached_property
-    def _perturbed(self) -> Array:
-        perturbed, distributions = self.outputs + self.noise, self.heads.distributions
-        return perturbed if distributions is None else perturbed + distributions.offsets
-
-    @cached_property
-    def _bend(self) -> Array:
-        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
-        numbers, distributions = self.heads._numbers, self.heads.distributions
-        if distributions is None:
-            return np.tanh(self.outputs[:, numbers] / 2)
-        return np.tanh(
-            (self._perturbed[:, numbers] - distributions.centres) / (2 * distributions.spreads)
-        )
-
     @cached_property
     def rows(self) -> Array:
         """The rows as they would be released, up to grids finer than a network can see."""
         heads = self.heads
         rows = np.zeros_like(self.outputs)
         numbers, flags = heads._numbers, heads.flags
-        perturbed = self._perturbed
+        perturbed = self.outputs + self.noise
         if heads.distributions is None:
-            value = np.clip(self._reach * self._bend, -1.0, 1.0)
+            bend = np.tanh(self.outputs[:, numbers] / 2)
+            value = np.clip((1 + 2 * MARGIN) * bend, -1.0, 1.0)
             on_grid = heads._steps > 0
             steps = heads._steps[on_grid] / 2
             value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
         else:
+            perturbed += heads.distributions.offsets
             value = heads.distributions.drawn(perturbed[:, numbers])
         rows[:, numbers] = value
         rows[:, flags] = perturbed[:, flags] > 0

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
@@ -32,6 +31,7 @@ from dpiw.methods.generators.estimation import (
     NoisyMarginal,
     known_one_way,
     measured_domain,
+    one_way_tables,
     project_to_total,
 )
 from dpiw.methods.generators.marginal_noise import (
@@ -177,7 +177,8 @@ class MST(SelectedMarginals):
             f"one_way_{j}": draw(counts, scale=facts["one_way_scale"])
             for j, counts in enumerate(counter.one_way())
         }
-        marginals = _one_way(arrays, facts, len(domain.sizes))
+        variance = noise_variance(self.noise, facts["one_way_scale"])
+        marginals = one_way_tables(arrays, len(domain.sizes), variance=variance)
         merging = merging_of(marginals)
         pairs = self._select(counter, marginals, merging, ready, noise)
         for number, counts in enumerate(merged_counts(counter, pairs, merging)):
@@ -222,9 +223,11 @@ class MST(SelectedMarginals):
         """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts, arrays = measurement.facts, measurement.arrays
-        singles = _one_way(arrays, facts, len(domain.sizes))
+        kind = NoiseKind(facts["noise"])
+        variance = noise_variance(kind, facts["one_way_scale"])
+        singles = one_way_tables(arrays, len(domain.sizes), variance=variance)
         merging = merging_of(singles)
-        variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
+        variance = noise_variance(kind, facts["pair_scale"])
         pairs = [
             NoisyMarginal(
                 columns=(a, b),
@@ -242,13 +245,3 @@ class MST(SelectedMarginals):
         return GraphicalModel(
             domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way
         )
-
-
-def _one_way(
-    arrays: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any], columns: int
-) -> list[NoisyMarginal]:
-    variance = noise_variance(NoiseKind(facts["noise"]), facts["one_way_scale"])
-    return [
-        NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
-        for j in range(columns)
-    ]
