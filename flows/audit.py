@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
 from dpiw.cli.parser import Parser, names_a_spec
+from dpiw.cli.pipeline import add_audit_arguments
 from dpiw.errors import DPIWError, SpecError, shown
 from dpiw.ledger.location import check_location
 from dpiw.plan.spec import load_spec
@@ -90,22 +90,11 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
     return ledger, folder
 
 
-def _arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="dpiw audit")
-    parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
-    parser.add_argument("--releases", help="folder of published releases; default: the spec's")
-    parser.add_argument(
-        "--key",
-        action="append",
-        help="the curator's public key, from elsewhere; may be repeated: once for each curator",
-    )
-    parser.add_argument("--out", default="audit", help="folder for the report (audit)")
-    return parser.parse_args(arguments)
-
-
 def main(run: Callable[..., str], arguments: list[str]) -> int:
     """Run the audit for a person; return the exit status: 0, or 33 if errors were found."""
-    parsed = _arguments(arguments)
+    parser = Parser(prog="dpiw audit")
+    add_audit_arguments(parser)
+    parsed = parser.parse_args(arguments)
     quiet_prefect()
     try:
         # Before the flow: Prefect stores the parameters of every flow, failed ones too.

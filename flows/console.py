@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dpiw.cli.parser import Parser
+from dpiw.cli.pipeline import add_release_arguments
 from dpiw.errors import DPIWError, LedgerConflictError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
 from dpiw.plan.spec import load_spec
@@ -96,11 +97,7 @@ def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:
 
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(prog="dpiw release")
-    parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="default: the current one; another label pays again")
-    parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
-    parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
-    parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
+    add_release_arguments(parser)
     parsed = parser.parse_args(arguments)
     if parsed.rows is not None and (parsed.until or parsed.pay_again):
         parser.error("--rows: expected without --until and --pay-again; it reads and pays nothing")

@@ -6,20 +6,11 @@ spec's name, a period, each step's outcome and the pages of `tasks.pages`, never
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 from pathlib import Path
 
 from prefect import flow
-from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterName,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-)
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
@@ -73,29 +64,6 @@ def reruns() -> int:
 def pause() -> float:
     """Return seconds between a failure and the next start."""
     return float(os.environ["DPIW_RERUN_SECONDS"])
-
-
-def scheduled_before() -> str:
-    """Return when an earlier scheduled run of this name ended; empty: none, or not known."""
-    context, run = FlowRunContext.get(), _this_run()
-    if context is None or run is None or not run.auto_scheduled or run.run_count > 1:
-        return ""
-    if run.deployment_id is None or not isinstance(context.client, SyncPrefectClient):
-        return ""
-    wanted = FlowRunFilter(
-        name=FlowRunFilterName(any_=[run.name]),
-        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id]),
-        state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Completed"])),
-    )
-    with contextlib.suppress(Exception):  # a warning must not fail a run
-        earlier = context.client.read_flow_runs(flow_run_filter=wanted)
-        moments = [
-            other.expected_start_time
-            for other in earlier
-            if other.auto_scheduled and other.id != run.id and other.expected_start_time
-        ]
-        return min(moments).isoformat(timespec="minutes") if moments else ""
-    return ""
 
 
 GPU = "gpu"
@@ -176,7 +144,7 @@ def release(spec: str, period: str | None = None) -> str:
     """
     with told_briefly("spec"):
         path = spec_below_root("spec", spec)
-    run = plan(path, period, due(), scheduled_before())
+    run = plan(path, period, due())
     for start in range(reruns()):
         try:
             return str(published(run))

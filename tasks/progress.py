@@ -54,33 +54,16 @@ class PlannedTraining:
         )
 
 
-class ProgressArtefact:
-    """A progress artifact in a task's window; its `key` is the same for every run."""
-
-    def __init__(self, key: str, window: Window) -> None:
-        self._key, self._window = key, window
-        self._made: UUID | None = None
-
-    @classmethod
-    def of_this_task(cls, stage: str) -> Self | None:
-        """Return it for the task run under way; None outside of a task."""
-        window = Window.of_this_task()
-        return None if window is None else cls(f"{stage}-progress", window)
-
-    def show(self, percent: float, description: str) -> None:
-        """Make or update it, if the server accepts it."""
-        if self._made is None:
-            self._made = self._window.artifact(self._key, "progress", percent, description)
-        else:
-            self._window.update(self._made, percent, description)
-
-
 class TrainingProgress:
-    """A `dpiw.privacy.resumption.Progress` that shows people a planned training's step."""
+    """A `dpiw.privacy.resumption.Progress` that shows people a planned training's step.
 
-    def __init__(self, training: PlannedTraining, artefact: ProgressArtefact | None) -> None:
-        self._training, self._artefact = training, artefact
+    Makes one artifact in the task's window, if the server takes it, and updates it.
+    """
+
+    def __init__(self, training: PlannedTraining, window: Window | None) -> None:
+        self._training, self._window = training, window
         self._shown = -1
+        self._made: UUID | None = None
 
     def __call__(self, step: int, steps: int) -> None:
         """Show the step if a regular training would report it now."""
@@ -96,8 +79,14 @@ class TrainingProgress:
         self._shown = step
         training = self._training
         progress.info("at %s %d %d", training.stage, step, training.steps)
-        if self._artefact is not None:
-            self._artefact.show(100 * step / training.steps, training.describe(step))
+        if self._window is None:
+            return
+        percent, text = 100 * step / training.steps, training.describe(step)
+        if self._made is None:
+            key = f"{training.stage}-progress"  # the same for every run
+            self._made = self._window.artifact(key, "progress", percent, text)
+        else:
+            self._window.update(self._made, percent, text)
 
 
 def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
@@ -109,6 +98,6 @@ def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
     if training is None:
         launch_stage(stage, directory)
         return
-    training_progress = TrainingProgress(training, ProgressArtefact.of_this_task(stage))
+    training_progress = TrainingProgress(training, Window.of_this_task())
     launch_stage(stage, directory, progress=training_progress, without_gpu=without_gpu)
     training_progress.finish()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from dpiw.audit import AuditReport, write_report
 from dpiw.audit import audit as run_audit
-from dpiw.errors import LedgerError
-from dpiw.ledger import Ledger, RunState
 from dpiw.local import collector
 from dpiw.local.collector import Reports
 from dpiw.local.spec import LocalSpec
@@ -19,33 +16,15 @@ from dpiw.run import steps
 from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
-from dpiw.run.run import Due, ReleaseRun, RunRequest, ledger_url
+from dpiw.run.run import Due, ReleaseRun, RunRequest
 from tasks.failures import told_briefly
 from tasks.pages import show_budget, show_release, show_run
 from tasks.progress import launch_fit
 from tasks.step import progress, step, tell
 
 
-def _met_twice(run: ReleaseRun, scheduled_before: str) -> str:
-    """A warning if a schedule starts twice in a period; empty if not, or if the ledger fails."""
-    try:
-        record = Ledger.open(ledger_url(run.spec)).find_run(run.key)
-    except LedgerError:  # `reserve` reports it
-        return ""
-    if not scheduled_before or record is None or record.state is not RunState.PUBLISHED:
-        return ""
-    return (
-        f"period {run.period} was published by the run that was scheduled for"
-        f" {scheduled_before}: the schedule starts twice in a period of cadence"
-        f" {run.spec.cadence} and time_zone {run.spec.time_zone}; nothing is paid, and another"
-        " period may be left out. Give schedule and spec the same time zone and interval"
-    )
-
-
 @step("plan", done="calibrated and composed; no data was read")
-def plan(
-    spec: Path, period: str | None, due: Due | None = None, scheduled_before: str = ""
-) -> Path:
+def plan(spec: Path, period: str | None, due: Due | None = None) -> Path:
     """Return the folder of the run that this spec and period name."""
     due = due or Due.now_alone()
     with told_briefly(spec.name):
@@ -59,8 +38,6 @@ def plan(
     with told_briefly(spec.name):
         run = request.prepared()
     show_run(run)
-    if text := _met_twice(run, scheduled_before):
-        tell(f"plan: {text}", logging.WARNING)
     return run.directory
 
 

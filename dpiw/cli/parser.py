@@ -65,12 +65,7 @@ def names_a_spec(named: str) -> bool:
 
 
 def named_ledger(named: str) -> str:
-    """The path or URL of a ledger named by itself or by a release spec (else SpecError).
-
-    Raises:
-        SpecError: the spec is not admissible.
-        LedgerError: as `names_a_spec`.
-    """
+    """The path or URL of a ledger named by itself or by a release spec (else SpecError)."""
     if not names_a_spec(named):
         return named
     from dpiw.plan.spec import load_spec

@@ -25,18 +25,29 @@ _HOMES = (_DPIW / "_pipeline", _DPIW.parent)
 def add_release_command(subparsers: Any) -> None:
     """Add `release` to what `ArgumentParser.add_subparsers` returned."""
     parser = subparsers.add_parser("release", help="publish what a spec promises, once per period")
+    add_release_arguments(parser)
+    parser.set_defaults(handler=_release)
+
+
+def add_release_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `dpiw release`, which its flow's module reads once more."""
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--period", help="default: the current one; another label pays again")
     parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
     parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
     parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
-    parser.set_defaults(handler=_release)
 
 
 def add_audit_command(subparsers: Any) -> None:
     """Add `audit` to what `ArgumentParser.add_subparsers` returned."""
     parser: Parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
     parser.hint = ledger_hint
+    add_audit_arguments(parser)
+    parser.set_defaults(handler=_audit)
+
+
+def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `dpiw audit`, which its flow's module reads once more."""
     parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
     parser.add_argument("--releases", help="folder of published releases; default: the spec's")
     parser.add_argument(
@@ -45,7 +56,6 @@ def add_audit_command(subparsers: Any) -> None:
         help="the curator's public key, from elsewhere; may be repeated: once for each curator",
     )
     parser.add_argument("--out", default="audit", help="folder for the report (audit)")
-    parser.set_defaults(handler=_audit)
 
 
 def _release(arguments: argparse.Namespace) -> int:

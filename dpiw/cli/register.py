@@ -96,8 +96,10 @@ def run_register(arguments: argparse.Namespace) -> int:
     pays = [] if spec is None else [_pays_for(population, spec, arguments.spec)]
     there = _there(arguments)
     before = there is not None and arguments.name in {one.name for one in there.populations()}
-    if spec is not None and not before:
-        pays = _check_published(population, spec, arguments.spec) or pays
+    if spec is not None and not before:  # a ledger that was lost has published
+        from dpiw.run.declared import check_registrable
+
+        pays = check_registrable(spec, population, arguments.spec) or pays
     ledger = _opened(arguments)
     terms = ledger.register(population)
     lines = [_terms_text(terms, arguments.id_column), *pays]
@@ -140,7 +142,8 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
     }
     if arguments.ledger is not None:
         typed = absolute_location(arguments.ledger, Path.cwd()).removeprefix("sqlite:///")
-        if _same_place(typed, ledger_url(spec).removeprefix("sqlite:///")):
+        its_own = ledger_url(spec).removeprefix("sqlite:///")
+        if typed == its_own or Path(typed).resolve() == Path(its_own).resolve():
             arguments.ledger = options["ledger"]
     differing = [
         f"{'' if option == 'name' else '--' + option.replace('_', '-') + ' '}{typed}: the spec says"
@@ -155,17 +158,6 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
         )
     for option, value in options.items():
         setattr(arguments, option, value)
-
-
-def _check_published(population: Population, spec: ReleaseSpec, path: Path) -> list[str]:
-    """As `check_registrable`, which reads releases: a ledger that was lost has published."""
-    from dpiw.run.declared import check_registrable
-
-    return check_registrable(spec, population, path)
-
-
-def _same_place(one: str, other: str) -> bool:
-    return one == other or Path(one).resolve() == Path(other).resolve()
 
 
 def _as_in_a_spec(option: str, value: Any) -> str:

@@ -6,12 +6,13 @@ import argparse
 import csv
 import io
 import json
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.parser import aligned, check_population, named_ledger, names_a_spec, write_lines
-from dpiw.cli.recover import since
 from dpiw.errors import SpecError
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
@@ -25,6 +26,8 @@ CSV_FIELDS = (
     "id_column", "composition", "mechanisms",
 )  # fmt: skip
 """Columns of `--csv`: `epsilon` and `delta` are what the entry changed, `spent_*` the sum."""
+
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
 
 _TERMS = ("budget", "relation", "max_rows", "id_column", "composition")
 
@@ -342,3 +345,15 @@ def _charge_lines(facts: dict[str, Any]) -> list[str]:
         terms = {"population": population["name"]} | {name: population[name] for name in _TERMS}
         table.writerows(terms | charge for charge in population["spending"])
     return written.getvalue().splitlines()
+
+
+def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
+    if text is None:
+        return entries
+    if text.isdecimal():
+        return [entry for entry in entries if entry.seq >= int(text)]
+    if not _MOMENT.fullmatch(text):
+        raise SpecError("since: expected an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z")
+    first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
+    return entries[first:]

@@ -140,13 +140,6 @@ class ReleaseSpec(Places, Promise):
             )
 
 
-def _check_weights(spec: ReleaseSpec) -> None:
-    steps = parse_post_processing(spec.weights.post_processing)
-    steps.check(self_normalised=spec.weights.normalisation == "self")
-    if steps.calibrate is not None:
-        _check_calibration(spec, steps.calibrate)
-
-
 def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
     check_known_everywhere(spec.weights.method)
     for name, text in (("declared", step.declared), ("rows", step.rows or "")):
@@ -161,11 +154,6 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
             " only after the release has drawn its log ratio; expected `rows` instead, a public CSV"
             " file from which dpiw fits them"
         )
-
-
-def _check_formats(spec: ReleaseSpec) -> None:
-    if fault := source_fault(spec.source.written, file_format=spec.source.format):
-        raise SpecError(f"source.{fault[0]}: {fault[1]}")
 
 
 def _check_promise(spec: ReleaseSpec) -> None:
@@ -199,9 +187,13 @@ def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
         faults = told(error, ReleaseSpec)
     if faults:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
         raise SpecError(faults)
-    _check_formats(spec)
+    if fault := source_fault(spec.source.written, file_format=spec.source.format):
+        raise SpecError(f"source.{fault[0]}: {fault[1]}")
     _check_promise(spec)
-    _check_weights(spec)
+    steps = parse_post_processing(spec.weights.post_processing)
+    steps.check(self_normalised=spec.weights.normalisation == "self")
+    if steps.calibrate is not None:
+        _check_calibration(spec, steps.calibrate)
     return spec
 
 
@@ -317,11 +309,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
 
 
 def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
-    """Refuse a spec and a schema that differ on the person or on how cells are written.
-
-    Raises:
-        SpecError, SchemaError: they do not.
-    """
+    """Raise SpecError or SchemaError if they differ on the person or on how cells are written."""
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
         identifier = (

@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     ValidationError,
 )
 from pydantic.fields import FieldInfo
@@ -57,12 +58,6 @@ def is_plain(value: str) -> bool:
     return False
 
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("expected a whole number")
-    return value
-
-
 def _share(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError("expected a number")
@@ -97,20 +92,14 @@ def _zone(value: object) -> str:
     raise ValueError(f"expected the IANA name of a time zone, such as Europe/Berlin or UTC{near}")
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
-
-
 _ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
 _LOCAL_ZONES = ("Factory",)
 """Names of no place. `localtime` and others that vary by machine begin with a small letter."""
 
 Zone = Annotated[str, BeforeValidator(_zone)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
+Flag = Annotated[bool, Strict()]
 Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
-Count = Annotated[int, BeforeValidator(_count)]
+Count = Annotated[int, Strict()]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -127,7 +116,13 @@ class Section(BaseModel):
 _MOST = 6
 """Most faults in one message."""
 
-_KINDS: dict[Any, str] = {dict: "a mapping of keys", list: "a list", tuple: "a list"}
+_KINDS: dict[Any, str] = {
+    dict: "a mapping of keys",
+    list: "a list",
+    tuple: "a list",
+    int: "a whole number",
+    bool: "true or false",
+}
 _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "a text"}
 """Expected items of a list or mapping of settings, by pydantic's type of fault."""
 

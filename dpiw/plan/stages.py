@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Protocol, Self
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import NotPublishableError, PrivacyError, SpecError
+from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
@@ -143,24 +143,10 @@ class PrivateMethods:
                 parameters=method.parameters(),
                 events=method.events(schema=schema, unit=spec.privacy_unit),
                 resumption=method.resumption if isinstance(method, Watched) else None,
-                noise=_noise_of(method, spec, schema),
+                noise=method.released_noise(schema=schema, unit=spec.privacy_unit),
             )
             for name, method in self.by_stage.items()
         )
-
-
-def _noise_of(
-    method: Synthesizer | WeightEstimator, spec: ReleaseSpec, schema: PublicSchema
-) -> tuple[ReleasedNoise, ...]:
-    """Return the noise that a method states; raises PrivacyError if it states none."""
-    state = getattr(method, "released_noise", None)
-    if state is None:
-        raise PrivacyError(
-            f"method {method.method}: it does not state the noise of what it releases"
-            " (`released_noise`), so no certificate of it can be written; nothing was reserved."
-            " Ask who maintains the method"
-        )
-    return tuple(state(schema=schema, unit=spec.privacy_unit))
 
 
 class _Fitted(Protocol):

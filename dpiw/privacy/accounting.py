@@ -193,9 +193,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
 def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
     """Return an upper bound of the events' total delta at `epsilon` >= 0, else PrivacyError.
 
-    Raises:
-        PrivacyError: epsilon is negative or not a number.
-        UncalibratedError: an event holds no positive finite noise.
+    UncalibratedError if an event holds no positive finite noise.
     """
     if not epsilon >= 0:
         raise PrivacyError("epsilon: expected a number >= 0")
@@ -227,11 +225,9 @@ class EpsilonBounds:
 
 
 def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBounds:
-    """Return every accountant's own epsilon at `delta` in [0, 1), for an audit.
+    """Return every accountant's own epsilon at `delta` in [0, 1), else PrivacyError, for an audit.
 
-    Raises:
-        PrivacyError: delta is outside [0, 1).
-        UncalibratedError: an event holds no positive finite noise.
+    UncalibratedError if an event holds no positive finite noise.
     """
     if not 0 <= delta < 1:
         raise PrivacyError("delta: expected a number in [0, 1)")
@@ -256,11 +252,9 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
 
 
 def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
-    """Return the epsilon by Renyi accounting, an independent, looser bound; delta in (0, 1).
+    """Return the epsilon by Renyi accounting, an independent, looser bound.
 
-    Raises:
-        PrivacyError: delta is not inside (0, 1).
-        UncalibratedError: an event holds no positive finite noise.
+    PrivacyError unless 0 < delta < 1; UncalibratedError if an event holds no positive noise.
     """
     if not 0 < delta < 1:
         raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
@@ -273,11 +267,8 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
 def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     """Return upper bounds of the total Renyi epsilon at each order, in units of 1e-12.
 
-    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events.
-
-    Raises:
-        PrivacyError: no events: no draw is free.
-        UncalibratedError: an event holds no positive finite noise.
+    Under `LATTICE_MARGIN`, the same on every machine. Raises PrivacyError for no events, as no draw
+    is free; UncalibratedError if an event holds no positive finite noise.
     """
     merged = _with_margin(merge_events(events))
     if not merged:

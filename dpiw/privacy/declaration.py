@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 
 from dpiw.errors import SpecError
@@ -14,59 +13,56 @@ _MOST_EPSILON = int(BEYOND * EPSILON_UNIT)
 """Epsilon of a group that nothing can pay, and whose exponential is still a decimal."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Declaration:
-    """(epsilon, delta)-DP under `relation`, of rows, or of the units that the tool protected.
+def declared_event(
+    epsilon: Decimal,
+    delta: Decimal,
+    relation: NeighbouringRelation,
+    *,
+    rows_per_unit: int,
+    unit: PrivacyUnit,
+) -> DeclaredEvent:
+    """Return the cost for `unit` of (epsilon, delta)-DP under `relation`, rounded up.
 
-    Attributes:
-        rows_per_unit: public bound, enforced before the tool read its table, on how many of the
-            things it protects make up one unit of the release; 1: the unit itself.
+    `rows_per_unit`: public bound, enforced before the tool read its table, on how many of the
+    things it protects make up one unit of the release; 1: the unit itself.
+
+    By group privacy (docs/method.md section 10): a group of g = `rows_per_unit`, doubled where
+    add/remove serves replace-one, gives (g epsilon, delta sum_{i<g} exp(i epsilon)). Raises
+    SpecError for replace-one declared for another relation or a group, as it says nothing of the
+    number of rows; and for a delta >= 1.
+
+    Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
     """
-
-    epsilon: Decimal
-    delta: Decimal
-    relation: NeighbouringRelation
-    rows_per_unit: int = 1
-
-    def event(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Return the cost for `unit`, by group privacy, rounded up (docs/method.md section 10).
-
-        A group of g = `rows_per_unit`, doubled where add/remove serves replace-one, gives
-        (g epsilon, delta sum_{i<g} exp(i epsilon)). Raises SpecError for replace-one declared for
-        another relation or a group, as it says nothing of the number of rows; and for a delta >= 1.
-
-        Source: Dwork & Roth (2014), theorem 2.2; Vadhan (2017), lemma 2.2.
-        """
-        group = self.rows_per_unit
-        if self.relation is NeighbouringRelation.REPLACE_ONE and group > 1:
+    group = rows_per_unit
+    if relation is NeighbouringRelation.REPLACE_ONE and group > 1:
+        raise SpecError(
+            "generator.settings.rows_per_unit: expected 1 under a declared replace_one, which"
+            " says nothing of the number of rows, and so nothing of a unit that is replaced by"
+            " one of another number; or rows made for whole units, or under add_or_remove_one"
+        )
+    if relation is not unit.relation:
+        if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
-                "generator.settings.rows_per_unit: expected 1 under a declared replace_one, which"
-                " says nothing of the number of rows, and so nothing of a unit that is replaced by"
-                " one of another number; or rows made for whole units, or under add_or_remove_one"
+                "generator.settings.relation=replace_one: says nothing of the number of rows,"
+                " and cannot pay for relation=add_or_remove_one; expected a replace-one release"
             )
-        if self.relation is not unit.relation:
-            if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
-                raise SpecError(
-                    "generator.settings.relation=replace_one: says nothing of the number of rows,"
-                    " and cannot pay for relation=add_or_remove_one; expected a replace-one release"
-                )
-            group *= 2
-        with exactly():
-            epsilon = self.epsilon * group
-            if epsilon > _MOST_EPSILON:
-                raise SpecError(
-                    f"generator.settings.epsilon: expected at most {_MOST_EPSILON} for a group of"
-                    f" {group} rows; nothing can pay for more"
-                )
-            factor = sum(((self.epsilon * step).exp() for step in range(group)), Decimal(0))
-            delta = self.delta * factor
-            delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
-        if delta >= 1:
+        group *= 2
+    with exactly():
+        group_epsilon = epsilon * group
+        if group_epsilon > _MOST_EPSILON:
             raise SpecError(
-                f"generator.settings.delta: is {delta:.3g} for a group of {group} rows; expected a"
-                " smaller one, or rows made for this unit"
+                f"generator.settings.epsilon: expected at most {_MOST_EPSILON} for a group of"
+                f" {group} rows; nothing can pay for more"
             )
-        return DeclaredEvent(epsilon=_ledger_float(epsilon), delta=_ledger_float(delta))
+        factor = sum(((epsilon * step).exp() for step in range(group)), Decimal(0))
+        delta = delta * factor
+        delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
+    if delta >= 1:
+        raise SpecError(
+            f"generator.settings.delta: is {delta:.3g} for a group of {group} rows; expected a"
+            " smaller one, or rows made for this unit"
+        )
+    return DeclaredEvent(epsilon=_ledger_float(group_epsilon), delta=_ledger_float(delta))
 
 
 def _ledger_float(value: Decimal) -> float:

@@ -29,10 +29,8 @@ class EventKind(ABC):
     exact = True
     """Whether the PLD's curve is the mechanism's own; if not, it bounds it from above."""
 
-    @property
-    @abstractmethod
-    def strength(self) -> float:
-        """Noise multiplier or epsilon; must be finite and positive."""
+    strength: ClassVar[str]
+    """Field of its noise multiplier, epsilon or delta; must be finite and positive."""
 
     @property
     def pure(self) -> float:
@@ -43,7 +41,8 @@ class EventKind(ABC):
         """Raise as `check_event` does."""
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise PrivacyError("privacy event: expected a whole count >= 1")
-        if not (math.isfinite(self.strength) and self.strength > 0):
+        strength = getattr(self, self.strength)
+        if not (math.isfinite(strength) and strength > 0):
             raise UncalibratedError(
                 f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
             )
@@ -65,21 +64,13 @@ class NoiseEvent(EventKind):
     """Kinds whose cost is that of noise with a `noise_multiplier`."""
 
     noise_multiplier: float
+    strength = "noise_multiplier"
     laws: ClassVar[frozenset[NoiseKind]]
     """Laws of noise that the kind accounts for."""
 
-    @property
-    def strength(self) -> float:
-        """The noise multiplier."""
-        return self.noise_multiplier
-
 
 def library() -> Any:
-    """Import `dp_accounting` when the first event needs it.
-
-    Raises:
-        SpecError: it cannot be loaded: it is not installed, or for another machine.
-    """
+    """Import `dp_accounting` when the first event needs it."""
     import dp_accounting
 
     return dp_accounting
@@ -175,11 +166,7 @@ class ExponentialMechanismEvent(EventKind):
     epsilon: float
     count: int = 1
     exact = False
-
-    @property
-    def strength(self) -> float:
-        """Epsilon."""
-        return self.epsilon
+    strength = "epsilon"
 
     @property
     def pure(self) -> float:
@@ -255,11 +242,7 @@ class DeclaredEvent(EventKind):
     delta: float = 0.0
     count: int = 1
     exact = False
-
-    @property
-    def strength(self) -> float:
-        """Epsilon."""
-        return self.epsilon
+    strength = "epsilon"
 
     @property
     def pure(self) -> float:
@@ -303,11 +286,7 @@ class ThresholdEvent(EventKind):
     delta: float
     count: int = 1
     exact = False
-
-    @property
-    def strength(self) -> float:
-        """Delta."""
-        return self.delta
+    strength = "delta"
 
     def check(self) -> None:
         """Also check delta."""

@@ -191,10 +191,9 @@ def select(
 
 
 def draw_below(bound: int, *, noise: NoiseSource) -> int:
-    """Draw from 0 to `bound` - 1, exactly uniform. Privacy: none: nothing confidential enters.
+    """Draw from 0 to `bound` - 1, exactly uniform; SpecError unless `bound` is whole and >= 1.
 
-    Raises:
-        SpecError: `bound` is no whole number >= 1.
+    Privacy: none: nothing confidential enters.
     """
     return noise.whole_below(bound)
 

@@ -303,11 +303,7 @@ OLDEST_OPENDP = (0, 14, 2)
 
 
 def check_noise_library() -> None:
-    """Refuse a version of OpenDP older than `OLDEST_OPENDP`, whose noise has another law.
-
-    Raises:
-        PrivacyError: it is older than `OLDEST_OPENDP`.
-    """
+    """Raise PrivacyError for an OpenDP before `OLDEST_OPENDP`, whose noise has another law."""
     text = version("opendp")
     if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
         oldest = ".".join(map(str, OLDEST_OPENDP))

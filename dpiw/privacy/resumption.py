@@ -26,8 +26,7 @@ def interval(steps: int) -> int:
 class Resumption:
     """Public terms of a training: T `steps`, `every` K a checkpoint, at most R `resumes`.
 
-    Raises:
-        SpecError: one of them is no whole number >= 1.
+    SpecError unless each is a whole number >= 1.
     """
 
     steps: int

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
+from typing import ClassVar, Self
 
 from dpiw.errors import SpecError, UnsupportedRelationError
 
@@ -107,6 +108,20 @@ class _Amount:
     delta_units: int
     relation: NeighbouringRelation
 
+    rounding: ClassVar[str]
+    """Against ourselves: costs up, budgets down."""
+
+    @classmethod
+    def of(
+        cls, epsilon: Decimal | float, delta: Decimal | float, relation: NeighbouringRelation
+    ) -> Self:
+        """Return the amount in units, rounded as `rounding` says."""
+        return cls(
+            epsilon_units=_units(Decimal(epsilon), EPSILON_UNIT, cls.rounding),
+            delta_units=_units(Decimal(delta), DELTA_UNIT, cls.rounding),
+            relation=relation,
+        )
+
     def __post_init__(self) -> None:
         if self.epsilon_units < 0 or self.delta_units < 0:
             raise SpecError("privacy cost or budget: expected epsilon >= 0 and delta >= 0")
@@ -128,18 +143,9 @@ class _Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyCost(_Amount):
-    """An amount spent or to be spent."""
+    """An amount spent or to be spent; never stated below what it is."""
 
-    @classmethod
-    def of(
-        cls, epsilon: Decimal | float, delta: Decimal | float, relation: NeighbouringRelation
-    ) -> PrivacyCost:
-        """Round up: a cost is never stated below what it is."""
-        return cls(
-            epsilon_units=_units(Decimal(epsilon), EPSILON_UNIT, ROUND_CEILING),
-            delta_units=_units(Decimal(delta), DELTA_UNIT, ROUND_CEILING),
-            relation=relation,
-        )
+    rounding: ClassVar[str] = ROUND_CEILING
 
     def __add__(self, other: PrivacyCost) -> PrivacyCost:
         if self.relation is not other.relation:
@@ -155,18 +161,9 @@ class PrivacyCost(_Amount):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyBudget(_Amount):
-    """An amount that may be spent."""
+    """An amount that may be spent; never read as more than was written."""
 
-    @classmethod
-    def of(
-        cls, epsilon: Decimal | float, delta: Decimal | float, relation: NeighbouringRelation
-    ) -> PrivacyBudget:
-        """Round down: a grant is never read as more than was written."""
-        return cls(
-            epsilon_units=_units(Decimal(epsilon), EPSILON_UNIT, ROUND_FLOOR),
-            delta_units=_units(Decimal(delta), DELTA_UNIT, ROUND_FLOOR),
-            relation=relation,
-        )
+    rounding: ClassVar[str] = ROUND_FLOOR
 
     def covers(self, cost: PrivacyCost) -> bool:
         """Whether `cost` fits; costs under another relation are refused."""

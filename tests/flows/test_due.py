@@ -1,4 +1,4 @@
-"""When a run was due, by what Prefect says of it; and a schedule that starts twice in a period."""
+"""When a run was due, by what Prefect says of it."""
 
 import datetime
 from types import SimpleNamespace
@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from prefect.client.orchestration import SyncPrefectClient
 
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
@@ -16,18 +15,6 @@ from tasks import stages as plan_module
 
 DAY = datetime.timedelta(days=1)
 NOW = datetime.datetime.now(datetime.UTC)
-
-
-class Client(SyncPrefectClient):
-    """Answers one question, or fails."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def read_flow_runs(self, **_: Any) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 def flow_run(**changes: Any) -> SimpleNamespace:
@@ -40,8 +27,8 @@ def flow_run(**changes: Any) -> SimpleNamespace:
 
 @pytest.fixture
 def under_way(monkeypatch):
-    def under_way(run, answer=()):
-        context = SimpleNamespace(flow_run=run, client=Client(answer))
+    def under_way(run):
+        context = SimpleNamespace(flow_run=run)
         monkeypatch.setattr(module.FlowRunContext, "get", lambda: context)
         return run
 
@@ -60,24 +47,9 @@ def test_a_worker_s_run_alone_starts_again(under_way):
     before = datetime.datetime.now(datetime.UTC)
     assert before <= module.due().moment <= datetime.datetime.now(datetime.UTC) + DAY
     assert module.reruns() == 0
-    assert module.scheduled_before() == ""
     for deployment, expected in ((None, 0), (uuid4(), module.RERUNS)):
         under_way(flow_run(deployment_id=deployment))
         assert module.reruns() == expected
-
-
-def test_an_earlier_scheduled_run_is_found(under_way):
-    own, by_hand = flow_run(), flow_run(auto_scheduled=False, expected_start_time=NOW - 8 * DAY)
-    earlier = [flow_run(expected_start_time=NOW - days * DAY) for days in (5, 7, 6)]
-    under_way(own, [own, by_hand])
-    assert module.scheduled_before() == ""
-    under_way(own, [own, by_hand, *earlier])
-    assert module.scheduled_before() == (NOW - 7 * DAY).isoformat(timespec="minutes")
-    for change in ({"auto_scheduled": False}, {"run_count": 2}, {"deployment_id": None}):
-        under_way(flow_run(**change), earlier)
-        assert module.scheduled_before() == ""
-    under_way(own, RuntimeError("no answer"))
-    assert module.scheduled_before() == ""
 
 
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):

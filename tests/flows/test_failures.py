@@ -159,7 +159,7 @@ class PanicError(BaseException):
 
 
 BODIES = {
-    "release": (("flows.release", ("plan", "due", "scheduled_before", "reruns", "published")),
+    "release": (("flows.release", ("plan", "due", "reruns", "published")),
                 {"spec": "r.yaml"}),
     "audit": (("flows.audit", ("release_folders", "key_files", "audit_task", "report_audit",
                                "found")),

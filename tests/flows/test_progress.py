@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from prefect.cache_policies import NO_CACHE
@@ -28,7 +28,7 @@ from dpiw.run.run import ReleaseRun
 from flows import release
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
-from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
+from tasks.progress import PlannedTraining, TrainingProgress
 from tasks.stages import fit_generator
 from tasks.step import StepFailedError, _guarded
 from tasks.window import Window
@@ -39,12 +39,18 @@ TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta=
 
 
 class Shown:
-    """An artefact that keeps what it is given."""
+    """A window whose only artefact is the training's."""
 
     def __init__(self):
         self.seen = []
 
-    def show(self, percent, description):
+    def artifact(self, key, kind, percent, description):
+        assert (key.endswith("-progress"), kind, self.seen) == (True, "progress", [])
+        self.seen.append((percent, description))
+        return UUID(int=1)
+
+    def update(self, artifact, percent, description):
+        assert artifact == UUID(int=1)
         self.seen.append((percent, description))
 
 
@@ -97,7 +103,7 @@ def test_a_stage_that_does_not_train_shows_nothing(workplace):
     directory = ReleaseRun.prepare(workplace.spec, period=None).directory
     for stage in PRIVATE_STAGES:
         assert PlannedTraining.of_stage(directory, stage) is None
-    assert ProgressArtefact.of_this_task("fit_generator") is None  # outside a task
+    assert Window.of_this_task() is None  # outside a task
 
 
 # Which task waits for a GPU
@@ -197,8 +203,7 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
         task_window = Window(task_run=uuid4(), flow_run=None, client=client, timeout=0.3)
-        artefact = ProgressArtefact("fit-generator-progress", task_window)
-        tell = TrainingProgress(TRAINING, artefact)
+        tell = TrainingProgress(TRAINING, task_window)
         tell(0, 800)
         tell(40, 800)
         first = 0 if met is None else len(met)

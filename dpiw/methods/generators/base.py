@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
@@ -62,10 +62,9 @@ class Synthesizer(Method, Protocol):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """Build an uncalibrated generator from a spec's settings; `pure` if delta is 0.
+        """Build an uncalibrated generator; SpecError for settings that do not fit.
 
-        Raises:
-            SpecError: wrong type or range, or noise that is not pure if `pure`.
+        `pure`: whether delta is 0, so that the noise must be pure.
         """
         ...
 
@@ -83,18 +82,12 @@ class Synthesizer(Method, Protocol):
         ...
 
 
-class CalibratedNoise(Protocol):
-    """What `calibrate` set, with its schema and unit."""
+@dataclass(frozen=True, kw_only=True)
+class CalibratedNoise:
+    """What `calibrate` set, for a schema and a unit; all public."""
 
-    @property
-    def schema(self) -> PublicSchema:
-        """The schema."""
-        ...
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The protected unit."""
-        ...
+    schema: PublicSchema
+    unit: PrivacyUnit
 
 
 _Noise = TypeVar("_Noise", bound=CalibratedNoise)

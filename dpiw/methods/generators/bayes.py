@@ -22,12 +22,12 @@ from dpiw.methods.base import (
     DRAW_SECONDS,
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
-    CriticKind,
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
+from dpiw.methods.generators.counted import CountedColumns, CountedNoise
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
 from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
@@ -122,21 +122,17 @@ _WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class BayesNoise:
-    """Calibrated window and bins, for a schema and a unit; all public."""
+class BayesNoise(CountedNoise):
+    """Calibrated window."""
 
     window: Window
-    bins: int
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bayes(Synthesizer):
+class Bayes(CountedColumns):
     """Bayesian synthesis before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
         numeric: law of numeric columns: `shape`, a normal law within the bounds, or `splits`.
         given: what the other columns depend on: the `target`'s code, or `nothing`.
         weights: `public`, or `two_stage`: from parameters drawn first, which cost a draw more.
@@ -148,7 +144,6 @@ class Bayes(Synthesizer):
     already paid for. The number of rows is never read.
     """
 
-    bins: int = 16
     numeric: str = "shape"
     given: str = "target"
     weights: str = "public"
@@ -160,13 +155,9 @@ class Bayes(Synthesizer):
     calibrated: BayesNoise | None = None
 
     method: ClassVar[str] = "bayes"
-    private: ClassVar[bool] = True
-    in_batches: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
-        if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise SpecError(f"generator.settings.{name}: {one_of(getattr(self, name), words)}")
@@ -294,19 +285,9 @@ class Bayes(Synthesizer):
                 counts.reshape(-1, domain.sizes[column]), design.law(column),
                 window=ready.window, noise=noise,
             )  # fmt: skip
-        return Measurement(
-            kind=self.method,
-            arrays=arrays,
-            facts={
-                **self._settings(),
-                "bins": ready.bins,
-                "columns": [column.name for column in table.schema.released],
-                "sizes": list(domain.sizes),
-                "epsilon": ready.window.epsilon,
-                "window": ready.window.width,
-            },
-            publishable=noise.publishable,
-        )
+        window = {"epsilon": ready.window.epsilon, "window": ready.window.width}
+        facts = {**self._settings(), **window}
+        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
 
     def _design(self, domain: Domain) -> BayesDesign:
         return BayesDesign(

@@ -136,8 +136,6 @@ def choose_network(
 
 
 _UNIFORM_BITS = 32
-_GUIDE, _SPARSE = 1 << 14, 4
-"""Cells of a table that guides a search, and least cells per step."""
 
 MOST_CELLS = 1 << 20
 """Cells of one conditional table; row offset plus a 32-bit uniform is then exact in a double."""
@@ -170,28 +168,9 @@ class Conditional:
     ) -> NDArray[np.int32]:
         """One child code per row, given each row's packed parent code; inverse CDF."""
         uniform = rng.integers(0, 1 << _UNIFORM_BITS, size=len(parents), dtype=np.uint32)
-        places = self._places(parents + uniform * 2.0**-_UNIFORM_BITS)
+        points = parents + uniform * 2.0**-_UNIFORM_BITS
+        places = np.searchsorted(self.steps, points, side="right")
         return (places - parents * size).astype(np.int32)
-
-    def _places(self, points: NDArray[np.float64]) -> NDArray[np.intp]:
-        cells, places, is_sure = self._guide
-        if not cells:
-            return np.searchsorted(self.steps, points, side="right")
-        at = (points * cells).astype(np.intp)
-        found, others = places[at], np.flatnonzero(~is_sure[at])
-        found[others] = np.searchsorted(self.steps, points[others], side="right")
-        return found
-
-    @cached_property
-    def _guide(self) -> tuple[int, NDArray[np.intp], NDArray[np.bool_]]:
-        """Cells per unit (a power of two, exact; 0 if too dense), places, cells without a step."""
-        units = round(float(self.steps[-1]))
-        cells = 1 << max(0, (_GUIDE // units).bit_length() - 1)
-        if cells * units < _SPARSE * len(self.steps):
-            return 0, np.empty(0, dtype=np.intp), np.empty(0, dtype=np.bool_)
-        edges = np.arange(cells * units + 1) / cells
-        places = np.searchsorted(self.steps, edges[:-1], side="right")
-        return cells, places, places == np.searchsorted(self.steps, edges[1:], side="left")
 
 
 @dataclass(frozen=True, kw_only=True)

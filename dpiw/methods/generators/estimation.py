@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,6 +108,16 @@ class NoisyMarginal:
     def stddev(self) -> NDArray[np.float64]:
         """Standard deviation of each value's noise, in the shape of the values."""
         return np.asarray(np.broadcast_to(np.sqrt(self.variance * self.merged), self.values.shape))
+
+
+def one_way_tables(
+    arrays: Mapping[str, NDArray[np.float64]], columns: int, *, variance: float
+) -> list[NoisyMarginal]:
+    """Return each column's own marginal, of one noise variance, from a measurement's arrays."""
+    return [
+        NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
+        for j in range(columns)
+    ]
 
 
 def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:

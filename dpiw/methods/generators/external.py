@@ -21,9 +21,9 @@ from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import Synthesizer, ready_for
-from dpiw.privacy.declaration import Declaration
+from dpiw.methods.base import CriticKind, check_effort, whole
+from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
+from dpiw.privacy.declaration import declared_event
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
@@ -32,17 +32,8 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 UNKNOWN = "unknown"
 """An undeclared epsilon."""
 
-_MOST_ROWS_PER_UNIT = 1000
 _MOST_LETTERS = 500
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,40})?([eE][-+]?\d{1,3})?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForWhom:
-    """Schema and unit of `calibrate`."""
-
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,7 +89,7 @@ class External(Synthesizer):
     evidence: str
     rows_per_unit: int | None = None
     counted_by: str | None = None
-    calibrated: ForWhom | None = None
+    calibrated: CalibratedNoise | None = None
 
     method: ClassVar[str] = "external"
     critic: ClassVar[CriticKind] = CriticKind.NONE
@@ -115,8 +106,8 @@ class External(Synthesizer):
                 raise _fault(name, "64 lower-case hexadecimal digits")
         if self.relation not in [relation.value for relation in NeighbouringRelation]:
             raise _fault("relation", "add_or_remove_one or replace_one")
-        if self.rows_per_unit is not None and not _is_count(self.rows_per_unit):
-            raise _fault("rows_per_unit", f"a whole number from 1 to {_MOST_ROWS_PER_UNIT}")
+        if self.rows_per_unit is not None:
+            whole("generator.settings.rows_per_unit", self.rows_per_unit, low=1, high=1000)
         if self.private and not _number("epsilon", self.epsilon) > 0:
             raise _fault("epsilon", "a number > 0")
         if not _number("delta", self.delta) < 1:
@@ -157,7 +148,7 @@ class External(Synthesizer):
         return {"rows": scaled.rows, "distinct_rows": scaled.rows - int(doubled)}
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
-        """Declared cost for a unit of the release, converted by `Declaration.event`."""
+        """Declared cost for a unit of the release, converted by `declared_event`."""
         if not self.private:
             raise NotPublishableError(
                 f"{self.method}: nobody declares an epsilon for rows of {self.tool}; no release may"
@@ -170,12 +161,13 @@ class External(Synthesizer):
                 " table (never a maximum seen in it), or 1 if its guarantee is for all of them"
                 " together"
             )
-        return Declaration(
-            epsilon=_number("epsilon", self.epsilon),
-            delta=_number("delta", self.delta),
-            relation=NeighbouringRelation(self.relation),
+        return declared_event(
+            _number("epsilon", self.epsilon),
+            _number("delta", self.delta),
+            NeighbouringRelation(self.relation),
             rows_per_unit=self.rows_per_unit or 1,
-        ).event(unit)
+            unit=unit,
+        )
 
     def declaration(self) -> dict[str, Any]:
         """All settings except the place of the file; JSON values."""
@@ -195,7 +187,7 @@ class External(Synthesizer):
     ) -> Self:
         """Store schema and unit; nothing depends on the effort."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
-        return replace(self, calibrated=ForWhom(schema=schema, unit=unit))
+        return replace(self, calibrated=CalibratedNoise(schema=schema, unit=unit))
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """What was declared; empty if another run has paid for it."""
@@ -241,11 +233,6 @@ def _is_text(value: object, most: int) -> bool:
 
 def _is_digest(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-def _is_count(value: object) -> bool:
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    return is_integer and 1 <= int(str(value)) <= _MOST_ROWS_PER_UNIT
 
 
 def _number(name: str, value: object) -> Decimal:

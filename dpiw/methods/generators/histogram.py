@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
+from dpiw.methods.generators.counted import CountedMarginals, CountedNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     estimate_total,
@@ -28,54 +28,35 @@ from dpiw.methods.generators.estimation import (
 )
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
+    marginals_event,
     noise_scale,
     noise_variance,
     released_counts,
     stated,
-    typed,
     useful_bins,
-    with_noise,
 )
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistogramNoise:
-    """Calibrated multiplier (scale / sensitivity) and bins, for a schema and a unit."""
+class HistogramNoise(CountedNoise):
+    """Calibrated multiplier: scale / sensitivity."""
 
     multiplier: float
-    bins: int
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram(Synthesizer):
-    """Independent perturbed histograms; `bins` limits numeric columns without `bins` or `cuts`."""
+class Histogram(CountedMarginals):
+    """Independent perturbed histograms."""
 
     bins: int = 32
-    noise: NoiseKind = NoiseKind.GAUSSIAN
     calibrated: HistogramNoise | None = None
 
     method: ClassVar[str] = "histogram"
-    private: ClassVar[bool] = True
-    in_batches: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.NONE
-
-    def __post_init__(self) -> None:
-        if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
-        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("generator.settings.noise: expected gaussian or laplace")
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
-        return cls(**typed(cls, with_noise(settings, pure=pure)))
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
@@ -101,8 +82,7 @@ class Histogram(Synthesizer):
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy marginal per released column."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        return (law(noise_multiplier=ready.multiplier, count=len(schema.released)),)
+        return (marginals_event(self.noise, ready.multiplier, count=len(schema.released)),)
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
@@ -135,19 +115,8 @@ class Histogram(Synthesizer):
             f"one_way_{j}": noisy_marginal(counts, kind=self.noise, scale=scale, noise=noise)
             for j, counts in enumerate(counter.one_way())
         }
-        return Measurement(
-            kind=self.method,
-            arrays=arrays,
-            facts={
-                "bins": ready.bins,
-                "columns": [column.name for column in table.schema.released],
-                "sizes": list(domain.sizes),
-                "noise": self.noise.value,
-                "scale": scale,
-            },
-            publishable=noise.publishable,
-            noise=self.released_noise(schema=table.schema, unit=ready.unit),
-        )
+        facts = {"noise": self.noise.value, "scale": scale}
+        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
         """Non-negative histograms of one total, sampled independently."""

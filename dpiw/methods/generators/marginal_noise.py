@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpiw.errors import SpecError, UnsupportedRelationError
+from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
@@ -55,6 +56,14 @@ def marginal_multiplier(kind: NoiseKind, *, rho: float, share: float, count: int
     if kind is NoiseKind.LAPLACE:
         return count / (share * sqrt(2 * rho))
     return sqrt(count / (2 * rho * share))
+
+
+def marginals_event(
+    kind: NoiseKind, multiplier: float, *, count: int
+) -> GaussianEvent | LaplaceEvent:
+    """Return the event of `count` noisy marginals."""
+    law = LaplaceEvent if kind is NoiseKind.LAPLACE else GaussianEvent
+    return law(noise_multiplier=multiplier, count=count)
 
 
 def selection_epsilon(kind: NoiseKind, *, rho: float, share: float, count: int) -> float:

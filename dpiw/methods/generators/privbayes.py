@@ -23,11 +23,10 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import (
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
-    CriticKind,
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     MOST_CELLS,
     Family,
@@ -37,6 +36,7 @@ from dpiw.methods.generators.bayesian_network import (
     score_sensitivity,
     whole_shares,
 )
+from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     NoisyMarginal,
@@ -44,22 +44,19 @@ from dpiw.methods.generators.estimation import (
     distribution,
     known_one_way,
     measured_domain,
+    one_way_tables,
 )
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_size,
     noise_variance,
-    released_counts,
     selection_epsilon,
     stated,
-    typed,
     useful_bins,
-    with_noise,
 )
 from dpiw.privacy import mechanisms
-from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -68,25 +65,18 @@ MOST_CANDIDATES = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivBayesNoise:
-    """Calibrated multipliers (scale / sensitivity) and epsilon of each selection; all public."""
+class PrivBayesNoise(SelectedNoise):
+    """Calibrated constants; selected marginals are of families."""
 
-    one_way: float
-    selection: float
-    family: float
-    schema: PublicSchema
-    unit: PrivacyUnit
     nominal_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivBayes(Synthesizer):
+class PrivBayes(SelectedMarginals):
     """PrivBayes before it has seen data.
 
     Attributes:
         degree: most parents of a column.
-        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
-        noise: `gaussian`, or `laplace` if delta is 0.
         max_cells: most cells of a family.
         usefulness: PrivBayes' theta: least average cell of a family at the nominal size, in units
             of the expected noise in a cell.
@@ -99,8 +89,6 @@ class PrivBayes(Synthesizer):
     """
 
     degree: int = 2
-    bins: int = 16
-    noise: NoiseKind = NoiseKind.GAUSSIAN
     max_cells: int = 4096
     usefulness: float = 2.0
     noise_penalty: float = 0.25
@@ -109,17 +97,12 @@ class PrivBayes(Synthesizer):
     calibrated: PrivBayesNoise | None = None
 
     method: ClassVar[str] = "privbayes"
-    private: ClassVar[bool] = True
-    in_batches: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.NONE
+    joint: ClassVar[str] = "family"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.degree not in (1, 2, 3, 4):
             raise SpecError(f"generator.settings.degree={self.degree}: expected 1 to 4")
-        if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
-        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("generator.settings.noise: expected gaussian or laplace")
         if not 4 <= self.max_cells <= MOST_CELLS:
             raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
         if not (isfinite(self.usefulness) and self.usefulness > 0):
@@ -132,16 +115,11 @@ class PrivBayes(Synthesizer):
                 "generator.settings.one_way_share, selection_share: numbers > 0, sum below 1"
             )
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
-        return cls(**typed(cls, with_noise(settings, pure=pure)))
-
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
         return stated(
             self, one_way="one_way_multiplier", selection="selection_epsilon",
-            family="family_multiplier", nominal_rows="nominal_rows",
+            joint="family_multiplier", nominal_rows="nominal_rows",
         )  # fmt: skip
 
     def calibrate(
@@ -163,34 +141,14 @@ class PrivBayes(Synthesizer):
             selection=selection_epsilon(
                 self.noise, rho=rho, share=self.selection_share, count=max(1, families)
             ),
-            family=marginal_multiplier(self.noise, rho=rho, share=rest, count=max(1, families)),
+            joint=marginal_multiplier(self.noise, rho=rho, share=rest, count=max(1, families)),
+            joints=families,
+            bins=useful_bins(self.bins, nominal_rows),
             schema=schema,
             unit=unit,
             nominal_rows=nominal_rows,
         )
         return replace(self, calibrated=noise)
-
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, families; their number does not depend on selections."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        columns = len(schema.released)
-        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        events: list[PrivacyEvent] = [law(noise_multiplier=ready.one_way, count=columns)]
-        if columns > 1:
-            events.append(ExponentialMechanismEvent(epsilon=ready.selection, count=columns - 1))
-            events.append(law(noise_multiplier=ready.family, count=columns - 1))
-        return tuple(events)
-
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
-        """Noise of one-way and of families' marginals; selections have no scale."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        stated = partial(released_counts, kind=self.noise, unit=unit)
-        one_way = stated("one_way", multiplier=ready.one_way, event=0)
-        if len(schema.released) == 1:
-            return (one_way,)
-        return (one_way, stated("family", multiplier=ready.family, event=2))
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Every candidate is counted; 40 columns of 100,000 rows took 9 s."""
@@ -202,7 +160,7 @@ class PrivBayes(Synthesizer):
         """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
         if self.calibrated is None:
             raise UncalibratedError("privbayes: the cap on cells follows from the noise")
-        noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.family))
+        noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.joint))
         return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
 
     def _scale(self, ready: PrivBayesNoise, multiplier: float) -> float:
@@ -217,8 +175,7 @@ class PrivBayes(Synthesizer):
             Event: `events`, in that order, each adaptive only on earlier noisy output.
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
-        bins = useful_bins(self.bins, ready.nominal_rows)
-        domain = Domain.from_schema(table.schema, bins=bins)
+        domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter.of(table, domain)
         draw = partial(noisy_marginal, kind=self.noise, noise=noise)
         scale = self._scale(ready, ready.one_way)
@@ -229,25 +186,17 @@ class PrivBayes(Synthesizer):
         # A column without parents has its one-way marginal measured once more: the number of
         # mechanisms is the declared one whatever was selected, and nothing paid for is wasted.
         tables = counter.each(family.members for family in families[1:])
+        scale = self._scale(ready, ready.joint)
         for family, counts in zip(families[1:], tables, strict=True):
-            scale = self._scale(ready, ready.family)
             arrays[f"family_{family.child}"] = draw(counts, scale=scale)
-        return Measurement(
-            kind=self.method,
-            arrays=arrays,
-            facts={
-                "bins": bins,
-                "degree": self.degree,
-                "columns": [column.name for column in table.schema.released],
-                "sizes": list(domain.sizes),
-                "network": [[family.child, list(family.parents)] for family in families],
-                "noise": self.noise.value,
-                "one_way_scale": self._scale(ready, ready.one_way),
-                "family_scale": self._scale(ready, ready.family),
-            },
-            publishable=noise.publishable,
-            noise=self.released_noise(schema=table.schema, unit=ready.unit),
-        )
+        facts = {
+            "degree": self.degree,
+            "network": [[family.child, list(family.parents)] for family in families],
+            "noise": self.noise.value,
+            "one_way_scale": self._scale(ready, ready.one_way),
+            "family_scale": scale,
+        }
+        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
 
     def _network(
         self,
@@ -257,7 +206,7 @@ class PrivBayes(Synthesizer):
         ready: PrivBayesNoise,
         noise: NoiseSource,
     ) -> tuple[Family, ...]:
-        scale = self._scale(ready, ready.family)
+        scale = self._scale(ready, ready.joint)
         released = domain.schema.released
         root = next((j for j, c in enumerate(released) if c.role is ColumnRole.TARGET), 0)
         return choose_network(
@@ -287,15 +236,11 @@ class PrivBayes(Synthesizer):
             Family(child=int(child), parents=tuple(parents)) for child, parents in facts["network"]
         ]
         kind, arrays = NoiseKind(facts["noise"]), measurement.arrays
-        one_way = [arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
         tables = [arrays[f"family_{family.child}"] for family in families[1:]]
         narrow = noise_variance(kind, facts["one_way_scale"])
         wide = noise_variance(kind, facts["family_scale"])
         measured = [
-            *(
-                NoisyMarginal(columns=(j,), values=table, variance=narrow)
-                for j, table in enumerate(one_way)
-            ),
+            *one_way_tables(arrays, len(domain.sizes), variance=narrow),
             *(
                 NoisyMarginal(columns=family.members, values=table, variance=wide)
                 for family, table in zip(families[1:], tables, strict=True)

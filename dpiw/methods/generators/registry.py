@@ -44,11 +44,7 @@ def finds_levels(method: str) -> bool:
 
 
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:
-    """Build an uncalibrated generator from a spec's words; `pure` if delta is 0.
-
-    Raises:
-        SpecError: unknown method or setting, wrong type or range, or noise that is not pure.
-    """
+    """As `Synthesizer.from_settings`, by a spec's words; SpecError also for unknown ones."""
     if method not in GENERATORS:
         raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")
     generator = GENERATORS[method]

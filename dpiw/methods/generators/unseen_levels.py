@@ -24,7 +24,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.privacy import mechanisms
@@ -41,7 +41,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelNoise:
+class LevelNoise(CalibratedNoise):
     """Calibrated constants; scale and threshold (least published noisy count) in rows."""
 
     multiplier: float
@@ -49,8 +49,6 @@ class LevelNoise:
     threshold: float
     delta: float
     nominal_rows: int
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)

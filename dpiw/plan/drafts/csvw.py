@@ -11,7 +11,7 @@ from typing import Any
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, cell_format, sourced
 from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
 
 _WHAT, _SUFFIXES = "CSVW", (".json", ".jsonld")
@@ -74,18 +74,17 @@ def _schema_beside(path: Path, address: str) -> Any:
 
 
 def _cell_format(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:
-    fields: dict[str, Any] = {"missing": [token for token in _list(null) if token]}
-    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and isinstance(style, Mapping):
-        fields["decimal"], fields["thousands"] = style.get("decimalChar"), style.get("groupChar")
-    if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str):
-        for sign, directive in _DATE_SIGNS:
-            style = style.replace(sign, directive)
-        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in fields.items() if value}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    numbers = style if isinstance(style, Mapping) else {}
+    dates = style if isinstance(style, str) else ""
+    for sign, directive in _DATE_SIGNS:
+        dates = dates.replace(sign, directive)
+    return cell_format(
+        kind,
+        null if isinstance(null, list) else [null],
+        decimal=numbers.get("decimalChar"),
+        thousands=numbers.get("groupChar"),
+        style=dates,
+    )
 
 
 def _column(column: Mapping[str, Any]) -> ColumnDraft:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,15 +212,6 @@ class TableDraft:
         return dataclasses.replace(self, columns=tuple(columns))
 
 
-def whole_bounds(lower: object, upper: object) -> tuple[int | None, int | None]:
-    """Round bounds of an integer column inwards; None for what is no number."""
-    low, high = number(lower), number(upper)
-    return (
-        None if low is None else math.ceil(low),
-        None if high is None else math.floor(high),
-    )
-
-
 def number(value: object) -> int | float | None:
     """Return a finite number, also from decimal text; else None."""
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d{1,30}(\.\d{0,30})?\s*", value):
@@ -232,29 +223,36 @@ def number(value: object) -> int | float | None:
 
 def bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
     """Return `lower` and `upper` of a draft (None where inadmissible for the kind), and `notes`."""
-    admissible = _bounds(kind, lower, upper)
-    left_out = [
-        side
-        for side, stated in (("lower", lower), ("upper", upper))
-        if kind in _STAND_INS and stated is not None and admissible[side] is None
-    ]
-    word = "" if kind is None else kind.value
-    notes = (f"the metadata's {side} bound is no {word} value: left out" for side in left_out)
-    return {**admissible, "notes": tuple(notes)}
+    low, high = _bound(kind, lower, math.ceil), _bound(kind, upper, math.floor)
+    notes = tuple(
+        f"the metadata's {side} bound is no {kind.value} value: left out"
+        for side, stated, bound in (("lower", lower, low), ("upper", upper, high))
+        if kind is not None and kind in _STAND_INS and stated is not None and bound is None
+    )
+    return {"lower": low, "upper": high, "notes": notes}
 
 
-def _bounds(kind: ColumnKind | None, lower: object, upper: object) -> dict[str, Any]:
-    if kind is ColumnKind.INTEGER:
-        low, high = whole_bounds(lower, upper)
-        return {"lower": low, "upper": high}
-    if kind is ColumnKind.CONTINUOUS:
-        return {"lower": number(lower), "upper": number(upper)}
+def _bound(
+    kind: ColumnKind | None, stated: object, inwards: Callable[[float], int]
+) -> Bound | None:
     if kind in (ColumnKind.DATE, ColumnKind.DATETIME):
-        return {
-            "lower": lower if isinstance(lower, str) else None,
-            "upper": upper if isinstance(upper, str) else None,
-        }
-    return {"lower": None, "upper": None}
+        return stated if isinstance(stated, str) else None
+    if kind not in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        return None
+    bound = number(stated)
+    return bound if bound is None or kind is ColumnKind.CONTINUOUS else inwards(bound)
+
+
+def cell_format(
+    kind: ColumnKind | None, missing: Iterable[Any], *, decimal: Any, thousands: Any, style: Any
+) -> dict[str, Any]:
+    """Return what metadata states of a column's cells, by the names of a data dictionary."""
+    fields: dict[str, Any] = {"missing": [token for token in missing if token]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        fields["decimal"], fields["thousands"] = decimal, thousands
+    if kind in (ColumnKind.DATE, ColumnKind.DATETIME):
+        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
+    return {name: value for name, value in fields.items() if value}
 
 
 def texts(values: Iterable[object]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, cell_format, sourced, texts
 from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
 
 _WHAT = "Table Schema"
@@ -25,11 +25,7 @@ _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
 
 
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
-    """Draft from a Table Schema, or from a package's resource named `table`; opens no data.
-
-    Raises:
-        SchemaError: no such metadata, or a schema that lies elsewhere.
-    """
+    """Draft from a Table Schema, or a package's resource `table`; SchemaError for others."""
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
     resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}
@@ -84,14 +80,14 @@ def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None
         token.get("value") if isinstance(token, Mapping) else token
         for token in _list(field.get("missingValues", missing))
     ]
-    fields: dict[str, Any] = {"missing": [token for token in tokens if token]}
-    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
-        fields["decimal"] = field.get("decimalChar")
-        fields["thousands"] = _GROUPS.get(field.get("groupChar", ""))
     style = field.get("format")
-    if kind in (ColumnKind.DATE, ColumnKind.DATETIME) and isinstance(style, str) and "%" in style:
-        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in fields.items() if value}
+    return cell_format(
+        kind,
+        tokens,
+        decimal=field.get("decimalChar"),
+        thousands=_GROUPS.get(field.get("groupChar", "")),
+        style=style if isinstance(style, str) and "%" in style else None,
+    )
 
 
 def _list(value: object) -> list[Any]:

@@ -242,11 +242,7 @@ publish_to: releases
 
 
 def dictionary_name(*candidates: str) -> str:
-    """Return the first candidate with a letter or digit, in plain letters (`Süd`: `sued`).
-
-    Raises:
-        SchemaError: no name has a letter or digit.
-    """
+    """Return the first candidate with a letter or digit, in plain letters; else SchemaError."""
     for text in candidates:
         folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
         bare = "".join(

@@ -61,11 +61,7 @@ class WeightedRows:
 
 
 class Population(Protocol):
-    """A public law of rows of one schema.
-
-    Raises:
-        SpecError: on construction, when a field is outside what is said here.
-    """
+    """A public law of rows of one schema."""
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
         """Draw `rows` independent admissible rows."""

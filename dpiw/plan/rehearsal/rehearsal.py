@@ -212,14 +212,10 @@ def rehearse_release(
     """Make the release of `plan` from public rows, and use it as its verdict says.
 
     `labelled`: other rows of the same law, for a calibration on public rows; else may be empty.
+    WeightError if a stage would fail.
 
-    Privacy:
-        Costs nothing: the rows are public. The noise has the scale that the plan's events promise
-            for
-        confidential rows, and is seeded: no result can be published.
-
-    Raises:
-        WeightError: a stage would fail.
+    Privacy: costs nothing: the rows are public. The noise has the scale that the plan's events
+        promise for confidential rows, and is seeded: no result can be published.
     """
     release = play(
         plan.recipe.with_public_rows(labelled),

@@ -7,17 +7,17 @@ import pytest
 
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.privacy import accounting
-from dpiw.privacy.declaration import Declaration
+from dpiw.privacy.declaration import declared_event
 from dpiw.privacy.events import DeclaredEvent, GaussianEvent, check_event
 from dpiw.privacy.gaussian import gaussian_delta
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.support.ledger import ADD, REPLACE
 
 
-def stated(epsilon: str, delta: str, relation: NeighbouringRelation, rows: int = 1) -> Declaration:
-    return Declaration(
-        epsilon=Decimal(epsilon), delta=Decimal(delta), relation=relation, rows_per_unit=rows
-    )
+def stated(
+    unit: PrivacyUnit, epsilon: str, delta: str, relation: NeighbouringRelation, rows: int = 1
+) -> DeclaredEvent:
+    return declared_event(Decimal(epsilon), Decimal(delta), relation, rows_per_unit=rows, unit=unit)
 
 
 PERSON = {relation: PrivacyUnit(relation=relation, id_column="p") for relation in (ADD, REPLACE)}
@@ -25,12 +25,12 @@ PERSON = {relation: PrivacyUnit(relation=relation, id_column="p") for relation i
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_the_same_relation_and_unit_change_nothing(relation):
-    event = stated("0.1", "1e-6", relation).event(PrivacyUnit(relation=relation))
+    event = stated(PrivacyUnit(relation=relation), "0.1", "1e-6", relation)
     assert event == DeclaredEvent(epsilon=0.1, delta=1e-6)
 
 
 def test_replace_is_a_removal_and_an_addition():
-    event = stated("0.5", "1e-6", ADD).event(PrivacyUnit(relation=REPLACE))
+    event = stated(PrivacyUnit(relation=REPLACE), "0.5", "1e-6", ADD)
     assert event.epsilon == 1
     assert event.delta == pytest.approx(1e-6 * (1 + math.exp(0.5)), rel=1e-12)
     assert Decimal(event.delta) >= Decimal("1e-6") * (1 + Decimal("0.5").exp())
@@ -38,38 +38,38 @@ def test_replace_is_a_removal_and_an_addition():
 
 def test_a_guarantee_for_rows_is_one_for_a_group_of_them():
     unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="id")
-    event = stated("0.5", "1e-6", ADD, rows=3).event(unit)
+    event = stated(unit, "0.5", "1e-6", ADD, rows=3)
     assert event.epsilon == 1.5
     assert event.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.e), rel=1e-12)
-    assert stated("0.5", "0", ADD, rows=3).event(unit).delta == 0
+    assert stated(unit, "0.5", "0", ADD, rows=3).delta == 0
 
 
 def test_a_person_of_rows_is_replaced_by_as_many_removals_and_additions():
-    event = stated("0.1", "0", ADD, rows=3).event(PERSON[REPLACE])
+    event = stated(PERSON[REPLACE], "0.1", "0", ADD, rows=3)
     assert event.epsilon == 0.6
 
 
 @pytest.mark.parametrize(
-    ("declaration", "unit", "field"),
+    ("unit", "declaration", "field"),
     [
         # A tool that prints the number of rows is free under replace_one.
-        (stated("1", "0", REPLACE), PrivacyUnit(relation=ADD), "relation"),
-        (stated("0.1", "1e-6", REPLACE, rows=2), PERSON[ADD], "rows_per_unit"),
-        (stated("0.1", "1e-6", REPLACE, rows=2), PERSON[REPLACE], "rows_per_unit"),
-        (stated("1", "1e-6", ADD, rows=100), PrivacyUnit(relation=ADD), "delta"),
+        (PrivacyUnit(relation=ADD), ("1", "0", REPLACE), "relation"),
+        (PERSON[ADD], ("0.1", "1e-6", REPLACE, 2), "rows_per_unit"),
+        (PERSON[REPLACE], ("0.1", "1e-6", REPLACE, 2), "rows_per_unit"),
+        (PrivacyUnit(relation=ADD), ("1", "1e-6", ADD, 100), "delta"),
         *(
-            (stated(epsilon, "1e-6", ADD, rows=rows), PrivacyUnit(relation=ADD), "epsilon")
+            (PrivacyUnit(relation=ADD), (epsilon, "1e-6", ADD, rows), "epsilon")
             for epsilon, rows in (("1e400", 1), ("9e999", 1), ("1e30", 1000), ("10.1", 1000))
         ),
     ],
 )
-def test_what_pays_for_nothing_is_refused(declaration, unit, field):
+def test_what_pays_for_nothing_is_refused(unit, declaration, field):
     with pytest.raises(SpecError, match=field):
-        declaration.event(unit)
+        stated(unit, *declaration)
 
 
 def test_what_is_smaller_than_any_float_is_rounded_up():
-    event = stated("1e-400", "1e-400", ADD).event(PrivacyUnit(relation=ADD))
+    event = stated(PrivacyUnit(relation=ADD), "1e-400", "1e-400", ADD)
     assert min(event.epsilon, event.delta) > 0
 
 

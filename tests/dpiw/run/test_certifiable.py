@@ -98,7 +98,6 @@ def parameters(**more: Any) -> Callable[..., Any]:
 
 LOOSE = ReleasedNoise(values="counts", law=NoiseKind.GAUSSIAN, scale=9.0)
 TOYS: dict[str, dict[str, Any]] = {
-    "states nothing of its noise": {"released_noise": None},
     "states none, though its events have it": {"released_noise": lambda *_, **__: ()},
     "states a third": {"released_noise": stated(scale=lambda law: law.scale / 3)},
     "does not state what its noise covers": {"released_noise": lambda *_, **__: (LOOSE,)},

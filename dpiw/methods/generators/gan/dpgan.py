@@ -30,7 +30,7 @@ from dpiw.methods.base import (
     real,
     whole,
 )
-from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.base import CalibratedNoise, ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.gan.game import Game, GameState, GANSettings
@@ -66,18 +66,12 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANNoise:
+class DPGANNoise(CalibratedNoise):
     """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
 
-    schema: PublicSchema
     training: PrivateTraining
     histogram: float | None
     marginals: Histogram | None
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The unit it was calibrated for."""
-        return self.training.unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +158,8 @@ class DPGAN(GANSettings):
             self.marginals_share, noise=NoiseKind.GAUSSIAN, rho=rho, schema=schema, unit=unit,
             nominal_rows=nominal_rows,
         )  # fmt: skip
-        share = self._histogram_share
+        known = self.proportions or self.marginals_share != 0
+        share = 0.0 if known else self.proportions_share or 0.0
         lot = min(self.lot, nominal_rows)
         training = PrivateTraining(
             sampling_rate=lot / nominal_rows,
@@ -180,6 +175,7 @@ class DPGAN(GANSettings):
         multiplier = training.multiplier_for(rho * rest * (1 - share))
         noise = DPGANNoise(
             schema=schema,
+            unit=unit,
             training=replace(training, noise_multiplier=multiplier),
             histogram=1 / math.sqrt(2 * rho * share) if share else None,
             marginals=marginals,
@@ -213,11 +209,6 @@ class DPGAN(GANSettings):
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed training; None: it is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
-
-    @property
-    def _histogram_share(self) -> float:
-        known = self.proportions or self.marginals_share != 0
-        return 0.0 if known else self.proportions_share or 0.0
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The histogram of every column or of the labels, and every step of the discriminator."""

@@ -11,7 +11,7 @@ coordinates depend on that row only, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -152,18 +152,11 @@ class ColumnDistributions:
         width = self.knots[:, -1 - quarter] - self.knots[:, quarter]
         return np.asarray(np.maximum(width / (2 * np.log(3.0)), 1e-6))
 
-    def ranked(self, rows: Array) -> Array:
-        """Rows of coordinates, shape (n, width), with ranks for numbers; row by row."""
-        return self._mapped(rows, [law.ranks for law in self.numbers])
-
-    def valued(self, rows: Array) -> Array:
-        """Rows of ranks with coordinates for numbers again."""
-        return self._mapped(rows, [law.values for law in self.numbers])
-
-    def _mapped(self, rows: Array, maps: Sequence[Any]) -> Array:
+    def mapped(self, rows: Array, transform: Callable[[NumberLaw, Array], Array]) -> Array:
+        """Rows, shape (n, width), with numbers mapped by `NumberLaw.ranks` or back; row by row."""
         rows = rows.copy()
-        for law, transform in zip(self.numbers, maps, strict=True):
-            column = transform(rows[:, law.place])
+        for law in self.numbers:
+            column = transform(law, rows[:, law.place])
             if law.nullable:
                 column = np.where(rows[:, law.place + 1] > 0.5, 0.0, column)
             rows[:, law.place] = column
@@ -346,11 +339,13 @@ class Heads:
         rows = np.zeros((scaled.rows, self.width))
         for part in self.parts:
             part.encode(scaled.columns[part.column.name], rows)
-        return rows if self.distributions is None else self.distributions.ranked(rows)
+        laws = self.distributions
+        return rows if laws is None else laws.mapped(rows, NumberLaw.ranks)
 
     def decode(self, rows: Array) -> dict[str, NDArray[Any]]:
         """Scaled columns of drawn rows; `PublicSchema.project` puts them on their grids."""
-        rows = rows if self.distributions is None else self.distributions.valued(rows)
+        laws = self.distributions
+        rows = rows if laws is None else laws.mapped(rows, NumberLaw.values)
         return {part.column.name: part.decode(rows) for part in self.parts}
 
     def draw_noise(self, rows: int, rng: np.random.Generator) -> Array:
@@ -411,38 +406,21 @@ class Drawn:
     outputs: Array
     noise: Array
 
-    @property
-    def _reach(self) -> float:
-        return 1 + 2 * MARGIN if self.heads.distributions is None else 1.0
-
-    @cached_property
-    def _perturbed(self) -> Array:
-        perturbed, distributions = self.outputs + self.noise, self.heads.distributions
-        return perturbed if distributions is None else perturbed + distributions.offsets
-
-    @cached_property
-    def _bend(self) -> Array:
-        """Numbers, shape (n, numbers), from -1 to 1; of ranks by a logistic law."""
-        numbers, distributions = self.heads._numbers, self.heads.distributions
-        if distributions is None:
-            return np.tanh(self.outputs[:, numbers] / 2)
-        return np.tanh(
-            (self._perturbed[:, numbers] - distributions.centres) / (2 * distributions.spreads)
-        )
-
     @cached_property
     def rows(self) -> Array:
         """The rows as they would be released, up to grids finer than a network can see."""
         heads = self.heads
         rows = np.zeros_like(self.outputs)
         numbers, flags = heads._numbers, heads.flags
-        perturbed = self._perturbed
+        perturbed = self.outputs + self.noise
         if heads.distributions is None:
-            value = np.clip(self._reach * self._bend, -1.0, 1.0)
+            bend = np.tanh(self.outputs[:, numbers] / 2)
+            value = np.clip((1 + 2 * MARGIN) * bend, -1.0, 1.0)
             on_grid = heads._steps > 0
             steps = heads._steps[on_grid] / 2
             value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
         else:
+            perturbed += heads.distributions.offsets
             value = heads.distributions.drawn(perturbed[:, numbers])
         rows[:, numbers] = value
         rows[:, flags] = perturbed[:, flags] > 0

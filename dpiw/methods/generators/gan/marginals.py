@@ -87,11 +87,7 @@ def plan_marginals(
 def marginals_events(
     histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
 ) -> tuple[PrivacyEvent, ...]:
-    """One single-draw event per column: `Resumption` must tell these from steps.
-
-    Raises:
-        UncalibratedError: as `Histogram.events`.
-    """
+    """One single-draw event per column: `Resumption` must tell these from steps."""
     if histogram is None:
         return ()
     (all_columns,) = histogram.events(schema=schema, unit=unit)

@@ -39,7 +39,7 @@ from dpiw.methods.base import (
     real,
     whole,
 )
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import check_widths
 from dpiw.methods.generators.gan.marginals import (
@@ -62,11 +62,11 @@ from dpiw.methods.generators.gan.training import (
     make_batch,
 )
 from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import marginal_multiplier, with_noise
+from dpiw.methods.generators.marginal_noise import marginal_multiplier, marginals_event, with_noise
 from dpiw.methods.neural.backend import check_installed, computing
 from dpiw.methods.neural.clipping import check_computes
 from dpiw.privacy import mechanisms
-from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
+from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
@@ -88,11 +88,9 @@ def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteNoise:
+class VoteNoise(CalibratedNoise):
     """Calibrated multiplier (scale of a count over its sensitivity), and histogram or None."""
 
-    schema: PublicSchema
-    unit: PrivacyUnit
     teachers: int
     multiplier: float
     marginals: Histogram | None
@@ -278,8 +276,7 @@ class PATEGAN(Synthesizer):
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """A histogram of every column, and one noisy count per query, all of them."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        votes = law(noise_multiplier=ready.multiplier, count=self.counts)
+        votes = marginals_event(self.noise, ready.multiplier, count=self.counts)
         return (*marginals_events(ready.marginals, schema=schema, unit=unit), votes)
 
     def released_noise(

@@ -21,9 +21,10 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, Running, check_effort
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
+from dpiw.methods.generators.counted import CountedColumns, CountedNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
 from dpiw.methods.generators.marginal_noise import (
@@ -67,22 +68,18 @@ MOST_COLUMNS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class AIMNoise:
+class AIMNoise(CountedNoise):
     """Calibrated constants, all public; `part` is the multiplier that costs one part of effort."""
 
     part: float
     parts: int
-    bins: int
-    schema: PublicSchema
-    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class AIM(Synthesizer):
+class AIM(CountedColumns):
     """AIM before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
         max_cells: pairs of columns with more cells are not measured.
         max_model_cells: of the final junction tree; proportionally fewer at a share of the effort.
         resumes: resumes after the last round, each charged a twentieth in advance. 0: no limit on a
@@ -92,20 +89,15 @@ class AIM(Synthesizer):
     output. The number of rows is never read. The fitting process receives only noisy output.
     """
 
-    bins: int = 16
     max_cells: int = 10_000
     max_model_cells: int = 10_000_000
     resumes: int = 0
     calibrated: AIMNoise | None = None
 
     method: ClassVar[str] = "aim"
-    private: ClassVar[bool] = True
-    in_batches: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
-        if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+        super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
             raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
         if not 1 <= self.max_model_cells <= 1 << 27:
@@ -268,20 +260,10 @@ class AIM(Synthesizer):
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.part, unit=ready.unit)
         draw = partial(noisy_marginal, kind=NoiseKind.GAUSSIAN, scale=scale, noise=noise)
         one_way = {f"one_way_{j}": draw(counts) for j, counts in enumerate(counter.one_way())}
-        return Measurement(
-            kind=self.method, publishable=noise.publishable,
-            arrays={**one_way, "rounds": np.zeros(0)},
-            facts={
-                "bins": ready.bins,
-                "columns": [column.name for column in domain.schema.released],
-                "sizes": list(domain.sizes),
-                "noise": NoiseKind.GAUSSIAN.value,
-                "one_way_scale": scale,
-                "network": [],
-                "next": 1,
-            },
-            noise=self.released_noise(schema=domain.schema, unit=ready.unit),
-        )  # fmt: skip
+        kind = NoiseKind.GAUSSIAN.value
+        facts = {"noise": kind, "one_way_scale": scale, "network": [], "next": 1}
+        arrays = {**one_way, "rounds": np.zeros(0)}
+        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
         if (checkpoint := watch.resumed()) is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import NoisyMarginal, combine
+from dpiw.methods.generators.estimation import NoisyMarginal, combine, one_way_tables
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pgm.inference import (
     FittedModel,
@@ -176,12 +176,8 @@ def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
 def drawn_marginals(drawn: Measurement) -> list[NoisyMarginal]:
     """Noisy marginals of a measurement or checkpoint, in the order drawn."""
     facts, sizes = drawn.facts, drawn.facts["sizes"]
-    marginals = [
-        NoisyMarginal(
-            columns=(j,), values=drawn.arrays[f"one_way_{j}"], variance=facts["one_way_scale"] ** 2
-        )
-        for j in range(len(sizes))
-    ]
+    variance = facts["one_way_scale"] ** 2
+    marginals = one_way_tables(drawn.arrays, len(sizes), variance=variance)
     start = 0
     for columns, _, scale in facts["network"]:
         shape = tuple(sizes[j] for j in columns)

@@ -242,8 +242,7 @@ class Inference:
     ) -> FittedModel:
         """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
 
-        Raises:
-            StageFailedError: the process ended, or its answer is no distribution.
+        StageFailedError if the process ended, or its answer is no distribution.
         """
         families = families_of(sizes, [marginal.columns for marginal in marginals])
         question = Measurement(

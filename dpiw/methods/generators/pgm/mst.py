@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
@@ -21,29 +20,27 @@ from dpiw.errors import SpecError
 from dpiw.methods.base import (
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
-    CriticKind,
     Running,
     check_effort,
 )
-from dpiw.methods.generators.base import Synthesizer, ready_for
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
+from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     NoisyMarginal,
     known_one_way,
     measured_domain,
+    one_way_tables,
     project_to_total,
 )
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
-    released_counts,
     selection_epsilon,
     stated,
-    typed,
     useful_bins,
-    with_noise,
 )
 from dpiw.methods.generators.pgm.inference import (
     GraphicalModel,
@@ -63,8 +60,7 @@ from dpiw.methods.generators.pgm.pairs import (
     unmerged_votes,
 )
 from dpiw.privacy import mechanisms
-from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -72,52 +68,29 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MSTNoise:
-    """Calibrated multipliers of marginals, epsilon of a selection, number of pairs; all public."""
-
-    one_way: float
-    selection: float
-    pair: float
-    pairs: int
-    bins: int
-    schema: PublicSchema
-    unit: PrivacyUnit
-
-
-@dataclass(frozen=True, kw_only=True)
-class MST(Synthesizer):
+class MST(SelectedMarginals):
     """MST before it has seen data.
 
     Attributes:
-        bins: most bins of a numeric column without `bins` or `cuts` (see `useful_bins`).
-        noise: `gaussian`, or `laplace` if delta is 0.
         max_cells: pairs of columns with more cells are not measured.
 
     Privacy: candidates and the number of mechanisms are public; the row count is never read.
     """
 
-    bins: int = 16
-    noise: NoiseKind = NoiseKind.GAUSSIAN
     max_cells: int = 65_536
-    calibrated: MSTNoise | None = None
 
     method: ClassVar[str] = "mst"
-    private: ClassVar[bool] = True
-    in_batches: ClassVar[bool] = True
-    critic: ClassVar[CriticKind] = CriticKind.NONE
+    joint: ClassVar[str] = "pair"
 
     def __post_init__(self) -> None:
-        if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
-        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
             raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        generator = cls(**typed(cls, with_noise(settings, pure=pure)))
+        generator = super().from_settings(settings, pure=pure)
         check_installed(cls.method)
         return generator
 
@@ -135,7 +108,7 @@ class MST(Synthesizer):
         """Public settings and noise, JSON values, for the plan and the certificate."""
         return stated(
             self, one_way="one_way_multiplier", selection="selection_epsilon",
-            pair="pair_multiplier", pairs="pairs",
+            joint="pair_multiplier", joints="pairs",
         )  # fmt: skip
 
     def calibrate(
@@ -145,41 +118,23 @@ class MST(Synthesizer):
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
-        check_sizes(schema, sizes)
+        for column, size in zip(schema.released, sizes, strict=True):
+            if size > MOST_CELLS:
+                raise SpecError(
+                    f"column {column.name}: {size} codes; expected at most {MOST_CELLS}"
+                )
         pairs = spanning_pairs(sizes, self.max_cells)
         third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
-        noise = MSTNoise(
+        noise = SelectedNoise(
             one_way=marginal_multiplier(self.noise, rho=rho, share=third, count=len(sizes)),
             selection=selection_epsilon(self.noise, rho=rho, share=third, count=count),
-            pair=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
-            pairs=pairs,
+            joint=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
+            joints=pairs,
             bins=bins,
             schema=schema,
             unit=unit,
         )
         return replace(self, calibrated=noise)
-
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One-way marginals, selections, two-way marginals; their number is public."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        law = LaplaceEvent if self.noise is NoiseKind.LAPLACE else GaussianEvent
-        one_way = law(noise_multiplier=ready.one_way, count=len(schema.released))
-        if not ready.pairs:
-            return (one_way,)
-        return (
-            one_way,
-            ExponentialMechanismEvent(epsilon=ready.selection, count=ready.pairs),
-            law(noise_multiplier=ready.pair, count=ready.pairs),
-        )
-
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
-        """Noise of one-way and two-way marginals; selections have no scale."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        stated = partial(released_counts, kind=self.noise, unit=unit)
-        one_way = stated("one_way", multiplier=ready.one_way, event=0)
-        return (one_way, stated("pair", multiplier=ready.pair, event=2))[: 1 + (ready.pairs > 0)]
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Forecast counts of every admissible pair, and the fit of the tree.
@@ -193,7 +148,7 @@ class MST(Synthesizer):
         columns = len(sizes)
         counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
         fitted = 16 + 0.9 * columns + 0.005 * columns**2
-        cells = sum(sorted(pairs)[-ready.pairs :]) if ready.pairs else 0
+        cells = sum(sorted(pairs)[-ready.joints :]) if ready.joints else 0
         held = 32 * (cells + sum(sizes)) + ((180 + 15 * columns) << 20)
         return Running(seconds=counted + fitted, held_bytes=held)
 
@@ -213,37 +168,30 @@ class MST(Synthesizer):
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter.of(table, domain)
         facts: dict[str, Any] = {
-            "bins": ready.bins,
-            "columns": [column.name for column in table.schema.released],
-            "sizes": list(domain.sizes),
             "noise": self.noise.value,
             "one_way_scale": noise_scale(self.noise, multiplier=ready.one_way, unit=ready.unit),
-            "pair_scale": noise_scale(self.noise, multiplier=ready.pair, unit=ready.unit),
+            "pair_scale": noise_scale(self.noise, multiplier=ready.joint, unit=ready.unit),
         }
         draw = partial(noisy_marginal, kind=self.noise, noise=noise)
         arrays = {
             f"one_way_{j}": draw(counts, scale=facts["one_way_scale"])
             for j, counts in enumerate(counter.one_way())
         }
-        marginals = _one_way(arrays, facts)
+        variance = noise_variance(self.noise, facts["one_way_scale"])
+        marginals = one_way_tables(arrays, len(domain.sizes), variance=variance)
         merging = merging_of(marginals)
         pairs = self._select(counter, marginals, merging, ready, noise)
         for number, counts in enumerate(merged_counts(counter, pairs, merging)):
             arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
-        return Measurement(
-            kind=self.method,
-            arrays=arrays,
-            facts={**facts, "network": [list(pair) for pair in pairs]},
-            publishable=noise.publishable,
-            noise=self.released_noise(schema=table.schema, unit=ready.unit),
-        )
+        facts["network"] = [list(pair) for pair in pairs]
+        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
 
     def _select(
         self,
         counter: ContingencyCounter,
         marginals: Sequence[NoisyMarginal],
         merging: Sequence[Merging],
-        ready: MSTNoise,
+        ready: SelectedNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
         rows = rows_of(marginals)
@@ -259,7 +207,7 @@ class MST(Synthesizer):
             for (a, b), counts in zip(candidates, tables, strict=True)
         }
         forest, pairs = Forest(len(sizes)), list[Pair]()
-        for _ in range(ready.pairs):
+        for _ in range(ready.joints):
             waiting = [pair for pair in scores if forest.connects(pair)]
             chosen = mechanisms.select(
                 np.array([scores[pair] for pair in waiting]),
@@ -275,9 +223,11 @@ class MST(Synthesizer):
         """The graphical model of all marginals; fitted when rows are asked."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         facts, arrays = measurement.facts, measurement.arrays
-        singles = _one_way(arrays, facts)
+        kind = NoiseKind(facts["noise"])
+        variance = noise_variance(kind, facts["one_way_scale"])
+        singles = one_way_tables(arrays, len(domain.sizes), variance=variance)
         merging = merging_of(singles)
-        variance = noise_variance(NoiseKind(facts["noise"]), facts["pair_scale"])
+        variance = noise_variance(kind, facts["pair_scale"])
         pairs = [
             NoisyMarginal(
                 columns=(a, b),
@@ -295,20 +245,3 @@ class MST(Synthesizer):
         return GraphicalModel(
             domain=domain, marginals=[*summed, *pairs], merging=merging, one_way=one_way
         )
-
-
-def _one_way(
-    arrays: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
-) -> list[NoisyMarginal]:
-    variance = noise_variance(NoiseKind(facts["noise"]), facts["one_way_scale"])
-    return [
-        NoisyMarginal(columns=(j,), values=arrays[f"one_way_{j}"], variance=variance)
-        for j in range(len(facts["sizes"]))
-    ]
-
-
-def check_sizes(schema: PublicSchema, sizes: Sequence[int]) -> None:
-    """Raise SpecError for a column whose own table is larger than a model may hold."""
-    for column, size in zip(schema.released, sizes, strict=True):
-        if size > MOST_CELLS:
-            raise SpecError(f"column {column.name}: {size} codes; expected at most {MOST_CELLS}")

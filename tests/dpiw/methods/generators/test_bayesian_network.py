@@ -314,31 +314,3 @@ def test_cells_without_mass_are_never_drawn():
     parents = np.arange(rows, dtype=np.intp).repeat(20)
     drawn = conditional.draw(parents, 4, np.random.default_rng(5))
     assert set(drawn) == {1, 2}
-
-
-GRID = 2.0**-32
-"""Of the uniforms that a draw takes."""
-
-
-def conditional(parents, levels, zeros, seed):
-    rng = np.random.default_rng(seed)
-    table = rng.random((parents, levels)) * (rng.random((parents, levels)) >= zeros)
-    return Conditional.from_table(Family(child=0, parents=()), table, np.ones(levels))
-
-
-def points_about(steps, parents, seed):
-    """On the grid: at every step, beside it, at both ends of every row, and anywhere."""
-    rng = np.random.default_rng(seed)
-    beside = [np.floor(steps / GRID + more) * GRID for more in (-1, 0, 1)]
-    anywhere = rng.integers(0, parents, 1000) + rng.integers(0, 1 << 32, 1000) * GRID
-    ends = np.arange(parents)[:, None] + np.array([0.0, 1 - GRID])
-    points = np.concatenate([*beside, anywhere, ends.ravel()])
-    return points[(points >= 0) & (points < parents)]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 60), st.integers(2, 40), st.sampled_from([0.0, 0.3, 0.9]), st.integers(0, 99))
-def test_a_place_is_the_same_as_by_search(parents, levels, zeros, seed):
-    law = conditional(parents, levels, zeros, seed)
-    points = points_about(law.steps, parents, seed)
-    assert np.array_equal(law._places(points), np.searchsorted(law.steps, points, side="right"))
