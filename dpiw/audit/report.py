@@ -13,7 +13,7 @@ from dpiw.audit.costs import Recomputed
 from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import author, build_page
-from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, Units, worth
+from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, Units, total, worth
 from dpiw.audit.statements import checked, next_steps, not_checked
 from dpiw.audit.unreleased import Unreleased, in_folders, unreleased
 from dpiw.data.documents import document_json, plain
@@ -89,12 +89,9 @@ def report_json(report: AuditReport) -> bytes:
 
 def _finding(finding: Finding) -> dict[str, str | bool]:
     return {
+        **vars(finding),
         "severity": finding.severity.value,
-        "code": finding.code,
-        "subject": finding.subject,
-        "text": finding.text,
         "action": finding.action,
-        "follows": finding.follows,
     }
 
 
@@ -124,9 +121,8 @@ def _population(
 
 
 def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
-    name, runs = population.name, Units()
-    for run in report.counted.runs_of(name) if report.counted else ():
-        runs = runs.plus(run.held)
+    name = population.name
+    runs = total(run.held for run in report.counted.runs_of(name)) if report.counted else Units()
     return {
         "spent_in_folders": _amount(worth(population, in_folders(report, name))),
         "spent_with_no_folder": [_no_folder(row) for row in unreleased(report, name)],

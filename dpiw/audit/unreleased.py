@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.folders import FolderFacts, stated_attempts
-from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot, Units
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot, Units, total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +31,8 @@ def unreleased(report: AuditReport, population: str) -> list[Unreleased]:
 
 def in_folders(report: AuditReport, population: str) -> Units:
     """Charges that the totals of the given folders contain, each with every attempt of its run."""
-    total = Units()
-    for _, attempt, inside in _charges(report, population):
-        total = total.plus(attempt.cost.times(inside))
-    return total
+    charges = _charges(report, population)
+    return total(attempt.cost.times(inside) for _, attempt, inside in charges)
 
 
 def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, AttemptTally, int]]:
@@ -92,8 +89,8 @@ def spent_lines(report: AuditReport) -> list[str]:
         rows = unreleased(report, name)
         if rows:
             reasons = ", ".join(dict.fromkeys(row.why for row in rows))
-            total = total_text(rows) + alone(population)
-            lines.append(f"spent with no folder: population {name}, {total} ({reasons})")
+            amount = total_text(rows) + alone(population)
+            lines.append(f"spent with no folder: population {name}, {amount} ({reasons})")
     return lines
 
 
@@ -105,8 +102,4 @@ def alone(population: PopulationTally) -> str:
 
 def total_text(rows: list[Unreleased]) -> str:
     """The sum of the charged amounts."""
-    total = Units()
-    for row in rows:
-        total = total.plus(row.amount)
-    epsilon = decimal_text(total.epsilon, EPSILON_UNIT)
-    return f"epsilon={epsilon}, delta={decimal_text(total.delta, DELTA_UNIT)}"
+    return f"{total(row.amount for row in rows)}"

@@ -95,6 +95,9 @@ class _Book(Protocol):
     def drawn_by(self, name: str, hash: str) -> Charge: ...
 
 
+_NAMED = ("hash", "manifest_digest", "previous", "after", "run", "plan_digest", "period")
+
+
 def payload_of(
     releases: Sequence[RecoveredRelease], *, loss: Charge, reads: int, charged: Charge
 ) -> dict[str, Any]:
@@ -102,13 +105,7 @@ def payload_of(
     return {
         "releases": [
             {
-                "hash": release.hash,
-                "manifest_digest": release.manifest_digest,
-                "previous": release.previous,
-                "after": release.after,
-                "run": release.run,
-                "plan_digest": release.plan_digest,
-                "period": release.period,
+                **{name: getattr(release, name) for name in _NAMED},
                 "held": release.held.to_payload(),
                 "drawn": release.drawn.to_payload(),
                 **release.charge.to_payload(),

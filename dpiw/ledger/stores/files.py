@@ -232,12 +232,3 @@ def check_no_remains(path: Path) -> None:
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):
             raise LedgerError(f"ledger {path}: remains of a removed ledger ({suffix}) beside it")
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, has reached the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
