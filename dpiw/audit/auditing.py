@@ -70,13 +70,8 @@ def audit(
 
     Each folder must verify under one of `public_keys`, the curators', from elsewhere. Without them
     signatures are checked against the keys inside the folders, which shows nothing of who signed.
-    Raises LedgerError if there is no ledger; tampering is a finding, not an exception.
-
-    Raises:
-        SpecError: the URL holds a password, or names no ledger that could be.
-        LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
-            was tampered with is a finding, not an exception.
-        ReleaseError: a key file cannot be read.
+    Raises SpecError for a URL that holds a password or names no ledger, LedgerError if there is
+    none, ReleaseError for a key file; tampering is a finding, not an exception.
     """
     check_location(ledger_url, error=SpecError)
     keys = {path: load_public_key(path) for path in public_keys}

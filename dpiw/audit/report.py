@@ -30,11 +30,8 @@ FORMAT_VERSION = 1
 def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """Write `audit.json` and `audit.html` into `folder`, made if missing, for its owner alone.
 
-    Earlier reports are kept, named by their time. Raises SpecError inside a published release.
-
-    Raises:
-        SpecError: the folder is a published release, or lies in one.
-        ReleaseError: they cannot be written.
+    Earlier reports are kept, named by their time. Raises SpecError inside a published release,
+    ReleaseError if they cannot be written.
     """
     refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"

@@ -55,12 +55,7 @@ def document_json(value: Any) -> bytes:
 
 
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `document_json` wrote; raise `error` unless it is canonical UTF-8 JSON.
-
-    Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
-            `document_json` would write.
-    """
+    """Read what `document_json` wrote; raise `error` for a key twice or any other bytes."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
@@ -146,12 +141,7 @@ Count = Annotated[int, _count]
 
 
 def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible.
-
-    Raises:
-        ReleaseError: (as `error`) a field is not as its hint says, or a record in it has an unknown
-            or a missing field.
-    """
+    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible."""
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
         object.__setattr__(made, name, value)
 

@@ -35,11 +35,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder and, if asked, its parents, durably; return whether it was made now.
-
-    Raises:
-        OSError: it cannot be made, or there is something else of that name.
-    """
+    """Make a folder and, if asked, its parents, durably; return whether it was made now."""
     if parents and not path.parent.exists():
         make_folder(path.parent, mode=0o777, parents=True)
     try:
@@ -77,10 +73,6 @@ def move_exclusively(folder: Path, target: Path) -> None:
 
     The system's rename would replace an empty folder, so that is checked first; if one appears
     between the two calls, nothing is lost.
-
-    Raises:
-        FileExistsError: there is something at `target`.
-        OSError: it cannot be renamed.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

@@ -103,11 +103,7 @@ class Snapshot:
         return ScaledTable.concatenate([*self.batches()])
 
     def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows.
-
-        Raises:
-            SourceError: the file is damaged.
-        """
+        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows."""
         with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
             row_groups = pq.ParquetFile(stream).metadata.num_row_groups
             starts = range(0, max(1, row_groups), groups)

@@ -109,13 +109,7 @@ class Book:
         return tuple(run for run in self.runs.values() if run.population == name)
 
     def check(self, entry: Entry) -> None:
-        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing.
-
-        Raises:
-            BudgetExceededError: the population's budget does not cover it.
-            GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
-            SpecError: it is not a legal transition.
-        """
+        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         _check_entry(entry)
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)

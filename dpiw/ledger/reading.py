@@ -277,23 +277,13 @@ class LedgerReader:
         return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
 
     def confirm(self, grant: Grant) -> None:
-        """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused.
-
-        Raises:
-            GrantSpentError: it is not the armed grant, or was committed or lost since.
-            LedgerConflictError: the ledger knows no such stage.
-        """
+        """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
         record = self._read(lambda book: granted(book, grant))
         if record.state is not StageState.ARMED:
             raise GrantSpentError(_not_usable(record))
 
     def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
-        """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED).
-
-        Raises:
-            GrantSpentError: it was committed, lost or voided.
-            LedgerConflictError: no such reservation.
-        """
+        """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED)."""
         record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
         if record.state not in (StageState.RESERVED, StageState.ARMED):
             raise GrantSpentError(_not_usable(record))

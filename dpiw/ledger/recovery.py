@@ -119,13 +119,7 @@ def payload_of(
 
 
 def recovery_of(book: _Book, entry: Entry) -> Recovery:
-    """The recovery an entry states; LedgerConflictError unless the rules give the same.
-
-    Raises:
-        LedgerConflictError: a head is not missing or a release is listed before; nothing is
-            recovered; or the charge is not what the rules give.
-        SpecError: malformed.
-    """
+    """The recovery an entry states; LedgerConflictError unless the rules give the same."""
     account = book.account(entry.population or "")
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
@@ -152,12 +146,7 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(
     book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
 ) -> None:
-    """Raise LedgerConflictError unless exactly what is missing is recovered.
-
-    Raises:
-        LedgerConflictError: a release is not missing, or nothing is recovered.
-        SpecError: `reads` is no number of reads.
-    """
+    """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
         raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
     for release in releases:

@@ -212,12 +212,7 @@ class LocalParameters:
 
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON.
-
-        Raises:
-            ManifestError: not such a file.
-            PrivacyError: as `check`.
-        """
+        """Read canonical JSON (else ManifestError), and `check` the promise."""
         value = parse_canonical(data, what=NAME, error=ManifestError)
         names = [field.name for field in fields(cls)]
         record(value, [*names, "format"], what=NAME, error=ManifestError)
@@ -229,12 +224,7 @@ class LocalParameters:
 
     @classmethod
     def read(cls, path: str | Path) -> LocalParameters:
-        """Read a file with `from_json`; ReleaseError if the file or its JSON is invalid.
-
-        Raises:
-            ReleaseError: the file cannot be read, or as `from_json`.
-            PrivacyError: as `check`.
-        """
+        """Read a file as `from_json`; ReleaseError if it cannot be read."""
         try:
             data = Path(path).read_bytes()
         except OSError as reason:

@@ -32,8 +32,7 @@ def told_record(
 def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> NDArray[np.float64]:
     """Clip features, shape (records, features), to public bounds; scale them to [-1, 1].
 
-    Raises:
-        SourceError: a number is not finite.
+    Raises SourceError if a number is not finite.
     """
     if not np.isfinite(numbers).all():
         raise SourceError("features: expected finite numbers")

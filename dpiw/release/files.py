@@ -209,10 +209,7 @@ def release_contents(
 
     `frames`, `log_weights` and `rng` are as for `write_synthetic`; `replicates` in the order of
     `frames`; `log_weight_noise_sd` has shape (rows,), or is of evenly spaced rows; `lists` has
-    found levels. Other Parquet files in `workspace` are removed.
-
-    Raises:
-        ReleaseError: as `write_synthetic` and `write_replicates`.
+    found levels. Other Parquet files in `workspace` are removed. Raises as `write_synthetic`.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()

@@ -63,10 +63,8 @@ def build_folder(
 ) -> SignedManifest:
     """Build and sign a new release folder for `publish_built`, whole or not at all.
 
-    Keep it for every attempt: a second build would have another ledger head and moment.
-
-    Raises:
-        ReleaseError: `folder` exists, or something could not be written; then it is gone.
+    Keep it for every attempt: a second build would have another ledger head and moment. Raises
+    ReleaseError if `folder` exists, or cannot be written; then it is gone.
     """
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, partial(kind, facts=facts), key)

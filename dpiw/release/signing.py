@@ -93,8 +93,7 @@ def not_by(keys: Sized) -> str:
 def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Create `<name>.key` (PKCS8 PEM, mode 0600) and `<name>.pub` (PEM); return both paths.
 
-    Raises:
-        ReleaseError: a file of that name exists (nothing is overwritten), or a failed write.
+    Raises ReleaseError if one exists (nothing is overwritten) or cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -108,10 +107,9 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """Read a private key file.
+    """Read a private key file: an unencrypted Ed25519 key that others cannot read.
 
-    Raises:
-        ReleaseError: missing, readable by group or others, or not an unencrypted Ed25519 key.
+    Raises ReleaseError otherwise.
     """
     try:
         # The mode is that of the opened file, so it cannot be exchanged in between.

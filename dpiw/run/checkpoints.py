@@ -74,6 +74,13 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
     return None
 
 
+def is_cut_off(run: ReleaseRun, stage: StageRecord) -> bool:
+    """Return whether an armed stage left neither an output nor a checkpoint to resume from."""
+    if stage.state is not StageState.ARMED or run.measurement(stage.stage).exists():
+        return False
+    return last_checkpoint(run, stage) is None
+
+
 def is_of(data: bytes, settings: str) -> bool:
     """Return whether a checkpoint was drawn under these settings; earlier versions state none."""
     return data.partition(_END)[0] == settings.encode()

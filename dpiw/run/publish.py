@@ -205,9 +205,6 @@ def published(run: ReleaseRun) -> Path | None:
 
     Ledger heads, committed outputs, folder and signature are checked; no stage starts and nothing
     is spent. Raises as `reserve` and `publish`.
-
-    Raises:
-        ReleaseError, LedgerError, PrivacyError, SpecError: as `reserve` and `publish`.
     """
     record = run.open_ledger().find_run(run.key)
     if record is None or record.state is not RunState.PUBLISHED:

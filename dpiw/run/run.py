@@ -209,9 +209,7 @@ class RunRequest:
     ) -> RunRequest:
         """Read a spec and its dictionary; `period` None: that of `today`, by the spec's cadence.
 
-        Raises:
-            SpecError, SchemaError: not admissible.
-            ReleaseError: the signing key cannot be read.
+        Raises SpecError or SchemaError, and ReleaseError if the signing key cannot be read.
         """
         with told_in(path, SpecError):
             spec = load_spec(path)

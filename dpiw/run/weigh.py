@@ -68,11 +68,7 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
 
 
 def published_schema(run: ReleaseRun) -> PublicSchema:
-    """Return the rows' schema, with found levels and their source; raises as its measurement.
-
-    Raises:
-        StageFailedError, LedgerTamperedError, NotPublishableError: as `committed_measurement`.
-    """
+    """Return the rows' schema, with found levels; raises as `committed_measurement`."""
     generator, schema = run.generator, run.plan.schema
     if not isinstance(generator, FindsLevels):
         return schema
