@@ -61,11 +61,6 @@ def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDA
     return _whole(column, cells) if column.is_whole else _real(column, cells)
 
 
-def exact_number(text: str) -> Decimal | None:
-    """Return the exact number that a canonical text denotes, perhaps infinite; None: no number."""
-    return _exact(text)
-
-
 def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     """Return the nearest admissible scaled values: in range, on the grid, missing filled."""
     if column.is_discrete:
@@ -240,8 +235,8 @@ def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], N
     return values, missing
 
 
-def _exact(text: str) -> Decimal | None:
-    """The exact number a text denotes (a sign, ASCII digits, `.`, exponent, `inf`), or None."""
+def exact_number(text: str) -> Decimal | None:
+    """Return the exact number that a text denotes (sign, ASCII digits, `.`, exponent, `inf`)."""
     text = plain_signs(text.strip())
     infinite = _INFINITE.fullmatch(text)
     if infinite:
@@ -258,7 +253,7 @@ def _exact(text: str) -> Decimal | None:
 
 
 def _exact_whole(text: str, low: int, high: int) -> int | None:
-    number = _exact(text)
+    number = exact_number(text)
     if number is None:
         return None
     clamped = min(max(number, Decimal(low)), Decimal(high))
@@ -266,7 +261,7 @@ def _exact_whole(text: str, low: int, high: int) -> int | None:
 
 
 def _exact_real(text: str, low: float, high: float) -> float | None:
-    number = _exact(text)
+    number = exact_number(text)
     if number is None:
         return None
     return low if number <= Decimal(low) else high if number >= Decimal(high) else float(number)
@@ -294,7 +289,7 @@ def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     """0, 1 or missing (-1). A typed 0 or 1 is a truth, unless a declared word is a number."""
     words = {word_form(text): 0 for text in column.false_values}
     words |= {word_form(text): 1 for text in column.true_values}
-    typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
+    typed = {} if any(exact_number(word) is not None for word in words) else {"0": 0, "1": 1}
 
     def spoken(text: str) -> int:
         return words.get(word_form(text), -1)

@@ -142,13 +142,6 @@ def state_of(path: Path) -> str:
     return ""
 
 
-def read_snapshot(path: Path) -> ScaledTable | None:
-    """Return all rows of a snapshot; None if it cannot be read."""
-    with contextlib.suppress(SourceError):
-        return open_snapshot(path).read()
-    return None
-
-
 def _tables(path: Path, groups: tuple[int, int] | None) -> Generator[ScaledTable]:
     with path.open("rb") as stream:
         # No threads: one still reading a Python file at exit aborts the process (measured).

@@ -316,12 +316,6 @@ def parquet_types(path: Path) -> list[tuple[str, str]]:
         return [(field.name, _physical_type(field)) for field in schema]
 
 
-def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
-    """Read a public Parquet file whole; errors as `open_parquet` and `RawSource.whole`."""
-    with open_parquet(path, names, limits=limits) as raw:
-        return raw.whole(most_bytes=limits.max_memory_bytes)
-
-
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 """Types whose cells are texts; of the type null, all are missing."""
 

@@ -219,9 +219,9 @@ def verified_contents(
     return manifest, check_files(folder, manifest, readers=readers(manifest), then=then)
 
 
-def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
-    """Return the manifest if its signature holds under `expected` (or the embedded key)."""
-    return read_signed(folder, kind=Manifest, expected=None if expected is None else [expected])
+def read_signed_manifest(folder: Path) -> Manifest:
+    """Return the manifest if its signature holds under the embedded key."""
+    return read_signed(folder, kind=Manifest, expected=None)
 
 
 def read_signed(

@@ -310,7 +310,7 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """
     built = run.directory / "built"
     if built.exists():
-        manifest, record = read_signed_manifest(built, expected=None), ledger.run(run.key)
+        manifest, record = read_signed_manifest(built), ledger.run(run.key)
         on_record = record.manifest_digest is not None or ledger.recovery_of_run(
             run.key, run.plan.digest, run.period
         )

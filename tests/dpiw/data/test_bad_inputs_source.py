@@ -15,11 +15,11 @@ import pytest
 
 import dpiw.data.raw_source
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import toy_schema
+from tests.support.read import read_snapshot
 
 CANARY = "CANARY-7f3a"
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)

@@ -18,12 +18,12 @@ from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_reading import canonical_frame, settled_formats
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.snapshots import read_snapshot
 from dpiw.data.sources import read_csv
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, cells_file
+from tests.support.read import read_snapshot
 from tests.support.statements import GERMAN, SCHEMA, frame_of, stated
 from tests.support.worlds import declared
 

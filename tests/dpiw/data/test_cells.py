@@ -20,10 +20,11 @@ from dpiw.analysis.release import load_release
 from dpiw.data.cells import plain_cells
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
-from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.sources import IngestLimits, read_csv
 from dpiw.release.parquet import arrow_type
 from dpiw.release.verification import verify
 from tests.hostile.fuzz.cells import SCHEMA, UNITS, ZONES
+from tests.support.read import read_parquet
 from tests.support.whole_runs import publish_run
 
 INT64 = np.iinfo(np.int64)

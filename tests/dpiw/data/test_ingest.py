@@ -16,12 +16,12 @@ from dpiw.data.cell_statement import CellTally
 from dpiw.data.ingest import ingest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
-from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
 from tests.dpiw.data.schema_example import toy_schema
 from tests.support.patience import SECONDS
+from tests.support.read import read_snapshot
 from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -177,7 +177,7 @@ for check in ("validate_structure", "validate_values", "validate_scaled"):
 resource.setrlimit(resource.RLIMIT_AS, (7 << 28, 7 << 28))  # threads reserve 64 MiB each
 for most in (200_000_000, 100_000_000_000):
     try:
-        sources.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
+        read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
     except SourceError as error:
         print(error)
 unit = PrivacyUnit(

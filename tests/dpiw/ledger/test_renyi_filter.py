@@ -177,7 +177,9 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(le
     ledger.commit(grant, digest(8))
     with pytest.raises(LedgerConflictError):
         ledger.commit(grant, digest(9))
-    assert ledger.account("town").held.renyi == RenyiVector(units=tuple(3 * u for u in charged.units))
+    assert ledger.account("town").held.renyi == RenyiVector(
+        units=tuple(3 * u for u in charged.units)
+    )
     with pytest.raises(GrantSpentError):
         ledger.void(digest(1), 2)
     assert ledger.verify().ok

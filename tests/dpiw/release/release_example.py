@@ -16,7 +16,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.figures import RowsShown, sums_of
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
@@ -160,3 +160,10 @@ def shown(arguments: dict[str, Any]) -> dict[str, Any]:
     rows = RowsShown(arguments["schema"], log_weights)
     assert [*rows.passing(frames)]
     return arguments | {"shown": rows}
+
+
+def marginals(frame, *, schema=SCHEMA, weights=None):
+    """Each released column's shares, shape (cells,), counted at once."""
+    mass = np.ones(len(frame)) if weights is None else weights
+    (sums,) = sums_of(frame, mass, schema=schema)
+    return {name: total / mass.sum() for name, total in sums.items()}

@@ -18,7 +18,7 @@ from dpiw.methods.weights.paper import ratio
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN, Certificate
 from dpiw.release.report import plots
-from dpiw.release.report.figures import BINS, axis, marginals
+from dpiw.release.report.figures import BINS, axis
 from dpiw.release.report.pages import render
 from dpiw.release.report.report import build_report
 from tests.dpiw.release.release_example import (
@@ -27,6 +27,7 @@ from tests.dpiw.release.release_example import (
     example_certificate,
     example_frame,
     example_log_weights,
+    marginals,
     shown,
 )
 from tests.support.undrawn import draw_no_figures

@@ -27,8 +27,8 @@ from dpiw.data.cell_statement import STATEMENT, CellTally, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.ingest import rows_within_unit
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.snapshots import read_snapshot, write_snapshot
-from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.snapshots import write_snapshot
+from dpiw.data.sources import IngestLimits, read_csv
 from dpiw.data.validation import admissible_types, scaled_extremes, scaled_limits
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
@@ -39,6 +39,7 @@ from dpiw.run.run import ReleaseRun
 from tests.hostile.bad_inputs.workbench import Bench
 from tests.hostile.fuzz import cells as fuzz
 from tests.hostile.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour
+from tests.support.read import read_parquet, read_snapshot
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person")
 SECONDS = 20

@@ -5,12 +5,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.sources import IngestLimits, read_csv
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.spec import load_spec, parse_spec
 from tests.hostile.fuzz import corpus
 from tests.hostile.fuzz.worker import chain
+from tests.support.read import read_parquet
 
 BASE = corpus.SPEC_YAML.replace(f"user:{corpus.SECRET}@", "")
 
