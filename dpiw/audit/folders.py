@@ -223,7 +223,8 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
         in [total(held for held, _ in moment) for moment in moments],
         "attempts": attempts in moments,
-        "resumed": _stated_resumes(certificate) == _resumes(run, certificate),
+        "resumed": [dict(attempt.get("resumed", {})) for attempt in certificate.attempts]
+        == _resumes(run, certificate),
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, held) for held in between(population.history, first, last)],
         "budget_epsilon and budget_delta": _units(
@@ -255,10 +256,6 @@ def stated_attempts(certificate: Certificate) -> Snapshot | None:
         )
     except (KeyError, AttributeError, TypeError, ValueError, ArithmeticError):
         return None
-
-
-def _stated_resumes(certificate: Certificate) -> list[object]:
-    return [dict(attempt.get("resumed", {})) for attempt in certificate.attempts]
 
 
 def _resumes(run: RunTally, certificate: Certificate) -> list[object]:

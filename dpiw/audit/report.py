@@ -10,12 +10,11 @@ from typing import Any
 from dpiw import __version__
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed
-from dpiw.audit.findings import Finding
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, Units, total, worth
 from dpiw.audit.statements import checked, next_steps, not_checked
-from dpiw.audit.unreleased import Unreleased, in_folders, unreleased
+from dpiw.audit.unreleased import in_folders, unreleased
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError
@@ -68,7 +67,10 @@ def report_json(report: AuditReport) -> bytes:
         "ok": report.ok,
         "given_keys": list(report.given),
         "entry_signatures": None if report.signers is None else vars(report.signers),
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [
+            {**vars(finding), "severity": finding.severity, "action": finding.action}
+            for finding in report.findings
+        ],
         "populations": []
         if counted is None
         else [
@@ -82,14 +84,6 @@ def report_json(report: AuditReport) -> bytes:
         "next_steps": list(next_steps(report)),
     }
     return document_json(plain(value))
-
-
-def _finding(finding: Finding) -> dict[str, str | bool]:
-    return {
-        **vars(finding),
-        "severity": finding.severity.value,
-        "action": finding.action,
-    }
 
 
 def _amount(units: Units) -> dict[str, str]:
@@ -122,13 +116,12 @@ def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
     runs = total(run.held for run in report.counted.runs_of(name)) if report.counted else Units()
     return {
         "spent_in_folders": _amount(worth(population, in_folders(report, name))),
-        "spent_with_no_folder": [_no_folder(row) for row in unreleased(report, name)],
+        "spent_with_no_folder": [
+            {"run_key": row.run.key, "entry": row.entry, "why": row.why, **_amount(row.amount)}
+            for row in unreleased(report, name)
+        ],
         "spent_by_recoveries": _amount(worth(population, population.spent.beyond(runs))),
     }
-
-
-def _no_folder(row: Unreleased) -> dict[str, Any]:
-    return {"run_key": row.run.key, "entry": row.entry, "why": row.why, **_amount(row.amount)}
 
 
 def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:

@@ -41,7 +41,9 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
                 findings.append(Finding("attempt_voided", subject, text))
             for name, stage in attempt.stages.items():
                 if stage.state == "lost":
-                    text = f"stage {name} was armed and left no output{_payment(run, attempt)}"
+                    text = f"stage {name} was armed and left no output"
+                    if run.manifest_digest is not None:
+                        text += f"; its attempt's charge, {attempt.cost}, is in its release's total"
                     findings.append(Finding("draw_lost", subject, text))
                 if stage.state == "armed":
                     text = f"stage {name} is armed, and neither committed nor lost"
@@ -52,11 +54,6 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
                     findings.append(Finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings
-
-
-def _payment(run: RunTally, attempt: AttemptTally) -> str:
-    inside = run.manifest_digest is not None
-    return f"; its attempt's charge, {attempt.cost}, is in its release's total" * inside
 
 
 def _period_twice(counted: Tally) -> list[Finding]:

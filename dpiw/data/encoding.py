@@ -181,7 +181,8 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
 def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     cells = plain_cells(cells)
     if not _is_number(cells.dtype):
-        return _real_from_text(column, cell_texts(cells))
+        low, high = column.lower_number, column.upper_number
+        return _parsed(column, cell_texts(cells), lambda text: _exact_real(text, low, high))
     numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = np.isnan(numbers)
     return np.where(missing, column.lower_number, numbers), missing
@@ -214,11 +215,6 @@ def _whole_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDA
         return None if value is None else min(max(value, low), high)
 
     return _parsed(column, texts, read)
-
-
-def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    low, high = column.lower_number, column.upper_number
-    return _parsed(column, texts, lambda text: _exact_real(text, low, high))
 
 
 def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -122,7 +122,3 @@ class Cells:
     def changed(self, name: str, whole: Whole, missing: Mask) -> Cells:
         """Replace one column."""
         return Cells(whole={**self.whole, name: whole}, missing={**self.missing, name: missing})
-
-    def any_missing(self, names: Sequence[str]) -> Mask:
-        """Return which rows miss a value in one of the columns."""
-        return np.asarray(np.logical_or.reduce([self.missing[name] for name in names]))

@@ -111,11 +111,6 @@ class Author:
         return True
 
 
-def signature_of(message: bytes, key: PrivateKey) -> str:
-    """The key's signature over an entry's message, as 128 hexadecimal digits."""
-    return key.sign(message, context=CONTEXT).hex()
-
-
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
@@ -240,7 +235,8 @@ class Entry:
             raise SpecError("by: expected an author to sign for")
         author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
         message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
-        entry = replace(self, by=replace(author, signature=signature_of(message, key)))
+        signature = key.sign(message, context=CONTEXT).hex()
+        entry = replace(self, by=replace(author, signature=signature))
         return replace(entry, hash=entry.expected_hash())
 
     def expected_hash(self) -> str:

@@ -119,7 +119,7 @@ def replay(
     """Apply `rows` (by seq) to `book`, which stands at `head`; return the head and first fault."""
     for index, row in enumerate(rows):
         entry = _sound_entry(row)
-        if entry is None or not _continues(entry, head):
+        if entry is None or (entry.seq, entry.previous) != after(head):
             return head, _chain_fault(rows, index, entry, head)
         fault = _rule_fault(book, entry)
         if fault is not None:
@@ -134,10 +134,6 @@ def _sound_entry(row: Row) -> Entry | None:
     except (TypeError, ValueError, RecursionError):
         return None
     return entry if entry.expected_hash() == entry.hash else None
-
-
-def _continues(entry: Entry, head: LedgerHead | None) -> bool:
-    return (entry.seq, entry.previous) == after(head)
 
 
 def _chain_fault(

@@ -76,7 +76,7 @@ def build_folder(
 
 
 def publish_built(
-    built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
+    built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], object]
 ) -> Publication:
     """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
 
@@ -108,7 +108,7 @@ def _install(
     destination: Path,
     manifest: Manifest,
     key: PublicKey,
-    commit: Callable[[str], None],
+    commit: Callable[[str], object],
 ) -> Publication:
     if destination.name.startswith("."):
         raise ReleaseError(f"{destination.name}: a release folder's name must not start with a dot")

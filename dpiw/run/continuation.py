@@ -39,7 +39,8 @@ def goes_on(run: ReleaseRun, name: str) -> str:
     stage = None if record is None else record.stages.get(name)
     if record is None or stage is None or stage.state is StageState.RESERVED:
         return f"{_SAME}: this stage drew nothing, and no more is held than before"
-    if stage.state is StageState.COMMITTED or _can_continue(run, stage):
+    is_armed = stage.state is StageState.ARMED
+    if stage.state is StageState.COMMITTED or (is_armed and not is_cut_off(run, stage)):
         return f"{_SAME}: what this stage drew is on record, and is not paid twice"
     if reason := used_up(run):
         return f"next: the draw was cut off and stays charged; {reason}"
@@ -154,10 +155,6 @@ def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
             return False
     except GrantSpentError:
         return True
-
-
-def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
-    return stage.state is StageState.ARMED and not is_cut_off(run, stage)
 
 
 def _left(record: RunRecord) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dpiw.data.files import link_file, private_folder
@@ -72,7 +73,7 @@ def more_rows(request: RunRequest, *, rows: int) -> Path:
         _build(run, ledger, key, certificate, record)
         return make_visible(
             run, run.directory / "built", ledger, key,
-            record=lambda digest: ledger.publish_rows(run.key, digest),
+            record=partial(ledger.publish_rows, run.key),
         )  # fmt: skip
 
 

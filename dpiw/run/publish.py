@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,9 +227,7 @@ def _publish(run: ReleaseRun) -> Path:
     key = load_private_key(Path(run.spec.signing_key))
     ledger = run.open_ledger(key=key)
     built = _built(run, ledger, key)
-    return make_visible(
-        run, built, ledger, key, record=lambda digest: _record(ledger, run.key, digest)
-    )
+    return make_visible(run, built, ledger, key, record=partial(ledger.publish, run.key))
 
 
 def clean(run: ReleaseRun) -> None:
@@ -247,7 +246,7 @@ def make_visible(
     ledger: Ledger,
     key: PrivateKey,
     *,
-    record: Callable[[str], None],
+    record: Callable[[str], object],
 ) -> Path:
     """Publish a built, signed folder, and return the published one.
 
@@ -297,10 +296,6 @@ def _open_to_readers(root: Path) -> None:
         with contextlib.suppress(OSError):
             root.rmdir()
         raise
-
-
-def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
-    ledger.publish(run_key, manifest_digest)
 
 
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:

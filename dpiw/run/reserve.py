@@ -27,12 +27,8 @@ from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
 
 
-def _to_nobody(text: str) -> None:
-    """Ignore a message."""
-
-
 def reserve(
-    run: ReleaseRun, told: Callable[[str], None] = _to_nobody, *, pay_again: bool = False
+    run: ReleaseRun, told: Callable[[str], None] = lambda _: None, *, pay_again: bool = False
 ) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 

@@ -171,11 +171,6 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
-def snapshot_file(folder: Path) -> Path:
-    """Return the path of the scaled table in a run's folder."""
-    return folder / "private" / "scaled.parquet"
-
-
 def _record_file(folder: Path) -> Path:
     return folder / "run.json"
 
@@ -348,7 +343,7 @@ class ReleaseRun:
     @property
     def snapshot(self) -> Path:
         """Path of the scaled table, once ingested."""
-        return snapshot_file(self.directory)
+        return self.private / "scaled.parquet"
 
     @property
     def generator(self) -> Synthesizer:

@@ -136,7 +136,8 @@ class SQLiteStore(Store):
             stored = connection.execute(
                 sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             )
-            if {name: _squeeze(sql) for name, sql in stored} != _expected_triggers():
+            meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
+            if {name: _squeeze(sql) for name, sql in stored} != meant:
                 raise LedgerTamperedError(
                     f"ledger {self._path}: its append-only guards were changed"
                 )
@@ -261,10 +262,6 @@ def _on_begin(connection: Connection) -> None:
 
 def _squeeze(sql: str) -> str:
     return " ".join(sql.split())
-
-
-def _expected_triggers() -> dict[str, str]:
-    return {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
 
 
 @contextmanager
