@@ -98,7 +98,7 @@ def test_csv_structure_is_refused(tmp_path, text, match):
         (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
         (f'id,n,c\n1,2,"{CANARY}"b\n', "begins in line 2 of the file"),
         (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
-        (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "begins in line 3 of the file"),
+        (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "row 2 of the data "),
     ],
 )
 def test_the_place_of_a_fault_is_known_beside_the_message(tmp_path, text, place):
