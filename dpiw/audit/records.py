@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import reduce
@@ -43,32 +44,24 @@ class Units:
 
     def plus(self, other: Units) -> Units:
         """The sum; a missing vector counts as zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=self.epsilon + other.epsilon,
-            delta=self.delta + other.delta,
-            renyi=tuple(left + right for left, right in pairs),
-            lost_delta=self.lost_delta + other.lost_delta,
-        )
+        return self._with(other, operator.add)
 
     def beyond(self, other: Units) -> Units:
         """How much each part exceeds the other's; nowhere below zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=max(0, self.epsilon - other.epsilon),
-            delta=max(0, self.delta - other.delta),
-            renyi=tuple(max(0, left - right) for left, right in pairs),
-            lost_delta=max(0, self.lost_delta - other.lost_delta),
-        )
+        return self._with(other, lambda ours, theirs: max(0, ours - theirs))
 
     def covers(self, other: Units) -> bool:
         """Whether no part is smaller than the other's."""
+        left = other.beyond(self)
+        return not any((left.epsilon, left.delta, left.lost_delta, *left.renyi))
+
+    def _with(self, other: Units, combined: Callable[[int, int], int]) -> Units:
         pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return (
-            self.epsilon >= other.epsilon
-            and self.delta >= other.delta
-            and self.lost_delta >= other.lost_delta
-            and all(left >= right for left, right in pairs)
+        return Units(
+            epsilon=combined(self.epsilon, other.epsilon),
+            delta=combined(self.delta, other.delta),
+            renyi=tuple(combined(ours, theirs) for ours, theirs in pairs),
+            lost_delta=combined(self.lost_delta, other.lost_delta),
         )
 
     @property
