@@ -20,8 +20,17 @@ from dpiw.audit.records import (
     fits,
     worth,
 )
-from dpiw.audit.statements import UNPINNED, checked, next_steps, not_checked
-from dpiw.audit.unreleased import Unreleased, alone, in_folders, total_text, unreleased
+from dpiw.audit.statements import (
+    UNPINNED,
+    Unreleased,
+    alone,
+    checked,
+    in_folders,
+    next_steps,
+    not_checked,
+    total_text,
+    unreleased,
+)
 from dpiw.ledger.accounts import MOST_ADMITTED, told_column
 from dpiw.ledger.entries import Author
 from dpiw.ledger.history import count_text

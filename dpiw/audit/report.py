@@ -13,8 +13,7 @@ from dpiw.audit.costs import Recomputed
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.page import author, build_page
 from dpiw.audit.records import PopulationTally, RunTally, StageTally, Tally, Units, total, worth
-from dpiw.audit.statements import checked, next_steps, not_checked
-from dpiw.audit.unreleased import in_folders, unreleased
+from dpiw.audit.statements import checked, in_folders, next_steps, not_checked, unreleased
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import write_durably
 from dpiw.errors import ReleaseError

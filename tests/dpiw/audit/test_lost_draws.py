@@ -17,7 +17,7 @@ import pytest
 
 from dpiw.audit import AuditReport, audit, found, release_folders, report_json
 from dpiw.audit.page import build_page
-from dpiw.audit.unreleased import in_folders, unreleased
+from dpiw.audit.statements import in_folders, unreleased
 from dpiw.errors import LedgerConflictError
 from dpiw.ledger import Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise

@@ -9,9 +9,8 @@ import pytest
 from dpiw.audit import Severity, found, report_json, write_report
 from dpiw.audit.page import build_page
 from dpiw.audit.run_findings import findings_of_runs, published_otherwise
-from dpiw.audit.statements import next_steps
+from dpiw.audit.statements import next_steps, unreleased
 from dpiw.audit.tally import tally
-from dpiw.audit.unreleased import unreleased
 from dpiw.errors import SignatureError
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair
