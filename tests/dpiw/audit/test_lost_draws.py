@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dpiw.audit import AuditReport, audit, found, release_folders, report_json
-from dpiw.audit.page import build_page
+from dpiw.audit.report import build_page
 from dpiw.audit.statements import in_folders, unreleased
 from dpiw.errors import LedgerConflictError
 from dpiw.ledger import Ledger, StageState

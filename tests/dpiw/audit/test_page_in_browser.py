@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from dpiw.audit.findings import KINDS, Finding
-from dpiw.audit.page import build_page
+from dpiw.audit.report import build_page
 from tests.support.browser import CORNERS, VIEWS
 
 ONE_EACH = tuple({kind.severity: code for code, kind in KINDS.items()}.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpiw.audit import report_json
-from dpiw.audit.page import build_page
+from dpiw.audit.report import build_page
 from dpiw.release.signing import create_key_pair, load_public_key
 from dpiw.release.verification import verify
 from tests.dpiw.audit.conftest import Site, publish

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpiw.audit import Severity, found, report_json, write_report
-from dpiw.audit.page import build_page
+from dpiw.audit.report import build_page
 from dpiw.audit.run_findings import findings_of_runs, published_otherwise
 from dpiw.audit.statements import next_steps, unreleased
 from dpiw.audit.tally import tally
