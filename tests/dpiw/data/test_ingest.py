@@ -166,6 +166,7 @@ def test_the_custodian_reads_how_many_rows_the_unit_left_out(run):
 _BOMB = """
 import pathlib, resource, sys
 from dpiw.data import ingest, sources
+from tests.support import read
 from dpiw.data.snapshots import open_snapshot
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -177,7 +178,7 @@ for check in ("validate_structure", "validate_values", "validate_scaled"):
 resource.setrlimit(resource.RLIMIT_AS, (7 << 28, 7 << 28))  # threads reserve 64 MiB each
 for most in (200_000_000, 100_000_000_000):
     try:
-        read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
+        read.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
     except SourceError as error:
         print(error)
 unit = PrivacyUnit(
