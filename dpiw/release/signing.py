@@ -14,7 +14,6 @@ import os
 import shlex
 import stat
 from collections.abc import Sized
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from dpiw.data.documents import hexadecimal
+from dpiw.data.files import names_in
 from dpiw.errors import Command, ManifestError, Next, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
@@ -141,7 +141,8 @@ def load_public_key(path: Path) -> PublicKey:
         data = path.read_bytes()
         key = load_pem_public_key(data)
     except OSError as reason:
-        near = _near(path) if isinstance(reason, FileNotFoundError) else ""
+        names = names_in(path.parent, ".pub") if isinstance(reason, FileNotFoundError) else ()
+        near = nearest(path.name, names)
         raise ReleaseError(f"key file {path.name}: {reason.strerror}{near}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
         private = "; it is the private one, which stays secret: name the .pub"
@@ -181,12 +182,6 @@ def unreadable_key(path: Path, reason: OSError) -> ReleaseError:
             Next("if it is lost, make another and name it as signing_key", Command.NEW_KEY, "-2")
         ],
     )
-
-
-def _near(path: Path) -> str:
-    with suppress(OSError):
-        return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
-    return ""
 
 
 def _create(path: Path, data: bytes, *, mode: int) -> None:
