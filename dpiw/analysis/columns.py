@@ -296,11 +296,14 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     ]
     raw = values if dated else near.to_numpy(dtype=np.float64, na_value=np.nan)
     places = pd.Categorical(pd.cut(raw, edges, right=not dated, include_lowest=True, labels=names))
-    beyond = np.asarray(places.isna() & values.notna().to_numpy())
+    return _marked(places, np.asarray(places.isna() & values.notna().to_numpy()), values.index)
+
+
+def _marked(places: pd.Categorical, beyond: NDArray[np.bool_], index: pd.Index) -> pd.Series:
     if beyond.any():
         places = places.add_categories([OUTSIDE])
         places[beyond] = OUTSIDE
-    return pd.Series(places, index=values.index)
+    return pd.Series(places, index=index)
 
 
 def _near_zero(values: pd.Series) -> tuple[pd.Series, int]:
@@ -348,10 +351,7 @@ def _between_cuts(values: pd.Series, column: Declared) -> pd.Series:
     beyond = np.zeros(len(values), dtype=bool)
     beyond[is_present] = ((present < edges[0]) | (present > edges[-1])).to_numpy()
     places = pd.Categorical.from_codes(codes, categories=pd.Index(names), ordered=True)
-    if beyond.any():
-        places = places.add_categories([OUTSIDE])
-        places[beyond] = OUTSIDE
-    return pd.Series(places, index=values.index)
+    return _marked(places, beyond, values.index)
 
 
 def _is_dated(values: pd.Series) -> bool:

@@ -140,10 +140,6 @@ class Comparisons:
         is_dated = self.kind(column) is Kind.DATE
         return f"{self.typed(column)} > {repr('2025-07-01') if is_dated else 40}"
 
-    def how_dated(self, column: ast.Name) -> str:
-        """How a date is written."""
-        return f"write a date as ISO text, as in {self.compared(column)!r}"
-
     def refusal(self, fault: str) -> ReleaseError:
         """The error that tells the condition and its fault."""
         return ReleaseError(f"where={self.text!r}: {fault}")
@@ -247,8 +243,10 @@ class Comparisons:
             ]
             return self._related(node, others)
         if Kind.DATE in by_kind:
-            self._check_beside(by_kind[Kind.DATE], sides, self.how_dated(by_kind[Kind.DATE]))
-            return self._related(node, self._moments(by_kind[Kind.DATE], sides))
+            first = by_kind[Kind.DATE]
+            how = f"write a date as ISO text, as in {self.compared(first)!r}"
+            self._check_beside(first, sides, how)
+            return self._related(node, self._moments(first, sides))
         if Kind.TEXT in by_kind:
             first = by_kind[Kind.TEXT]
             how = f"text stands in quotes, as in {self.compared(first)!r}"

@@ -86,11 +86,8 @@ def as_typed(name: str) -> str:
     """Return a column's name as in conditions and formulas: in backticks unless it is one word."""
     if name.isidentifier() and not keyword.iskeyword(name):
         return name
-    return f"`{_doubled(name)}`"
-
-
-def _doubled(name: str) -> str:
-    return name.replace("`", "``")
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 def unquoted(name: str) -> str:

@@ -132,10 +132,6 @@ class Release:
         return self._table.iloc[chosen].reset_index(drop=True)
 
 
-def _own_names() -> list[str]:
-    return [*Release.__dataclass_fields__, *(name for name in vars(Release) if name[0] != "_")]
-
-
 def _lies(name: str) -> str:
     from dpiw import analysis
 
@@ -147,7 +143,8 @@ def _lies(name: str) -> str:
         return f"; it is in release.certificate.{name}"
     if hasattr(pd.DataFrame, name):
         return f"; release.table.{name} is of the rows alone, without their weights"
-    return nearest(name, [*filter(str.islower, analysis.__all__), *_own_names()])
+    own = [*Release.__dataclass_fields__, *(name for name in vars(Release) if name[0] != "_")]
+    return nearest(name, [*filter(str.islower, analysis.__all__), *own])
 
 
 @spelt(key="public_key")

@@ -70,13 +70,8 @@ def audit(
 
     Each folder must verify under one of `public_keys`, the curators', from elsewhere. Without them
     signatures are checked against the keys inside the folders, which shows nothing of who signed.
-    Raises LedgerError if there is no ledger; tampering is a finding, not an exception.
-
-    Raises:
-        SpecError: the URL holds a password, or names no ledger that could be.
-        LedgerError: there is no such ledger, or it cannot be opened. A ledger that is there and
-            was tampered with is a finding, not an exception.
-        ReleaseError: a key file cannot be read.
+    Raises SpecError for a URL that holds a password or names no ledger, LedgerError if there is
+    none, ReleaseError for a key file; tampering is a finding, not an exception.
     """
     check_location(ledger_url, error=SpecError)
     keys = {path: load_public_key(path) for path in public_keys}
@@ -108,15 +103,11 @@ def audit(
     )
 
 
-def _finding(code: str, subject: str, text: str) -> Finding:
-    return Finding(code=code, subject=subject, text=text)
-
-
 def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
-        return None, [_finding("ledger_unreadable", "ledger", str(error))]
+        return None, [Finding("ledger_unreadable", "ledger", str(error))]
     snapshot = ledger.snapshot()
     try:
         exported = snapshot.export()
@@ -125,14 +116,14 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
     fault = snapshot.report.fault
     if fault is not None:
         text = f"{fault.kind.value}: {fault.reason}"
-        return exported, [_finding("chain_broken", f"entry {fault.seq}", text)]
+        return exported, [Finding("chain_broken", f"entry {fault.seq}", text)]
     return exported, _compare(snapshot.book, tally(exported or []))
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
     text = "its budget, its sum, its reads or the state of a run is not what we count"
     return [
-        _finding("recount_differs", f"population {name}", text)
+        Finding("recount_differs", f"population {name}", text)
         for name in sorted({*book.populations, *counted.populations})
         if _theirs(book, name) != _ours(counted, name)
     ]
@@ -171,10 +162,10 @@ def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Findin
         return []
     subject, name = f"release {folder.name}", str(payer)[:12]
     text = f"the declared cost of its rows is not in its total: run {name} is said to have paid"
-    findings = [_finding("rows_paid_before", subject, text)]
+    findings = [Finding("rows_paid_before", subject, text)]
     if counted is not None and not _has_paid(counted.runs.get(str(payer)), certificate):
         text = f"run {name} has drawn nothing that was charged with what is declared of its rows"
-        findings.append(_finding("rows_not_paid", subject, text))
+        findings.append(Finding("rows_not_paid", subject, text))
     return findings
 
 

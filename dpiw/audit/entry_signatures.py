@@ -93,7 +93,8 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
             signed.setdefault(signer, []).append(entry["seq"])
             kinds.add(entry["kind"])
             continue
-        if _is_signed(entry):
+        by = entry["payload"].get("by")
+        if isinstance(by, Mapping) and by.get("signature") is not None:
             forged.append(entry["seq"])
             continue
         unsigned.append(entry["seq"])
@@ -107,11 +108,6 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
         missing=tuple(missing),
         published=any(entry["kind"] == "publish" for entry in exported),
     )
-
-
-def _is_signed(entry: Fields) -> bool:
-    by = entry["payload"].get("by")
-    return isinstance(by, Mapping) and by.get("signature") is not None
 
 
 def _signer(entry: Fields) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpiw.errors import LedgerTamperedError, shown
 
@@ -25,7 +26,7 @@ class Severity(enum.Enum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """One kind of finding: its severity, and the action for a reader of the report."""
 
@@ -33,16 +34,7 @@ class Kind:
     action: str
 
 
-def _error(action: str) -> Kind:
-    return Kind(severity=Severity.ERROR, action=action)
-
-
-def _warning(action: str) -> Kind:
-    return Kind(severity=Severity.WARNING, action=action)
-
-
-def _note(action: str) -> Kind:
-    return Kind(severity=Severity.NOTE, action=action)
+_error, _warning, _note = (partial(Kind, severity) for severity in Severity)
 
 
 _HALT = "Stop every run on this ledger. Keep a copy of it, compare with backups, then recover it."
@@ -171,7 +163,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """One finding (`code`: a key of `KINDS`). Subject and text hold foreign text and are `shown`.
 

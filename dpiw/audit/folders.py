@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, worth
+from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, total, worth
 from dpiw.audit.run_findings import published_otherwise
 from dpiw.errors import ReleaseError, SignatureError
 from dpiw.ledger.accounts import column_label
@@ -67,20 +67,16 @@ def check_folders(
     findings += _twice(facts)
     seen = {folder.manifest_digest for folder in facts}
     findings += [
-        _finding("folder_missing", f"run {run.key[:12]}", f"published as {digest[:12]}; no folder")
+        Finding("folder_missing", f"run {run.key[:12]}", f"published as {digest[:12]}; no folder")
         for digest, run in runs.items()
         if digest not in seen
     ]
     findings += [
-        _finding("folder_missing", f"run {recovered.run}", f"recovered as {digest[:12]}; no folder")
+        Finding("folder_missing", f"run {recovered.run}", f"recovered as {digest[:12]}; no folder")
         for digest, recovered in lost.items()
         if digest not in seen
     ]
     return tuple(facts), findings
-
-
-def _finding(code: str, subject: str, text: str) -> Finding:
-    return Finding(code=code, subject=subject, text=text)
 
 
 def _published(counted: Tally) -> dict[str, RunTally]:
@@ -102,7 +98,7 @@ def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
         original = first.setdefault(folder.manifest_digest, folder.name)
         if original != folder.name:
             findings.append(
-                _finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
+                Finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
             )
     return findings
 
@@ -122,27 +118,27 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
     first = None if folder.release is None else folder.release.manifest.facts.rows_of
     if recovered is None and first in counted.recovered:
         # Its entry was lost; it carries the head of what was recovered, and no cost of its own.
-        return findings if counted.recovered[first].head == _head(folder) else [_finding(
+        return findings if counted.recovered[first].head == _head(folder) else [Finding(
             "certificate_disagrees", subject, "more rows of a release under another head"
         )]  # fmt: skip
     if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
         text = f"the ledger has no publishing entry of its manifest {folder.manifest_digest[:12]}"
         if folder.release is not None:
             text += published_otherwise(folder.release.certificate, counted)
-        findings.append(_finding("folder_unknown", subject, text))
+        findings.append(Finding("folder_unknown", subject, text))
     if folder.release is None:
         return findings
     certificate = folder.release.certificate
     if folder.name != certificate.release_id:
         text = f"its own name is {certificate.release_id}"
-        findings.append(_finding("folder_renamed", subject, text))
+        findings.append(Finding("folder_renamed", subject, text))
     if recovered is not None:
         if not _recovered_as_stated(recovered, folder.release, heads):
             text = f"not what entry {recovered.seq} recovered it as"
-            findings.append(_finding("certificate_disagrees", subject, text))
+            findings.append(Finding("certificate_disagrees", subject, text))
     elif certificate.ledger_head not in counted.places:
         text = f"the ledger lacks the head {certificate.ledger_head[:12]} it names"
-        findings.append(_finding("head_missing", subject, text))
+        findings.append(Finding("head_missing", subject, text))
     elif folder.run_key is not None:
         run = counted.runs[folder.run_key]
         differences = _differences(certificate, run, counted)
@@ -150,7 +146,7 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
             differences.append("more_rows_of")
         for name in differences:
             text = f"{name}: not what the ledger says"
-            findings.append(_finding("certificate_disagrees", subject, text))
+            findings.append(Finding("certificate_disagrees", subject, text))
         findings += _check_previous(folder.release, run, counted)
     return findings
 
@@ -225,11 +221,12 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         and _stated_account(certificate, "held") in between(population.history, first, last)
         and _stated_account(certificate, "drawn") in between(population.drawn, first, last),
         "epsilon and delta": _units(certificate.epsilon, certificate.delta)
-        in [_total_held(moment) for moment in moments],
+        in [total(held for held, _ in moment) for moment in moments],
         "attempts": attempts in moments,
-        "resumed": _stated_resumes(certificate) == _resumes(run, certificate),
+        "resumed": [dict(attempt.get("resumed", {})) for attempt in certificate.attempts]
+        == _resumes(run, certificate),
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
-        in [worth(population, total) for total in between(population.history, first, last)],
+        in [worth(population, held) for held in between(population.history, first, last)],
         "budget_epsilon and budget_delta": _units(
             certificate.budget_epsilon, certificate.budget_delta
         )
@@ -250,13 +247,6 @@ def between(history: Sequence[tuple[int, _Value]], first: int, last: int) -> lis
     return before + [value for seq, value in history if first < seq < last]
 
 
-def _total_held(moment: Snapshot) -> Units:
-    total = Units()
-    for held, _ in moment:
-        total = total.plus(held)
-    return total
-
-
 def stated_attempts(certificate: Certificate) -> Snapshot | None:
     """The attempts that a certificate states; None: unreadable."""
     try:
@@ -266,10 +256,6 @@ def stated_attempts(certificate: Certificate) -> Snapshot | None:
         )
     except (KeyError, AttributeError, TypeError, ValueError, ArithmeticError):
         return None
-
-
-def _stated_resumes(certificate: Certificate) -> list[object]:
-    return [dict(attempt.get("resumed", {})) for attempt in certificate.attempts]
 
 
 def _resumes(run: RunTally, certificate: Certificate) -> list[object]:
@@ -323,7 +309,7 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
     if release.manifest.facts.previous in possible:
         return []
     text = "it does not continue the release that was published or recovered before it"
-    return [_finding("previous_disagrees", f"release {release.folder.name}", text)]
+    return [Finding("previous_disagrees", f"release {release.folder.name}", text)]
 
 
 def _number(item: tuple[int, str | None]) -> int:
@@ -359,7 +345,7 @@ def check_folder(
     subject, code = f"release {folder.name}", "folder_unsound"
     if other_key is not None:
         code, text = "other_key", f"whole, and signed by key id {other_key}, {not_by(public_keys)}"
-    return facts, [Finding(code=code, subject=subject, text=text)]
+    return facts, [Finding(code, subject, text)]
 
 
 def _own_key(folder: Path) -> str | None:

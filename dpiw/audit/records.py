@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
+from functools import reduce
 from itertools import zip_longest
 from typing import Any
 
 from dpiw.audit.findings import Finding
 from dpiw.privacy.renyi import ORDERS
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
 
 Fields = Mapping[str, Any]
 
@@ -41,38 +44,39 @@ class Units:
 
     def plus(self, other: Units) -> Units:
         """The sum; a missing vector counts as zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=self.epsilon + other.epsilon,
-            delta=self.delta + other.delta,
-            renyi=tuple(left + right for left, right in pairs),
-            lost_delta=self.lost_delta + other.lost_delta,
-        )
+        return self._with(other, operator.add)
 
     def beyond(self, other: Units) -> Units:
         """How much each part exceeds the other's; nowhere below zero."""
-        pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return Units(
-            epsilon=max(0, self.epsilon - other.epsilon),
-            delta=max(0, self.delta - other.delta),
-            renyi=tuple(max(0, left - right) for left, right in pairs),
-            lost_delta=max(0, self.lost_delta - other.lost_delta),
-        )
+        return self._with(other, lambda ours, theirs: max(0, ours - theirs))
 
     def covers(self, other: Units) -> bool:
         """Whether no part is smaller than the other's."""
+        left = other.beyond(self)
+        return not any((left.epsilon, left.delta, left.lost_delta, *left.renyi))
+
+    def _with(self, other: Units, combined: Callable[[int, int], int]) -> Units:
         pairs = zip_longest(self.renyi, other.renyi, fillvalue=0)
-        return (
-            self.epsilon >= other.epsilon
-            and self.delta >= other.delta
-            and self.lost_delta >= other.lost_delta
-            and all(left >= right for left, right in pairs)
+        return Units(
+            epsilon=combined(self.epsilon, other.epsilon),
+            delta=combined(self.delta, other.delta),
+            renyi=tuple(combined(ours, theirs) for ours, theirs in pairs),
+            lost_delta=combined(self.lost_delta, other.lost_delta),
         )
 
     @property
     def amount(self) -> Units:
         """Epsilon and delta alone."""
         return Units(epsilon=self.epsilon, delta=self.delta)
+
+    def __str__(self) -> str:
+        epsilon = decimal_text(self.epsilon, EPSILON_UNIT)
+        return f"epsilon={epsilon}, delta={decimal_text(self.delta, DELTA_UNIT)}"
+
+
+def total(amounts: Iterable[Units]) -> Units:
+    """The sum of amounts."""
+    return reduce(Units.plus, amounts, Units())
 
 
 def units(payload: Fields) -> Units:
@@ -170,19 +174,12 @@ class RunTally:
     @property
     def held(self) -> Units:
         """The sum over its attempts."""
-        total = Units()
-        for attempt in self.attempts:
-            total = total.plus(attempt.held)
-        return total
+        return total(attempt.held for attempt in self.attempts)
 
     @property
     def drawn(self) -> Units:
         """The irrevocable part of it."""
-        total = Units()
-        for attempt in self.attempts:
-            if attempt.armed:
-                total = total.plus(attempt.held)
-        return total
+        return total(attempt.held for attempt in self.attempts if attempt.armed)
 
     @property
     def latest(self) -> dict[str, StageTally]:
@@ -247,12 +244,12 @@ class PopulationTally:
         return next((units for at, units in reversed(self.drawn) if at <= seq), Units())
 
 
-def fits(population: PopulationTally, total: Units) -> bool:
+def fits(population: PopulationTally, held: Units) -> bool:
     """Whether a total is within the lifetime budget, under the population's rule."""
-    return population.budget.covers(worth(population, total))
+    return population.budget.covers(worth(population, held))
 
 
-def worth(population: PopulationTally, total: Units) -> Units:
+def worth(population: PopulationTally, held: Units) -> Units:
     """A total's value against the lifetime budget: what certificates state as spent.
 
     `basic`: the sum. `renyi`: the least epsilon to which the summed divergences convert at the
@@ -262,19 +259,19 @@ def worth(population: PopulationTally, total: Units) -> Units:
     Source: Canonne, Kamath & Steinke (2020), proposition 12.
     """
     if population.composition != "renyi":
-        return total.amount
-    if not any(total.renyi):
+        return held.amount
+    if not any(held.renyi):
         return Units()
     delta = population.budget.delta
     with localcontext() as context:
         context.prec = 50
-        share = (Decimal(delta) / 10**18 / len(total.renyi)).ln()
+        share = (Decimal(delta) / 10**18 / len(held.renyi)).ln()
         best = min(
             max(
                 spent + 10**12 * (((order - 1) / order).ln() - (share + order.ln()) / (order - 1)),
                 Decimal(spent if spent >= _BEYOND else 0),
             )
-            for order, spent in zip(ORDERS, total.renyi, strict=True)
+            for order, spent in zip(ORDERS, held.renyi, strict=True)
         )
         epsilon = int(best.to_integral_value(rounding=ROUND_CEILING))
     return Units(epsilon=epsilon, delta=delta)

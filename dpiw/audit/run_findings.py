@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import AttemptTally, RunTally, Tally, Units
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
+from dpiw.audit.records import AttemptTally, RunTally, Tally
 from dpiw.release.certificate import Certificate
 
 
 def findings_of_runs(counted: Tally) -> list[Finding]:
     """Findings on all runs, recoveries, losses and unpaid reads of a ledger."""
     findings = [
-        _finding(
+        Finding(
             "recovered",
             f"entry {release.seq}",
             f"release {digest[:12]}, run {release.run}, was lost",
@@ -19,11 +18,11 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
         for digest, release in counted.recovered.items()
     ]
     findings += [
-        _finding("loss_stated", f"entry {seq}", f"population {name}: {_amount(loss)}")
+        Finding("loss_stated", f"entry {seq}", f"population {name}: {loss}")
         for seq, name, loss in counted.losses
     ]
     findings += [
-        _finding(
+        Finding(
             "unpaid_reads",
             f"population {name}",
             f"its tables were read {reads} of at most {population.max_unpaid_reads} times without a"
@@ -36,28 +35,25 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
     for run in counted.runs.values():
         for attempt in run.attempts:
             subject = f"run {run.key[:12]} attempt {attempt.number}"
-            findings += [_finding("cost_declared", subject, claim) for claim in _declared(attempt)]
+            findings += [Finding("cost_declared", subject, claim) for claim in _declared(attempt)]
             if attempt.voided:
                 text = f"population {run.population}, period {run.period}: given back"
-                findings.append(_finding("attempt_voided", subject, text))
+                findings.append(Finding("attempt_voided", subject, text))
             for name, stage in attempt.stages.items():
                 if stage.state == "lost":
-                    text = f"stage {name} was armed and left no output{_payment(run, attempt)}"
-                    findings.append(_finding("draw_lost", subject, text))
+                    text = f"stage {name} was armed and left no output"
+                    if run.manifest_digest is not None:
+                        text += f"; its attempt's charge, {attempt.cost}, is in its release's total"
+                    findings.append(Finding("draw_lost", subject, text))
                 if stage.state == "armed":
                     text = f"stage {name} is armed, and neither committed nor lost"
-                    findings.append(_finding("stage_armed", subject, text))
+                    findings.append(Finding("stage_armed", subject, text))
                 if stage.conflicts:
                     outputs = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
                     text = f"stage {name}: {outputs}"
-                    findings.append(_finding("draw_conflict", subject, text))
+                    findings.append(Finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings
-
-
-def _payment(run: RunTally, attempt: AttemptTally) -> str:
-    inside = run.manifest_digest is not None
-    return f"; its attempt's charge, {_amount(attempt.cost)}, is in its release's total" * inside
 
 
 def _period_twice(counted: Tally) -> list[Finding]:
@@ -72,7 +68,7 @@ def _period_twice(counted: Tally) -> list[Finding]:
         before = first.setdefault((run.population, release, str(run.period)), run)
         if before is not run:
             text = f"release {release}, period {run.period}: run {before.key[:12]} drew for it too"
-            findings += [_finding("period_twice", f"run {run.key[:12]}", text)]
+            findings += [Finding("period_twice", f"run {run.key[:12]}", text)]
     return findings
 
 
@@ -86,18 +82,13 @@ def _declared(attempt: AttemptTally) -> list[str]:
     ]
 
 
-def _amount(loss: Units) -> str:
-    epsilon = decimal_text(loss.epsilon, EPSILON_UNIT)
-    return f"epsilon={epsilon}, delta={decimal_text(loss.delta, DELTA_UNIT)}"
-
-
 def _waiting(run: RunTally) -> list[Finding]:
     states = {stage.state for stage in run.latest.values()}
     if run.manifest_digest is not None or "committed" not in states or "armed" in states:
         return []
     drawn = "drawn" if states == {"committed"} else "drawn in part"
     text = f"population {run.population}, period {run.period}: paid and {drawn}, not published"
-    return [_finding("not_published", f"run {run.key[:12]}", text)]
+    return [Finding("not_published", f"run {run.key[:12]}", text)]
 
 
 def published_otherwise(certificate: Certificate, counted: Tally) -> str:
@@ -111,7 +102,3 @@ def published_otherwise(certificate: Certificate, counted: Tally) -> str:
                 " ledger"
             )
     return ""
-
-
-def _finding(code: str, subject: str, text: str) -> Finding:
-    return Finding(code=code, subject=subject, text=text)

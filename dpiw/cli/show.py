@@ -167,7 +167,7 @@ def _population(ledger: Ledger, population: Population) -> dict[str, Any]:
             for recovery in ledger.recoveries(population.name)
         ],
     }
-    vector = ledger.renyi_spent(population.name)
+    vector = ledger.account(population.name).held.renyi
     if vector is not None:
         terms = population.to_payload()["renyi"]
         facts["renyi"] = {**terms, "spent_units": list(vector.units)}

@@ -46,10 +46,10 @@ def count_cells(
     column: Column, cells: pd.Series[Any], *, texts: pa.Array | None = None
 ) -> CellCounts:
     """Count a column's canonical cells. Privacy: exact counts: the run's private folder only."""
-    typed = column.role is not ColumnRole.IDENTIFIER and _is_typed(cells)
-    if typed and column.is_numeric:
+    is_text = isinstance(cells.dtype, pd.StringDtype) or column.role is ColumnRole.IDENTIFIER
+    if column.is_numeric and not is_text and cells.dtype != object:
         counts = _typed_counts(column, cells)
-    elif column.kind is ColumnKind.BOOLEAN and _has_truths(column, cells):
+    elif column.kind is ColumnKind.BOOLEAN and not is_text:
         counts = _typed_truths(column, cells)
     else:
         counts = _by_text(column, cell_texts(cells) if texts is None else texts)
@@ -60,15 +60,6 @@ def count_cells(
         rounded=int(counts[ROUNDED]),
         unknown=int(counts[_UNKNOWN]),
     )
-
-
-def _is_typed(cells: pd.Series[Any]) -> bool:
-    return not (isinstance(cells.dtype, pd.StringDtype) or cells.dtype == object)
-
-
-def _has_truths(column: Column, cells: pd.Series[Any]) -> bool:
-    is_text = isinstance(cells.dtype, pd.StringDtype)
-    return column.role is not ColumnRole.IDENTIFIER and not is_text
 
 
 def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:

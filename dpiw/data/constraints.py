@@ -33,11 +33,7 @@ class Condition:
 
     @classmethod
     def of(cls, declared: Any) -> Condition:
-        """Read a value, a list of values, or `{lower: ..., upper: ...}`.
-
-        Raises:
-            SchemaError: it is none of these.
-        """
+        """Read a value, a list of values, or `{lower: ..., upper: ...}`; else SchemaError."""
         if isinstance(declared, Mapping):
             if not declared or not set(declared) <= _RANGE:
                 raise SchemaError("expected the keys lower, upper, or both")

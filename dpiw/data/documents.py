@@ -9,16 +9,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from dpiw.errors import ReleaseError, SpecError, is_plain
+from dpiw.errors import ManifestError, ReleaseError, SpecError, is_plain
 
 _T = TypeVar("_T")
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,63})(\.[0-9]{1,64})?(E[+-]?[0-9]{1,3})?")
@@ -55,12 +56,7 @@ def document_json(value: Any) -> bytes:
 
 
 def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `document_json` wrote; raise `error` unless it is canonical UTF-8 JSON.
-
-    Raises:
-        ReleaseError: (as `error`) not UTF-8, not JSON, a key twice, or other bytes than
-            `document_json` would write.
-    """
+    """Read what `document_json` wrote; raise `error` for a key twice or any other bytes."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
@@ -145,13 +141,39 @@ Count = Annotated[int, _count]
 """A whole number >= 0."""
 
 
-def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Document:
+    """A record that is one canonical JSON file: its fields, and what else the file `states`."""
 
-    Raises:
-        ReleaseError: (as `error`) a field is not as its hint says, or a record in it has an unknown
-            or a missing field.
-    """
+    name = ""  # of the file; no field, as it has no annotation
+    states = tuple[tuple[str, Any], ...]()
+
+    def to_json(self) -> bytes:
+        """Write canonical JSON; the same record always gives the same bytes."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return document_json(
+            {name: plain(getattr(self, name)) for name in names} | dict(self.states)
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Read what `to_json` wrote; raises ManifestError if anything else."""
+        value = parse_canonical(data, what=cls.name, error=ManifestError)
+        names = [field.name for field in dataclasses.fields(cls)]
+        record(value, [*names, *dict(cls.states)], what=cls.name, error=ManifestError)
+        for key, known in cls.states:
+            if value.pop(key) != known:
+                raise ManifestError(f"{cls.name} {key}: this reader knows {known}")
+        return cls(**value)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `to_json()`, hexadecimal."""
+        return hashlib.sha256(self.to_json()).hexdigest()
+
+
+def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
+    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible."""
     for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
         object.__setattr__(made, name, value)
 

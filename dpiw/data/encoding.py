@@ -61,11 +61,6 @@ def read_cells(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[Any], NDA
     return _whole(column, cells) if column.is_whole else _real(column, cells)
 
 
-def exact_number(text: str) -> Decimal | None:
-    """Return the exact number that a canonical text denotes, perhaps infinite; None: no number."""
-    return _exact(text)
-
-
 def project_cells(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     """Return the nearest admissible scaled values: in range, on the grid, missing filled."""
     if column.is_discrete:
@@ -186,7 +181,8 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
 def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     cells = plain_cells(cells)
     if not _is_number(cells.dtype):
-        return _real_from_text(column, cell_texts(cells))
+        low, high = column.lower_number, column.upper_number
+        return _parsed(column, cell_texts(cells), lambda text: _exact_real(text, low, high))
     numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = np.isnan(numbers)
     return np.where(missing, column.lower_number, numbers), missing
@@ -221,11 +217,6 @@ def _whole_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDA
     return _parsed(column, texts, read)
 
 
-def _real_from_text(column: Column, texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    low, high = column.lower_number, column.upper_number
-    return _parsed(column, texts, lambda text: _exact_real(text, low, high))
-
-
 def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     values, plain = plain_numbers(column, texts)
     missing = pc.is_null(texts).to_numpy(zero_copy_only=False).copy()
@@ -240,8 +231,8 @@ def _parsed(column: Column, texts: pa.Array, read: Any) -> tuple[NDArray[Any], N
     return values, missing
 
 
-def _exact(text: str) -> Decimal | None:
-    """The exact number a text denotes (a sign, ASCII digits, `.`, exponent, `inf`), or None."""
+def exact_number(text: str) -> Decimal | None:
+    """Return the exact number that a text denotes (sign, ASCII digits, `.`, exponent, `inf`)."""
     text = plain_signs(text.strip())
     infinite = _INFINITE.fullmatch(text)
     if infinite:
@@ -258,7 +249,7 @@ def _exact(text: str) -> Decimal | None:
 
 
 def _exact_whole(text: str, low: int, high: int) -> int | None:
-    number = _exact(text)
+    number = exact_number(text)
     if number is None:
         return None
     clamped = min(max(number, Decimal(low)), Decimal(high))
@@ -266,7 +257,7 @@ def _exact_whole(text: str, low: int, high: int) -> int | None:
 
 
 def _exact_real(text: str, low: float, high: float) -> float | None:
-    number = _exact(text)
+    number = exact_number(text)
     if number is None:
         return None
     return low if number <= Decimal(low) else high if number >= Decimal(high) else float(number)
@@ -294,7 +285,7 @@ def _truths(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     """0, 1 or missing (-1). A typed 0 or 1 is a truth, unless a declared word is a number."""
     words = {word_form(text): 0 for text in column.false_values}
     words |= {word_form(text): 1 for text in column.true_values}
-    typed = {} if any(_exact(word) is not None for word in words) else {"0": 0, "1": 1}
+    typed = {} if any(exact_number(word) is not None for word in words) else {"0": 0, "1": 1}
 
     def spoken(text: str) -> int:
         return words.get(word_form(text), -1)

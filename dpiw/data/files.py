@@ -35,11 +35,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
-    """Make a folder and, if asked, its parents, durably; return whether it was made now.
-
-    Raises:
-        OSError: it cannot be made, or there is something else of that name.
-    """
+    """Make a folder and, if asked, its parents, durably; return whether it was made now."""
     if parents and not path.parent.exists():
         make_folder(path.parent, mode=0o777, parents=True)
     try:
@@ -77,10 +73,6 @@ def move_exclusively(folder: Path, target: Path) -> None:
 
     The system's rename would replace an empty folder, so that is checked first; if one appears
     between the two calls, nothing is lost.
-
-    Raises:
-        FileExistsError: there is something at `target`.
-        OSError: it cannot be renamed.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -151,6 +143,23 @@ def owner_fault(status: os.stat_result) -> str | None:
     )
 
 
+def folder_fault(status: os.stat_result) -> str | None:
+    """What lets others replace what lies in a folder, or None."""
+    if not status.st_mode & 0o022:
+        return owner_fault(status)
+    return (
+        f"has mode {stat.S_IMODE(status.st_mode):04o}, so others may replace what lies in it;"
+        " expected 0700 (chmod go-w at least)"
+    )
+
+
+def names_in(folder: Path, *suffixes: str) -> list[str]:
+    """Names of files with one of these suffixes; none where the folder cannot be read."""
+    with contextlib.suppress(OSError):
+        return [file.name for file in folder.iterdir() if file.suffix in suffixes]
+    return []
+
+
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700 durably, or accept this user's own that is closed to others.
 
@@ -191,12 +200,7 @@ def check_state_folder(path: Path) -> None:
         status = path.stat()
     except OSError as reason:
         raise _unusable(path, reason) from reason
-    if status.st_mode & 0o022:
-        raise SpecError(
-            f"state: folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may"
-            " replace what lies in it; expected 0700 (chmod go-w at least)"
-        )
-    if fault := owner_fault(status):
+    if fault := folder_fault(status):
         raise SpecError(f"state: folder {path} {fault}")
 
 

@@ -42,12 +42,8 @@ _FAILURES = (
 )  # fmt: skip
 
 
-def _nowhere(error: Exception) -> str:
-    return ""
-
-
 def attempt(
-    action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = _nowhere
+    action: Callable[[], T], failure: str, *, place: Callable[[Exception], str] = lambda _: ""
 ) -> T:
     """Run `action`; any failure of a library becomes a SourceError `failure` that quotes nothing.
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from dpiw.data.columns import Column
 from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Repair, Total
-from dpiw.data.lattice import Cells, Lattice, Mask, Whole
-from dpiw.data.rule_kinds import LookupRule, NeverRule, TotalRule
+from dpiw.data.rule_kinds import Cells, Lattice, LookupRule, Mask, NeverRule, TotalRule, Whole
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import SchemaError, nearest
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
@@ -26,40 +25,6 @@ from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
 from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, attempt, data_row
 from dpiw.errors import SourceError
-
-_QUOTE = ord('"')
-
-
-class QuoteScan:
-    """Whether quotes are plain: then every RFC 4180 reader finds the same cells."""
-
-    def __init__(self, delimiter: str) -> None:
-        """Take the delimiter, an ASCII character."""
-        self._edges = np.zeros(256, dtype=bool)
-        self._edges[[ord("\n"), _QUOTE, ord(delimiter)]] = True
-        self._well_placed = True
-        self._before = b"\n"  # the byte before those not looked at yet, and the one that waits
-        self._is_open = False
-
-    def add(self, text: bytes) -> None:
-        """Scan the next part of a UTF-8 text whose lines, the last included, end in LF."""
-        seen = self._before + text
-        self._before = seen[-2:]
-        letters = np.frombuffer(seen, dtype=np.uint8)
-        places = np.flatnonzero(letters[1:-1] == _QUOTE) + 1
-        if not (places.size and self._well_placed):
-            return
-        opening = places[self._is_open :: 2]
-        closing = places[not self._is_open :: 2]
-        beside = self._edges[letters[opening - 1]].all(), self._edges[letters[closing + 1]].all()
-        self._well_placed = all(beside)
-        self._is_open ^= bool(places.size % 2)
-
-    @property
-    def are_plain(self) -> bool:
-        """Whether all quotes so far are well placed and none is open."""
-        return self._well_placed and not self._is_open
-
 
 TEXT = "text"
 """The physical type of every CSV column."""
@@ -109,17 +74,17 @@ def open_csv(
             raise SourceError("the source is a Parquet file; expected source.format: parquet")
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
             raise SourceError("the source begins as UTF-16 does; expected source.encoding: utf-16")
-        text, balanced = attempt(
-            lambda: _clean_text(path, clean, encoding, delimiter),
+        text = attempt(
+            lambda: _clean_text(path, clean, encoding),
             "the encoding is not a known text encoding",
         )
         header = header_cells(_first_line(text), names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
-        if not balanced:
-            _check_quotes(text, limits, delimiter)
+        longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in it is doubled
+        _check_quotes(text, longest_row, delimiter)
         yield RawSource(
             types=dict.fromkeys(header, TEXT),
-            tables=lambda columns: _csv_tables(text, header, columns, limits, delimiter),
+            tables=lambda columns: _csv_tables(text, header, columns, longest_row, delimiter),
             to_frame=lambda table: table.to_pandas(),
             max_cell_bytes=limits.max_cell_bytes,
         )
@@ -135,23 +100,21 @@ def read_csv(
         return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
-def _clean_text(path: Path, clean: Path, encoding: str, delimiter: str) -> tuple[Path, bool]:
-    """Return the path of UTF-8 text with LF (`path` or `clean`), and whether quotes are plain.
+def _clean_text(path: Path, clean: Path, encoding: str) -> Path:
+    """Return the path of UTF-8 text with LF (`path` or `clean`).
 
     LF alone, within quotes too: Arrow loses one of a CR and LF that a block's edge separates, and
     the edge depends on other rows.
     """
     name = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     b"a".decode(name, "replace")  # LookupError for a codec that is not of text
-    quotes = QuoteScan(delimiter)
-    if name == "utf-8-sig" and _is_clean(path, quotes):
-        return path, quotes.are_plain
-    quotes = QuoteScan(delimiter)
-    _transcode(path, clean, name, quotes)
-    return clean, quotes.are_plain
+    if name == "utf-8-sig" and _is_clean(path):
+        return path
+    _transcode(path, clean, name)
+    return clean
 
 
-def _is_clean(path: Path, quotes: QuoteScan) -> bool:
+def _is_clean(path: Path) -> bool:
     decoder, chunk = codecs.getincrementaldecoder("utf-8")(), b"\n"
     with path.open("rb") as source, contextlib.suppress(UnicodeDecodeError):
         if source.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
@@ -162,13 +125,12 @@ def _is_clean(path: Path, quotes: QuoteScan) -> bool:
             decoder.decode(chunk)
             if b"\r" in chunk:
                 return False
-            quotes.add(chunk)
         decoder.decode(b"", final=True)
         return chunk.endswith(b"\n")
     return False
 
 
-def _transcode(path: Path, clean: Path, name: str, quotes: QuoteScan) -> None:
+def _transcode(path: Path, clean: Path, name: str) -> None:
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder(name)(errors="replace"), translate=True
     )
@@ -179,23 +141,23 @@ def _transcode(path: Path, clean: Path, name: str, quotes: QuoteScan) -> None:
             chunk = source.read(_CHUNK)
             text = decoder.decode(chunk, final=not chunk)
             last = text[-1:] or last
-            clean_text = text.encode("utf-8", "replace")
-            quotes.add(clean_text)
-            target.write(clean_text)
+            target.write(text.encode("utf-8", "replace"))
             if not chunk:
                 break
         if last not in ("", "\n"):
-            quotes.add(b"\n")
             target.write(b"\n")
 
 
-def _check_quotes(clean: Path, limits: IngestLimits, delimiter: str) -> None:
-    """Refuse a quote that is not closed, or closed inside a cell: it would swallow whole rows."""
+def _check_quotes(clean: Path, longest_row: int, delimiter: str) -> None:
+    """Refuse a quote that is not closed, or closed inside a cell: it would swallow whole rows.
+
+    Where Python's strict reader refuses nothing, Arrow finds the same cells (test_quotes.py).
+    """
     begins = 1
 
     def scan() -> None:
         nonlocal begins
-        before = csv.field_size_limit(limits.max_cell_bytes)
+        before = csv.field_size_limit(longest_row)
         try:
             with clean.open(encoding="utf-8", newline="") as stream:
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)
@@ -220,10 +182,8 @@ def _first_line(clean: Path) -> str:
 
 
 def _csv_tables(
-    clean: Path, header: list[str], columns: list[str], limits: IngestLimits, delimiter: str
+    clean: Path, header: list[str], columns: list[str], longest_row: int, delimiter: str
 ) -> Iterator[pa.Table]:
-    longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in a cell is doubled
-
     def tables() -> Iterator[pa.Table]:
         reader = pyarrow.csv.open_csv(
             clean,
@@ -314,12 +274,6 @@ def parquet_types(path: Path) -> list[tuple[str, str]]:
     """
     with _parquet_file(path) as (_, schema):
         return [(field.name, _physical_type(field)) for field in schema]
-
-
-def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
-    """Read a public Parquet file whole; errors as `open_parquet` and `RawSource.whole`."""
-    with open_parquet(path, names, limits=limits) as raw:
-        return raw.whole(most_bytes=limits.max_memory_bytes)
 
 
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)

@@ -21,6 +21,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
+from dpiw.data.files import names_in
 from dpiw.errors import DPIWError, SpecError, nearest
 
 MAX_BYTES = 1 << 20
@@ -218,11 +219,11 @@ def flow_text(mapping: dict[str, Any]) -> str:
 
 def _unreadable(path: Path, problem: OSError) -> str:
     if isinstance(problem, IsADirectoryError):
-        inside = ", ".join(sorted(_documents(path))[:_MOST_TOLD])
+        inside = ", ".join(sorted(names_in(path, *SUFFIXES))[:_MOST_TOLD])
         return f"a folder; expected a YAML file{f': in it {inside}' if inside else ''}"
     if not isinstance(problem, FileNotFoundError):
         return "cannot be read; look at its owner and mode"
-    beside = _documents(path.parent)
+    beside = names_in(path.parent, *SUFFIXES)
     return f"no such file{nearest(path.name, beside) or '; dpiw init drafts one'}"
 
 
@@ -299,9 +300,3 @@ def _step(node: Any, key: str) -> tuple[Any, Any]:
             if key in (str(number), *(getattr(name, "value", None) for name in names)):
                 return item.start_mark, item
     return None, None
-
-
-def _documents(folder: Path) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml")]
-    return []

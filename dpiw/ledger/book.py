@@ -109,43 +109,37 @@ class Book:
         return tuple(run for run in self.runs.values() if run.population == name)
 
     def check(self, entry: Entry) -> None:
-        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing.
+        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
+        self._stated(entry)
 
-        Raises:
-            BudgetExceededError: the population's budget does not cover it.
-            GrantSpentError, LedgerConflictError, UnknownPopulationError, UnsupportedRelationError,
-            SpecError: it is not a legal transition.
-        """
-        _check_entry(entry)
+    def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | None:
+        check_fields(entry)
+        if not entry.authored():
+            raise LedgerConflictError("by: its signature is not one over this entry")
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
-        elif entry.kind is EntryKind.REGISTER:
-            self._registered(entry)
-        elif entry.kind is EntryKind.RECOVER:
-            recovery_of(self, entry)
-        else:
-            _RULES[entry.kind](self, entry)
+            return None
+        if entry.kind is EntryKind.REGISTER:
+            return self._registered(entry)
+        if entry.kind is EntryKind.RECOVER:
+            return recovery_of(self, entry)
+        return _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
-        _check_entry(entry)
-        if entry.kind is EntryKind.GENESIS:
-            check_genesis(entry)
-        elif entry.kind is EntryKind.REGISTER:
-            population = self._registered(entry)
-            self.populations[population.name] = population
-            self._accounts[population.name] = Account.opened(population)
-            self._drawn[population.name] = []
-        elif entry.kind is EntryKind.RECOVER:
-            recovery = recovery_of(self, entry)
-            self.recoveries.append(recovery)
-            account = self.account(recovery.population)
-            account = account.plus(recovery.charged, reads=recovery.reads)
-            self._keep(account, entry)
-        else:
-            run = _RULES[entry.kind](self, entry)
-            account = self.account(run.population).run_changed(self.runs.get(run.run_key), run)
-            self.runs[run.run_key] = run
+        stated = self._stated(entry)
+        if isinstance(stated, Population):
+            self.populations[stated.name] = stated
+            self._accounts[stated.name] = Account.opened(stated)
+            self._drawn[stated.name] = []
+        elif isinstance(stated, Recovery):
+            self.recoveries.append(stated)
+            account = self.account(stated.population)
+            self._keep(account.plus(stated.charged, reads=stated.reads), entry)
+        elif stated is not None:
+            before = self.runs.get(stated.run_key)
+            account = self.account(stated.population).run_changed(before, stated)
+            self.runs[stated.run_key] = stated
             self._keep(account, entry)
         self._places[entry.hash] = entry.seq
 
@@ -160,12 +154,6 @@ class Book:
         if account.drawn != self._accounts[name].drawn:
             self._drawn[name].append((entry.seq, account.drawn))
         self._accounts[name] = account
-
-
-def _check_entry(entry: Entry) -> None:
-    check_fields(entry)
-    if not entry.authored():
-        raise LedgerConflictError("by: its signature is not one over this entry")
 
 
 def _reserve(book: Book, entry: Entry) -> RunRecord:

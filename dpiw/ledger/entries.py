@@ -111,11 +111,6 @@ class Author:
         return True
 
 
-def signature_of(message: bytes, key: PrivateKey) -> str:
-    """The key's signature over an entry's message, as 128 hexadecimal digits."""
-    return key.sign(message, context=CONTEXT).hex()
-
-
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
@@ -192,10 +187,10 @@ class Entry:
     previous: str
     hash: str
     kind: EntryKind
-    population: str | None
-    run_key: str | None
-    attempt: int | None
-    stage: str | None
+    population: str | None = None
+    run_key: str | None = None
+    attempt: int | None = None
+    stage: str | None = None
     payload: Mapping[str, Any]
     at: str
     by: Author | None = None
@@ -240,7 +235,8 @@ class Entry:
             raise SpecError("by: expected an author to sign for")
         author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
         message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
-        entry = replace(self, by=replace(author, signature=signature_of(message, key)))
+        signature = key.sign(message, context=CONTEXT).hex()
+        entry = replace(self, by=replace(author, signature=signature))
         return replace(entry, hash=entry.expected_hash())
 
     def expected_hash(self) -> str:
@@ -253,31 +249,15 @@ def entry_hash(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(_DOMAIN + entry_json(fields).encode("ascii")).hexdigest()
 
 
-def chained(
-    head: LedgerHead | None,
-    *,
-    kind: EntryKind,
-    payload: Mapping[str, Any],
-    at: str,
-    population: str | None = None,
-    run_key: str | None = None,
-    attempt: int | None = None,
-    stage: str | None = None,
-    by: Author | None = None,
-) -> Entry:
-    """The entry that follows `head` (None: the first entry), with its hash."""
-    fields: dict[str, Any] = {
-        "seq": 1 if head is None else head.seq + 1,
-        "previous": NO_ENTRY if head is None else head.hash,
-        "population": population,
-        "run_key": run_key,
-        "attempt": attempt,
-        "stage": stage,
-        "payload": payload,
-        "at": at,
-        "by": by,
-    }
-    entry = Entry(kind=kind, hash=NO_ENTRY, **fields)
+def after(head: LedgerHead | None) -> tuple[int, str]:
+    """`seq` and `previous` of the entry that follows `head` (None: the first entry)."""
+    return (1, NO_ENTRY) if head is None else (head.seq + 1, head.hash)
+
+
+def chained(head: LedgerHead | None, **fields: Any) -> Entry:
+    """The entry of these fields that follows `head`, with its hash."""
+    seq, previous = after(head)
+    entry = Entry(seq=seq, previous=previous, hash=NO_ENTRY, **fields)
     return replace(entry, hash=entry.expected_hash())
 
 

@@ -53,15 +53,17 @@ def certified_terms(certificate: Certificate) -> Population:
         ) from error
 
 
+def _budget(stated: Certificate) -> PrivacyBudget:
+    epsilon, delta = Decimal(stated.budget_epsilon), Decimal(stated.budget_delta)
+    return PrivacyBudget.of(epsilon, delta, stated.relation)
+
+
 def terms_text(certificate: Certificate) -> str:
     """The terms that a certificate states, for people."""
-    budget = PrivacyBudget.of(
-        Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
-    )
     unit, account = certificate.unit, certificate.account
     reads = account["max_unpaid_reads"]
     return (
-        f"budget {budget}, {certificate.relation.value}, max_rows={unit.max_rows},"
+        f"budget {_budget(certificate)}, {certificate.relation.value}, max_rows={unit.max_rows},"
         f" id_column={unit.id_column}, composition {account['composition']}"
         + ("" if reads == MAX_UNPAID_READS else f", max_unpaid_reads={reads}")
     )
@@ -80,10 +82,7 @@ def budget_options(certificate: Certificate) -> str:
 
 def check_terms(certificate: Certificate, population: Population) -> None:
     """Raise LedgerConflictError if name, budget, composition or unit are not the registered."""
-    budget = PrivacyBudget.of(
-        Decimal(certificate.budget_epsilon), Decimal(certificate.budget_delta), certificate.relation
-    )
-    theirs = (certificate.population, budget, certificate.account["composition"])
+    theirs = (certificate.population, _budget(certificate), certificate.account["composition"])
     ours = (population.name, population.budget, population.composition.value)
     if theirs != ours or not population.protects(certificate.unit):
         raise LedgerConflictError(

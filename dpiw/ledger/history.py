@@ -38,11 +38,7 @@ class Spending:
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
-    """Every entry that charged or refunded, in order, from all entries of a sound ledger.
-
-    Raises:
-        DPIWError: they break a rule of the ledger.
-    """
+    """Every entry that charged or refunded, in order, from all entries of a sound ledger."""
     book, changes = Book(), []
     for entry in entries:
         name = entry.population

@@ -32,6 +32,7 @@ from dpiw.ledger.entries import (
     EntryKind,
     LedgerHead,
     PublishedHead,
+    after,
     authored,
     entry_hash,
     from_stored,
@@ -46,7 +47,6 @@ from dpiw.ledger.values import (
     StageState,
     token_digest,
 )
-from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
@@ -103,10 +103,14 @@ class LedgerSnapshot:
 
     def export(self) -> list[dict[str, Any]]:
         """All entries as JSON values. Raises LedgerTamperedError if a row is no entry."""
-        try:
-            return [from_stored(row).to_json() for row in self.rows]
-        except ValueError as error:
-            raise LedgerTamperedError(f"ledger {self.location}: unreadable entry") from error
+        return [entry.to_json() for entry in _entries(self.rows, self.location)]
+
+
+def _entries(rows: Sequence[Row], location: str) -> list[Entry]:
+    try:
+        return [from_stored(row) for row in rows]
+    except ValueError as error:
+        raise LedgerTamperedError(f"ledger {location}: unreadable entry") from error
 
 
 def replay(
@@ -115,7 +119,7 @@ def replay(
     """Apply `rows` (by seq) to `book`, which stands at `head`; return the head and first fault."""
     for index, row in enumerate(rows):
         entry = _sound_entry(row)
-        if entry is None or not _continues(entry, head):
+        if entry is None or (entry.seq, entry.previous) != after(head):
             return head, _chain_fault(rows, index, entry, head)
         fault = _rule_fault(book, entry)
         if fault is not None:
@@ -132,18 +136,10 @@ def _sound_entry(row: Row) -> Entry | None:
     return entry if entry.expected_hash() == entry.hash else None
 
 
-def _next(head: LedgerHead | None) -> tuple[int, str]:
-    return (1, NO_ENTRY) if head is None else (head.seq + 1, head.hash)
-
-
-def _continues(entry: Entry, head: LedgerHead | None) -> bool:
-    return (entry.seq, entry.previous) == _next(head)
-
-
 def _chain_fault(
     rows: Sequence[Row], index: int, entry: Entry | None, head: LedgerHead | None
 ) -> Fault:
-    seq, _ = _next(head)
+    seq, _ = after(head)
     row = rows[index]
     if row["seq"] != seq:
         return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
@@ -267,10 +263,6 @@ class LedgerReader:
         """All that is held, at one moment. Raises UnknownPopulationError."""
         return self._read(lambda book: book.account(name))
 
-    def renyi_spent(self, name: str) -> RenyiVector | None:
-        """The sum of a population's Renyi vectors; None if it is registered with `basic`."""
-        return self._read(lambda book: book.account(name).held.renyi)
-
     def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
         """Recorded recoveries of one or all populations, in order."""
         recoveries = self._read(lambda book: tuple(book.recoveries))
@@ -281,23 +273,13 @@ class LedgerReader:
         return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
 
     def confirm(self, grant: Grant) -> None:
-        """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused.
-
-        Raises:
-            GrantSpentError: it is not the armed grant, or was committed or lost since.
-            LedgerConflictError: the ledger knows no such stage.
-        """
+        """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
         record = self._read(lambda book: granted(book, grant))
         if record.state is not StageState.ARMED:
             raise GrantSpentError(_not_usable(record))
 
     def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
-        """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED).
-
-        Raises:
-            GrantSpentError: it was committed, lost or voided.
-            LedgerConflictError: no such reservation.
-        """
+        """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED)."""
         record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
         if record.state not in (StageState.RESERVED, StageState.ARMED):
             raise GrantSpentError(_not_usable(record))
@@ -320,13 +302,9 @@ class LedgerReader:
         """Entries in order, not verified; LedgerTamperedError if a row is no entry."""
         with self._store.transaction(write=False) as connection:
             rows = self._store.rows(connection)
-        try:
-            entries = [from_stored(row) for row in rows]
-        except ValueError as error:
-            raise LedgerTamperedError(f"ledger {self._store.location}: unreadable entry") from error
         return tuple(
             entry
-            for entry in entries
+            for entry in _entries(rows, self._store.location)
             if population in (None, entry.population) and run_key in (None, entry.run_key)
         )
 

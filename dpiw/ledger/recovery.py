@@ -95,6 +95,9 @@ class _Book(Protocol):
     def drawn_by(self, name: str, hash: str) -> Charge: ...
 
 
+_NAMED = ("hash", "manifest_digest", "previous", "after", "run", "plan_digest", "period")
+
+
 def payload_of(
     releases: Sequence[RecoveredRelease], *, loss: Charge, reads: int, charged: Charge
 ) -> dict[str, Any]:
@@ -102,13 +105,7 @@ def payload_of(
     return {
         "releases": [
             {
-                "hash": release.hash,
-                "manifest_digest": release.manifest_digest,
-                "previous": release.previous,
-                "after": release.after,
-                "run": release.run,
-                "plan_digest": release.plan_digest,
-                "period": release.period,
+                **{name: getattr(release, name) for name in _NAMED},
                 "held": release.held.to_payload(),
                 "drawn": release.drawn.to_payload(),
                 **release.charge.to_payload(),
@@ -122,13 +119,7 @@ def payload_of(
 
 
 def recovery_of(book: _Book, entry: Entry) -> Recovery:
-    """The recovery an entry states; LedgerConflictError unless the rules give the same.
-
-    Raises:
-        LedgerConflictError: a head is not missing or a release is listed before; nothing is
-            recovered; or the charge is not what the rules give.
-        SpecError: malformed.
-    """
+    """The recovery an entry states; LedgerConflictError unless the rules give the same."""
     account = book.account(entry.population or "")
     relation = account.population.relation
     releases = tuple(_release(item, account) for item in entry.payload["releases"])
@@ -155,12 +146,7 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
 def check_releases(
     book: _Book, releases: Sequence[RecoveredRelease], loss: Charge, *, reads: int
 ) -> None:
-    """Raise LedgerConflictError unless exactly what is missing is recovered.
-
-    Raises:
-        LedgerConflictError: a release is not missing, or nothing is recovered.
-        SpecError: `reads` is no number of reads.
-    """
+    """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
         raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
     for release in releases:

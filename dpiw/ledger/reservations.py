@@ -65,11 +65,7 @@ def check_same_reservation(
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
-    """The run (None: a new one) with the attempt of a reserving entry, if it may come next.
-
-    Raises:
-        GrantSpentError, LedgerConflictError, SpecError: it may not come next.
-    """
+    """The run (None: a new one) with the attempt of a reserving entry, if it may come next."""
     terms = resumptions_of(entry.payload)
     stages = {
         check_name("stage", name): StageRecord(

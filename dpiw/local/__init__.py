@@ -4,9 +4,8 @@ Importing this package loads NumPy only. SciPy loads with the first calibration,
 first draw (`pip install './dpiw[local]'`).
 """
 
-from dpiw.local.client import refuse_unnamed, report_once
+from dpiw.local.client import privatise, refuse_unnamed, report_once, told_numbers, told_record
 from dpiw.local.parameters import Feature, LocalParameters, calibrated
-from dpiw.local.reports import privatise, told_numbers, told_record
 
 __all__ = [
     "Feature",

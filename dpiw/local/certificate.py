@@ -5,24 +5,13 @@ Unlike a curator's release, no one held the true table and no ledger paid.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.documents import (
-    Count,
-    DecimalText,
-    Label,
-    Sha256,
-    document_json,
-    parse_canonical,
-    plain,
-    record,
-    settle,
-)
+from dpiw.data.documents import Count, DecimalText, Document, Label, Sha256, settle
 from dpiw.errors import ManifestError
 from dpiw.local.parameters import NAME as PARAMETERS
 from dpiw.local.parameters import LocalParameters
@@ -96,7 +85,7 @@ class LocalManifest(SignedManifest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalCertificate:
+class LocalCertificate(Document):
     """The public record of one local collection.
 
     Attributes:
@@ -122,6 +111,8 @@ class LocalCertificate:
     assumptions: tuple[str, ...]
     caveats: tuple[str, ...]
     versions: Mapping[str, str]
+
+    name = CERTIFICATE
 
     def __post_init__(self) -> None:
         settle(self, what=CERTIFICATE, error=ManifestError)
@@ -169,22 +160,6 @@ class LocalCertificate:
             caveats=_CAVEATS,
             versions=versions,
         )
-
-    def to_json(self) -> bytes:
-        """Return canonical JSON."""
-        return document_json(plain(self))
-
-    @classmethod
-    def from_json(cls, data: bytes) -> LocalCertificate:
-        """Read what `to_json` wrote; ManifestError for other JSON, keys or kinds of values."""
-        value = parse_canonical(data, what=CERTIFICATE, error=ManifestError)
-        names = [field.name for field in fields(cls)]
-        return cls(**record(value, names, what=CERTIFICATE, error=ManifestError))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of `to_json()`, hexadecimal."""
-        return hashlib.sha256(self.to_json()).hexdigest()
 
     def footer_facts(self) -> dict[str, str]:
         """Return the metadata in the footer of `reports.parquet`."""

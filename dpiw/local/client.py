@@ -2,18 +2,125 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpiw.data.documents import document_json, parse_canonical, record, typed
 from dpiw.data.files import sync_directory, write_durably
-from dpiw.errors import ManifestError, NotPublishableError, PrivacyError, ReleaseError
+from dpiw.errors import ManifestError, NotPublishableError, PrivacyError, ReleaseError, SourceError
 from dpiw.local.parameters import NAME, RESERVED, LocalParameters
-from dpiw.local.reports import privatise, told_record
+from dpiw.privacy.mechanisms import noisy_vector
+from dpiw.privacy.randomised_response import respond
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
+
+
+def told_record(
+    record: Mapping[str, Any], parameters: LocalParameters
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return a record's features, shape (1, features), and label, for `privatise`.
+
+    Features are clipped and scaled to [-1, 1]; the label is an index, shape (1,), or (0,) without a
+    label. Raises SourceError for a missing or inadmissible value; the text never holds the value.
+    """
+    numbers = [_number(record, feature.name) for feature in parameters.features]
+    labels = [] if parameters.label is None else [_level(record, parameters)]
+    return told_numbers(np.array([numbers]), parameters), np.array(labels, dtype=np.int64)
+
+
+def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> NDArray[np.float64]:
+    """Clip features, shape (records, features), to public bounds; scale them to [-1, 1].
+
+    Raises SourceError if a number is not finite.
+    """
+    if not np.isfinite(numbers).all():
+        raise SourceError("features: expected finite numbers")
+    low = np.array([feature.low for feature in parameters.features])
+    high = np.array([feature.high for feature in parameters.features])
+    inside = np.clip(numbers, low, high)
+    return np.asarray(np.clip(2 * ((inside - low) / (high - low)) - 1, -1.0, 1.0))
+
+
+def projected(private: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
+    """Project rows onto the ball; SourceError if a number is not finite."""
+    if not np.isfinite(private).all():
+        raise SourceError("features: expected finite numbers")
+    largest = np.abs(private).max(axis=1, keepdims=True, initial=0.0)
+    scale = np.where(largest > 0, largest, 1.0)  # squares of it neither overflow nor vanish
+    norm = scale * np.linalg.norm(private / scale, axis=1, keepdims=True)
+    return np.asarray(private * np.minimum(1.0, radius / np.maximum(norm, radius)))
+
+
+def privatise(
+    features: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    *,
+    parameters: LocalParameters,
+    noise: NoiseSource,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Add noise to features, and draw labels by randomised response; shapes stay.
+
+    `features`: shape (records, p), in [-1, 1]; `labels`: indices, shape (records,), or (0,) without
+    a label. Private features are projected onto the ball and become multiples of the lattice step.
+
+    Raises:
+        SourceError: another shape, or a number that is not finite.
+        PrivacyError: a label is no level.
+
+    Privacy:
+        Unit: one record, replaced by any other with the same features that are not private.
+        L2 sensitivity of the private features: twice the radius. Event: a Gaussian mechanism and a
+        randomised response, together (`parameters.epsilon`, `parameters.delta`).
+    """
+    records = len(features)
+    reported_features = np.array(features, dtype=np.float64)
+    if reported_features.shape != (records, len(parameters.features)):
+        raise SourceError("features: expected one column for each feature of the parameters")
+    response = parameters.response
+    if labels.shape != ((0,) if response is None else (records,)):
+        raise SourceError("label: expected one for each record, if there is a label")
+    if not np.isfinite(reported_features).all():
+        raise SourceError("features: expected finite numbers")
+    if parameters.dimension and records:
+        private = projected(reported_features[:, parameters.private], parameters.radius)
+        noisy = noisy_vector(private.ravel(), law=parameters.law(records), noise=noise)
+        reported_features[:, parameters.private] = noisy.reshape(private.shape)
+    if response is None:
+        return reported_features, np.empty(0, dtype=np.int64)
+    answers = respond(labels.tolist(), response=response, noise=noise)
+    return reported_features, np.array(answers, dtype=np.int64)
+
+
+def _number(record: Mapping[str, Any], name: str) -> float:
+    if name not in record:
+        raise SourceError(f"feature {name}: missing in the record; expected a number")
+    value = record[name]
+    good = isinstance(value, int | float | np.integer | np.floating)
+    number = math.nan
+    if good and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.nan
+    if not math.isfinite(number):
+        raise SourceError(f"feature {name}: expected a finite number")
+    return number
+
+
+def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
+    if str(parameters.label) not in record:
+        raise SourceError(f"label {parameters.label}: missing in the record; expected a level")
+    value = record[str(parameters.label)]
+    if not isinstance(value, str) or value not in parameters.levels:
+        levels = ", ".join(parameters.levels)
+        raise SourceError(f"label {parameters.label}: expected under this name one of {levels}")
+    return parameters.levels.index(value)
 
 
 def report_once(

@@ -56,12 +56,8 @@ def read_reports(spec: LocalSpec) -> Reports:
     """Read all reports; refuse them if an honest client cannot have made one of them.
 
     A folder holds one JSON file a report; CSV and Parquet have one column a key. A report that
-    arrived twice counts once. Raises SourceError for refused reports; others: `read_parameters`.
-
-    Raises:
-        SourceError: not such a file, another collection's report, or a value that no client tells;
-            names the reports by their files or rows.
-        SpecError, ReleaseError, PrivacyError: as `read_parameters`.
+    arrived twice counts once. Raises SourceError, which names the refused reports by their files or
+    rows; others: `read_parameters`.
     """
     parameters = read_parameters(spec)
     frame = _frame(Path(spec.reports), {*RESERVED, *parameters.names})
@@ -186,11 +182,10 @@ _PACKAGES = ("dpiw", "numpy", "pandas", "pyarrow")
 
 
 def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
-    """Publish at least `least_reports` reports in a signed folder, sorted by value; return it.
+    """Publish reports in a signed folder, sorted by value; return it.
 
-    Raises:
-        SourceError: they are fewer than the spec waits for.
-        ReleaseError: the folder is there with something else in it, or cannot be written.
+    Raises SourceError for fewer than `least_reports`, ReleaseError if the folder holds something
+    else, or cannot be written.
     """
     if len(reports.features) < spec.least_reports:
         raise SourceError(

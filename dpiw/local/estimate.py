@@ -60,32 +60,20 @@ class LocalSample:
 
     @property
     def indicators(self) -> Array:
-        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1].
-
-        Raises:
-            ReleaseError: there is no label.
-        """
+        """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1]."""
         if self.parameters.response is None:
             raise ReleaseError("label: this collection asked for none")
         return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
 
     def indicator(self, level: str) -> Array:
-        """Return the unbiased indicator of one level, shape (n,).
-
-        Raises:
-            ReleaseError: no such level, or no label.
-        """
+        """Return the unbiased indicator of one level, shape (n,); ReleaseError for none."""
         indicators = self.indicators
         if level not in self.parameters.levels:
             raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
         return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
-        """Return the indices of features; None: all.
-
-        Raises:
-            ReleaseError: no such feature.
-        """
+        """Return the indices of features (None: all), or raise ReleaseError."""
         for name in names or ():
             if name not in self.names:
                 raise ReleaseError(f"feature: {one_of(name, self.names)}")
@@ -101,9 +89,7 @@ class LocalSample:
 def load_local(folder: str | Path, public_key: str | Path | None = None) -> LocalSample:
     """Verify a folder of reports and read it; `public_key`: the collector's, from another channel.
 
-    Raises:
-        ReleaseError: as `dpiw.local.certificate.verify_local`.
-        PrivacyError: the noise does not keep what the parameters promise.
+    Raises as `dpiw.local.certificate.verify_local`.
     """
     key = None if public_key is None else Path(public_key)
     verified, table = verify_local_and_read(Path(folder), public_key=key)
@@ -152,11 +138,7 @@ class LocalEstimate:
         )  # fmt: skip
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return normal intervals of coverage `level`, in (0, 1).
-
-        Raises:
-            ReleaseError: the level is outside (0, 1).
-        """
+        """Return normal intervals of coverage `level`, in (0, 1), or raise ReleaseError."""
         if not 0 < level < 1:
             raise ReleaseError("level: expected a number between 0 and 1")
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
@@ -169,11 +151,7 @@ class LocalEstimate:
 
 
 def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstimate:
-    """Return means of features in their own units.
-
-    Raises:
-        ReleaseError: no such feature.
-    """
+    """Return means of features in their own units; ReleaseError for an unknown one."""
     places = sample.chosen(names)
     told = _mean(tuple(sample.names[place] for place in places), sample.features[:, places])
     half, middle = sample.units(places)
@@ -182,11 +160,7 @@ def means(sample: LocalSample, names: Sequence[str] | None = None) -> LocalEstim
 
 
 def frequencies(sample: LocalSample) -> LocalEstimate:
-    """Return shares of the label's levels, which add up to one.
-
-    Raises:
-        ReleaseError: there is no label.
-    """
+    """Return shares of the label's levels, which add up to one; ReleaseError without a label."""
     return _mean(sample.parameters.levels, sample.indicators)
 
 
@@ -201,9 +175,7 @@ def covariance(
     """Return the covariance of features in their own units, less the noise's.
 
     `repair` sets negative eigenvalues (on the scale of the reports) to zero; unbiased without.
-
-    Raises:
-        ReleaseError: no such feature.
+    Raises ReleaseError for an unknown feature.
     """
     places = sample.chosen(names)
     variances = sample.parameters.variances[list(places)]
@@ -230,12 +202,8 @@ def least_squares(
     Minimises the mean of (v - w.b)^2 / 2 - b' S b / 2, S the noise's variances, which is unbiased
     for the loss without noise. Covariance: A^-1 B A^-1 / n, A the corrected mean of w w', B the
     mean square of w (v - w.b) + S b. Verdict: see `net_spread`. A label is 1 at `level`, else 0.
-    Raises WeightError if the corrected moments are not positive definite.
-
-    Raises:
-        ReleaseError: no such feature or level.
-        WeightError: the corrected moments are not positive definite: the noise outweighs what so
-            few reports tell of some combination of the features.
+    Raises ReleaseError for an unknown feature or level; WeightError if the corrected moments are
+    not positive definite, as the noise outweighs what so few reports tell.
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):

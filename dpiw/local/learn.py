@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import factorial
-from typing import Protocol
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -32,36 +31,13 @@ from dpiw.local.parameters import USABLE, LocalParameters
 Array = NDArray[np.float64]
 
 
-class Loss(Protocol):
-    """A convex loss of the margin, and its unbiased estimate from a noisy margin."""
-
-    @property
-    def name(self) -> str:
-        """Name for people."""
-        ...
-
-    @property
-    def usable(self) -> float:
-        """Largest noise s in the margin that a fit accepts."""
-        ...
-
-    @property
-    def reach(self) -> float:
-        """Largest |t| before the noise at which a surrogate's error holds."""
-        ...
-
-    def clean(self, t: Array) -> Array:
-        """Return the loss."""
-        ...
-
-    def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Exponential:
-    """exp(-t), estimated by exp(-t - s^2/2), whose variance is exp(s^2) times the clean square."""
+    """exp(-t), estimated by exp(-t - s^2/2), whose variance is exp(s^2) times the clean square.
+
+    `usable`: largest noise s in the margin that a fit accepts; `reach`: largest |t| before the
+    noise at which a surrogate's error holds.
+    """
 
     name: str = "exponential"
     usable: float = USABLE
@@ -72,7 +48,10 @@ class Exponential:
         return np.asarray(np.exp(-t))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """Use one exponent, so that no factor overflows alone."""
+        """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2.
+
+        One exponent, so that no factor overflows alone.
+        """
         return np.asarray((-1) ** order * np.exp(-t - noise / 2))
 
 
@@ -110,6 +89,9 @@ class PolynomialLoss:
         return np.array(padded), np.arange(degree // 2 + 1.0)
 
 
+Loss = Exponential | PolynomialLoss
+"""A convex loss of the margin, and its unbiased estimate from a noisy margin."""
+
 EXPONENTIAL = Exponential()
 SQUARED = PolynomialLoss(coefficients=(0.5, -1.0, 0.5), name="squared", usable=math.inf)
 """(1 - t)^2 / 2; its variance grows slowly with s."""
@@ -138,10 +120,7 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
 
     A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
     `reach`: radius of the ball of records times the norm of the parameters, in (0, 20]. `degree`:
-    even, from 2 to 20; higher is nearer and noisier.
-
-    Raises:
-        ReleaseError: reach or degree is out of range.
+    even, from 2 to 20; higher is nearer and noisier. Raises ReleaseError out of these ranges.
     """
     if not 0 < reach <= 20 or degree not in range(2, 21, 2):
         raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
@@ -235,10 +214,8 @@ def feasibility(
 ) -> Feasibility:
     """Return what to expect of a fit of `rows` reports, from public numbers alone.
 
-    `norm`: radius of the ball of models, for features in [-1, 1].
-
-    Raises:
-        ReleaseError: a norm or number of rows that is none, or no such loss.
+    `norm`: radius of the ball of models, for features in [-1, 1]. Raises ReleaseError for a norm or
+    number of rows that is none, or an unknown loss.
     """
     if not (0 < norm < math.inf and rows > 0):
         raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")

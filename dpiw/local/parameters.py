@@ -5,10 +5,9 @@ A client checks the promise itself. Features and label compose exactly (docs/met
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -16,15 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.documents import (
-    Count,
-    DecimalText,
-    document_json,
-    parse_canonical,
-    plain,
-    record,
-    settle,
-)
+from dpiw.data.documents import Count, DecimalText, Document, settle
 from dpiw.errors import ManifestError, PrivacyError, ReleaseError, SpecError
 from dpiw.privacy.accounting import LATTICE_MARGIN
 from dpiw.privacy.gaussian import gaussian_delta, gaussian_noise_multiplier, smallest_multiplier
@@ -87,7 +78,7 @@ class Feature:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalParameters:
+class LocalParameters(Document):
     """What every client applies to its own record. One person reports once to a collection.
 
     Attributes:
@@ -106,6 +97,9 @@ class LocalParameters:
     kept: Count
     epsilon: DecimalText
     delta: DecimalText
+
+    name = NAME
+    states = (("format", FORMAT),)
 
     def __post_init__(self) -> None:
         settle(self, what=NAME, error=ManifestError)
@@ -200,41 +194,16 @@ class LocalParameters:
                 " do not report"
             )
 
-    def to_json(self) -> bytes:
-        """Return canonical JSON."""
-        return document_json({**{f.name: plain(getattr(self, f.name)) for f in fields(self)},
-                              "format": FORMAT})  # fmt: skip
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of `to_json()`, hexadecimal, which every report states."""
-        return hashlib.sha256(self.to_json()).hexdigest()
-
     @classmethod
     def from_json(cls, data: bytes) -> LocalParameters:
-        """Read canonical JSON, and check the promise; ManifestError if it is no such JSON.
-
-        Raises:
-            ManifestError: not such a file.
-            PrivacyError: as `check`.
-        """
-        value = parse_canonical(data, what=NAME, error=ManifestError)
-        names = [field.name for field in fields(cls)]
-        record(value, [*names, "format"], what=NAME, error=ManifestError)
-        if value.pop("format") != FORMAT:
-            raise ManifestError(f"{NAME} format: this reader knows {FORMAT}")
-        parameters = cls(**value)
+        """Read canonical JSON (else ManifestError), and `check` the promise."""
+        parameters = super().from_json(data)
         parameters.check()
         return parameters
 
     @classmethod
     def read(cls, path: str | Path) -> LocalParameters:
-        """Read a file with `from_json`; ReleaseError if the file or its JSON is invalid.
-
-        Raises:
-            ReleaseError: the file cannot be read, or as `from_json`.
-            PrivacyError: as `check`.
-        """
+        """Read a file as `from_json`; ReleaseError if it cannot be read."""
         try:
             data = Path(path).read_bytes()
         except OSError as reason:

@@ -132,8 +132,7 @@ def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
 def load_local_spec(path: Path) -> LocalSpec:
     """Read a spec file; its relative paths become absolute, from the file's folder.
 
-    Raises:
-        SpecError: as `parse_local_spec`, with the place in the file.
+    Raises SpecError as `parse_local_spec`, with the place in the file.
     """
     mapping = load_file(path, what=path.name, exact=True)
     if not isinstance(mapping, dict):
@@ -165,11 +164,8 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
 def read_parameters(spec: LocalSpec) -> LocalParameters:
     """Read the clients' parameters; SpecError if their promise is not the spec's.
 
-    The noise may differ: another version of SciPy may solve for another value.
-
-    Raises:
-        SpecError: they are of another promise.
-        ReleaseError, PrivacyError: as `LocalParameters.read`.
+    The noise may differ: another version of SciPy may solve for another value. Else raises as
+    `LocalParameters.read`.
     """
     parameters, meant = LocalParameters.read(spec.parameters), spec.calibrated()
     adjusted = replace(parameters, stddev=meant.stddev, kept=meant.kept)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpiw.data.constraints import Repair
-from dpiw.data.lattice import Mask
+from dpiw.data.rule_kinds import Mask
 from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
 from dpiw.methods.weights.diagnostics import Objection, objection

@@ -5,19 +5,16 @@ All public. Numbers of the guarantee are decimal text, never floats, which could
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from dpiw.data.documents import (
     Count,
     DecimalText,
+    Document,
     Label,
     Sha256,
-    document_json,
-    parse_canonical,
-    plain,
     record,
     settle,
 )
@@ -65,7 +62,7 @@ class CertifiedStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate:
+class Certificate(Document):
     """The public record of one release.
 
     Attributes:
@@ -112,6 +109,9 @@ class Certificate:
     caveats: tuple[str, ...]
     versions: Mapping[str, str]
     ledger_head: Sha256
+
+    name = _NAME
+    states = (("format_version", FORMAT_VERSION),)
 
     def __post_init__(self) -> None:
         settle(self, what=_NAME, error=ManifestError)
@@ -188,25 +188,6 @@ class Certificate:
         pairs = [(facts.get(name), most) for name, most in CHANCE.items()]
         chance = any(isinstance(p, int | float) and p > most for p, most in pairs)
         return UNSEEN if chance else ""
-
-    def to_json(self) -> bytes:
-        """Write canonical JSON; the same certificate always gives the same bytes."""
-        return document_json({**plain(self), "format_version": FORMAT_VERSION})
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Certificate:
-        """Read what `to_json` wrote; raises ManifestError if anything else."""
-        value = parse_canonical(data, what=_NAME, error=ManifestError)
-        names = [field.name for field in fields(cls)]
-        record(value, [*names, "format_version"], what=_NAME, error=ManifestError)
-        if value.pop("format_version") != FORMAT_VERSION:
-            raise ManifestError(f"{_NAME} format_version: this reader knows {FORMAT_VERSION}")
-        return cls(**value)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of `to_json()`, hexadecimal."""
-        return hashlib.sha256(self.to_json()).hexdigest()
 
 
 def flat(diagnostics: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,9 +93,7 @@ def croissant_json(
     rows: Mapping[str, FileEntry],
     replicates: FileEntry | None = None,
     published_at: str,
-    licence: str,
-    url: str,
-    creator: str,
+    catalogue: CatalogueEntry,
 ) -> bytes:
     """Write `croissant.json`; replicate weights have no record set: they do not describe rows."""
     source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
@@ -115,9 +113,9 @@ def croissant_json(
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": certificate.release_id,
         "description": _description(certificate),
-        "license": licence,
-        "url": url,
-        "creator": {"@type": "sc:Organization", "name": creator},
+        "license": catalogue.licence,
+        "url": catalogue.url,
+        "creator": {"@type": "sc:Organization", "name": catalogue.creator},
         "datePublished": published_at,
         "version": "1.0.0",
         "isLiveDataset": False,
@@ -209,10 +207,7 @@ def release_contents(
 
     `frames`, `log_weights` and `rng` are as for `write_synthetic`; `replicates` in the order of
     `frames`; `log_weight_noise_sd` has shape (rows,), or is of evenly spaced rows; `lists` has
-    found levels. Other Parquet files in `workspace` are removed.
-
-    Raises:
-        ReleaseError: as `write_synthetic` and `write_replicates`.
+    found levels. Other Parquet files in `workspace` are removed. Raises as `write_synthetic`.
     """
     for leftover in workspace.glob("*.parquet"):
         leftover.unlink()
@@ -232,9 +227,7 @@ def release_contents(
         rows={name: entries[name] for name in listed_row_files(entries)},
         replicates=entries.get(REPLICATES),
         published_at=published_at,
-        licence=catalogue.licence,
-        url=catalogue.url,
-        creator=catalogue.creator,
+        catalogue=catalogue,
     )
     report = build_report(
         certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Self, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from dpiw.data.documents import (
     Count,
@@ -164,33 +164,15 @@ class ManifestFacts(Facts):
         return self.previous if _MORE_ROWS.fullmatch(self.release_id) else None
 
     @classmethod
-    def of_certificate(
-        cls,
-        certificate: Certificate,
-        *,
-        rows: int,
-        columns: tuple[ArrowField, ...],
-        constraints_digest: str,
-        previous: str | None,
-        published_at: str,
-    ) -> ManifestFacts:
-        """Return the facts; all others come from the certificate."""
+    def of_certificate(cls, certificate: Certificate, **others: Any) -> ManifestFacts:
+        """Return what a certificate states of the facts, and the `others`."""
+        same = {"release_id", "population", "unit", "epsilon", "delta", "mechanisms", "versions",
+                "ledger_head"}  # fmt: skip
         return cls(
-            release_id=certificate.release_id,
-            population=certificate.population,
-            unit=certificate.unit,
-            epsilon=certificate.epsilon,
-            delta=certificate.delta,
+            **{name: getattr(certificate, name) for name in same},
             cumulative_epsilon=certificate.spent_epsilon,
             cumulative_delta=certificate.spent_delta,
-            mechanisms=certificate.mechanisms,
-            rows=rows,
-            columns=columns,
-            constraints_digest=constraints_digest,
-            versions=certificate.versions,
-            ledger_head=certificate.ledger_head,
-            previous=previous,
-            published_at=published_at,
+            **others,
         )
 
 

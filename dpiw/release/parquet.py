@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -188,20 +189,28 @@ def write_table(
     """Write a table with row groups of a fixed size, and `facts` in the footer.
 
     `repeating` columns (None: all) get a dictionary; columns of many values are smaller without.
-
-    Raises:
-        ReleaseError: a failed write.
+    Raises ReleaseError for a failed write.
     """
+    dictionary = True if repeating is None else [*repeating]
+    kept = {name: facts[name] for name in FACTS if name in facts}
+    with table_writer(path, table.schema, facts=kept, dictionary=dictionary) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+
+
+@contextmanager
+def table_writer(
+    path: Path, schema: Any, *, facts: Mapping[str, str], dictionary: bool | list[str]
+) -> Iterator[pq.ParquetWriter]:
+    """Yield the writer of a new file, with `facts` in its footer; ReleaseError if it fails."""
     try:
         with (
             path.open("xb") as stream,
             pq.ParquetWriter(
-                stream, table.schema, compression="zstd", version="2.6",
-                use_dictionary=True if repeating is None else [*repeating],
+                stream, schema, compression="zstd", version="2.6", use_dictionary=dictionary
             ) as writer,
-        ):  # fmt: skip
-            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-            writer.add_key_value_metadata({name: facts[name] for name in FACTS if name in facts})
+        ):
+            yield writer
+            writer.add_key_value_metadata(dict(facts))
     except OSError as reason:
         raise ReleaseError(
             f"{path.name}: the file cannot be written: {reason.strerror or 'unknown reason'}"
@@ -247,8 +256,6 @@ def _array(series: Any, column: Column) -> Any:
     return array
 
 
-_ARROW_SCHEMA = "ARROW:schema"
-
 _FIELD_KEYS = {b"description", b"role", b"PARQUET:field_id"}
 """What a column's metadata may hold: ours, and a number of the format."""
 
@@ -263,16 +270,22 @@ class Footer:
     table: Any = None
 
 
-def read_footer(file: FileBytes) -> Footer:
-    """Read the footer of a file that `write_synthetic` wrote; else raises ManifestError."""
+def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]:
+    """Return rows, Arrow schema and facts of a Parquet file; ManifestError if it is none."""
     try:
         with pq.ParquetFile(file.stream()) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
-        raise ManifestError(f"{file.name}: not readable as Parquet") from reason
-    facts.pop(_ARROW_SCHEMA, None)
+        raise ManifestError(f"{file.name}: not readable as {what}") from reason
+    facts.pop("ARROW:schema", None)
+    return rows, schema, facts
+
+
+def read_footer(file: FileBytes) -> Footer:
+    """Read the footer of a file that `write_synthetic` wrote; else raises ManifestError."""
+    rows, schema, facts = stored_footer(file, "Parquet")
     for name in sorted(set(facts) - set(FACTS)):
         raise ManifestError(f"{file.name}: unknown footer key {name!r}")
     for field in schema:

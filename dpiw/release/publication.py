@@ -63,10 +63,8 @@ def build_folder(
 ) -> SignedManifest:
     """Build and sign a new release folder for `publish_built`, whole or not at all.
 
-    Keep it for every attempt: a second build would have another ledger head and moment.
-
-    Raises:
-        ReleaseError: `folder` exists, or something could not be written; then it is gone.
+    Keep it for every attempt: a second build would have another ledger head and moment. Raises
+    ReleaseError if `folder` exists, or cannot be written; then it is gone.
     """
     with _staging(folder.parent) as staging:
         manifest = _build(staging, files, partial(kind, facts=facts), key)
@@ -78,7 +76,7 @@ def build_folder(
 
 
 def publish_built(
-    built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], None]
+    built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], object]
 ) -> Publication:
     """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
 
@@ -110,7 +108,7 @@ def _install(
     destination: Path,
     manifest: Manifest,
     key: PublicKey,
-    commit: Callable[[str], None],
+    commit: Callable[[str], object],
 ) -> Publication:
     if destination.name.startswith("."):
         raise ReleaseError(f"{destination.name}: a release folder's name must not start with a dot")

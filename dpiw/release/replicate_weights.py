@@ -17,16 +17,15 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import FileBytes
+from dpiw.release.parquet import ROW_GROUP_ROWS, stored_footer, table_writer
 
 KIND = "bootstrap"
 """Survey packages' name for weights whose squared differences are added up with one scale."""
 
-_GROUP_ROWS = 65536
 _FREE = 2**24
 """Weights read from a file of any size; each further weight needs at least a byte."""
 
 _TINY = np.finfo(np.float32).tiny
-_ARROW_SCHEMA = "ARROW:schema"
 _FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
 
 
@@ -64,30 +63,19 @@ def write_replicates(
 ) -> None:
     """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`.
 
-    Raises:
-        ReleaseError: numbers that are no weights, or a failed write.
+    Raises ReleaseError for numbers that are no weights, or a failed write.
     """
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
     schema = _schema(replicates.count)
-    try:
-        with (
-            path.open("xb") as stream,
-            pq.ParquetWriter(
-                stream, schema, compression="zstd", version="2.6", use_dictionary=False
-            ) as writer,
-        ):
-            for start in range(0, len(order), _GROUP_ROWS):
-                block = weights[order[start : start + _GROUP_ROWS]].astype(np.float32)
-                block = np.maximum(block, _TINY)  # as a survey package may refuse a zero
-                columns = [pa.array(np.ascontiguousarray(column)) for column in block.T]
-                writer.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
-            writer.add_key_value_metadata({f"dpiw.{name}": facts[name] for name in _FACTS})
-    except OSError as reason:
-        raise ReleaseError(
-            f"{path.name}: the file cannot be written: {reason.strerror or 'unknown reason'}"
-        ) from reason
+    kept = {f"dpiw.{name}": facts[name] for name in _FACTS}
+    with table_writer(path, schema, facts=kept, dictionary=False) as writer:
+        for start in range(0, len(order), ROW_GROUP_ROWS):
+            block = weights[order[start : start + ROW_GROUP_ROWS]].astype(np.float32)
+            block = np.maximum(block, _TINY)  # as a survey package may refuse a zero
+            columns = [pa.array(np.ascontiguousarray(column)) for column in block.T]
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP_ROWS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,14 +91,10 @@ class ReplicateFooter:
 
 def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
     """Read the footer of a file that `write_replicates` wrote; else raises ManifestError."""
+    rows, schema, facts = stored_footer(file, "replicate weights")
     try:
-        with pq.ParquetFile(file.stream()) as parquet:
-            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
-            metadata = dict(parquet.metadata.metadata or {})
-        facts = {key.decode(): value.decode() for key, value in metadata.items()}
-        facts.pop(_ARROW_SCHEMA, None)
         scale = float(facts["dpiw.scale"])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as reason:
+    except (KeyError, ValueError) as reason:
         raise ManifestError(f"{file.name}: not readable as replicate weights") from reason
     return ReplicateFooter(name=file.name, rows=rows, schema=schema, facts=facts, scale=scale)
 

@@ -14,7 +14,6 @@ import os
 import shlex
 import stat
 from collections.abc import Sized
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from dpiw.data.documents import hexadecimal
+from dpiw.data.files import names_in
 from dpiw.errors import Command, ManifestError, Next, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
@@ -93,8 +93,7 @@ def not_by(keys: Sized) -> str:
 def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Create `<name>.key` (PKCS8 PEM, mode 0600) and `<name>.pub` (PEM); return both paths.
 
-    Raises:
-        ReleaseError: a file of that name exists (nothing is overwritten), or a failed write.
+    Raises ReleaseError if one exists (nothing is overwritten) or cannot be written.
     """
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -108,10 +107,9 @@ def create_key_pair(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """Read a private key file.
+    """Read a private key file: an unencrypted Ed25519 key that others cannot read.
 
-    Raises:
-        ReleaseError: missing, readable by group or others, or not an unencrypted Ed25519 key.
+    Raises ReleaseError otherwise.
     """
     try:
         # The mode is that of the opened file, so it cannot be exchanged in between.
@@ -143,7 +141,8 @@ def load_public_key(path: Path) -> PublicKey:
         data = path.read_bytes()
         key = load_pem_public_key(data)
     except OSError as reason:
-        near = _near(path) if isinstance(reason, FileNotFoundError) else ""
+        names = names_in(path.parent, ".pub") if isinstance(reason, FileNotFoundError) else ()
+        near = nearest(path.name, names)
         raise ReleaseError(f"key file {path.name}: {reason.strerror}{near}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
         private = "; it is the private one, which stays secret: name the .pub"
@@ -183,12 +182,6 @@ def unreadable_key(path: Path, reason: OSError) -> ReleaseError:
             Next("if it is lost, make another and name it as signing_key", Command.NEW_KEY, "-2")
         ],
     )
-
-
-def _near(path: Path) -> str:
-    with suppress(OSError):
-        return nearest(path.name, [file.name for file in path.parent.glob("*.pub")])
-    return ""
 
 
 def _create(path: Path, data: bytes, *, mode: int) -> None:

@@ -210,11 +210,7 @@ def verified_contents(
     readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
 ) -> tuple[AnyManifest, dict[str, Any]]:
-    """Verify a folder as `verify` does; return its manifest and by name what readers returned.
-
-    Raises:
-        ReleaseError: as `verify`.
-    """
+    """Verify a folder as `verify` does; return its manifest and by name what readers returned."""
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built and was never published")
     paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
@@ -223,9 +219,9 @@ def verified_contents(
     return manifest, check_files(folder, manifest, readers=readers(manifest), then=then)
 
 
-def read_signed_manifest(folder: Path, *, expected: PublicKey | None) -> Manifest:
-    """Return the manifest if its signature holds under `expected` (or the embedded key)."""
-    return read_signed(folder, kind=Manifest, expected=None if expected is None else [expected])
+def read_signed_manifest(folder: Path) -> Manifest:
+    """Return the manifest if its signature holds under the embedded key."""
+    return read_signed(folder, kind=Manifest, expected=None)
 
 
 def read_signed(
@@ -322,11 +318,7 @@ def signed_bytes(
     last: int | None = None,
     then: str = GET_AGAIN,
 ) -> FileBytes:
-    """Read a listed file once and return its bytes, or the `last` of them, if they were signed.
-
-    Raises:
-        ChecksumError: they differ, or cannot be read.
-    """
+    """Read a listed file once and return its bytes, or the `last` of them; else ChecksumError."""
     expected = manifest.files[name]
     skipped = 0 if last is None else max(0, expected.size - last)
     digest, left = hashlib.sha256(), skipped

@@ -14,10 +14,10 @@ from dpiw.ledger.values import Charge
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.run.ahead import check_not_overtaken, check_not_paid, missing_files, missing_gpus
-from dpiw.run.checkpoints import last_checkpoint
+from dpiw.run.checkpoints import is_cut_off
 from dpiw.run.commands import release_command, typed_commands
 from dpiw.run.declared import check_registered
-from dpiw.run.reserve import check_not_recovered
+from dpiw.run.reserve import charge_of, check_not_recovered
 from dpiw.run.restored import check_heads
 from dpiw.run.run import ReleaseRun, ledger_url, run_folder
 
@@ -79,9 +79,7 @@ def _charge(run: ReleaseRun, record: RunRecord | None, account: Account) -> Char
         stages &= _drawn_again(run, record)
     if not stages:
         return None
-    vector = plan.stage_renyi(stages) if account.population.renyi else None
-    whole = len(stages) == len(plan.stages)
-    return Charge(cost=plan.cost if whole else plan.stage_cost(stages), renyi=vector)
+    return charge_of(plan, stages, account.population)
 
 
 def _drawn_again(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
@@ -90,13 +88,7 @@ def _drawn_again(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
     return frozenset(
         name
         for name, stage in record.stages.items()
-        if stage.state in (StageState.LOST, StageState.VOIDED)
-        or (
-            here
-            and stage.state is StageState.ARMED
-            and not run.measurement(name).exists()
-            and last_checkpoint(run, stage) is None
-        )
+        if stage.state in (StageState.LOST, StageState.VOIDED) or (here and is_cut_off(run, stage))
     )
 
 
@@ -149,8 +141,7 @@ def _left(plan: Plan, account: Account, charge: Charge | None) -> str:
     budget, after = account.population.budget, account
     if charge is None:
         stages = frozenset(stage.name for stage in plan.stages)
-        vector = plan.stage_renyi(stages) if account.population.renyi else None
-        charge = Charge(cost=plan.cost, renyi=vector)
+        charge = charge_of(plan, stages, account.population)
     else:
         try:
             account.admit(charge)

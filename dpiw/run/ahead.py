@@ -7,10 +7,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from dpiw.data.files import check_is_file
+from dpiw.data.files import check_is_file, names_in
 from dpiw.errors import AlreadyPaidError, Command, Next, SourceError, SpecError, nearest
 from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
 from dpiw.methods.neural.backend import check_device
@@ -73,16 +72,12 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
         check_is_file(Path(spec.source.path))
     except SourceError as error:
         path = Path(spec.source.path)
-        names = _tables_beside(path) if names_others and not os.path.lexists(path) else []
+        names = (
+            names_in(path.parent, path.suffix) if names_others and not os.path.lexists(path) else []
+        )
         near = nearest(path.name, names)
         return f"{error} (looked for: {os.path.relpath(path)}{near})"
     return ""
-
-
-def _tables_beside(path: Path) -> list[str]:
-    with suppress(OSError):
-        return [file.name for file in path.parent.iterdir() if file.suffix == path.suffix]
-    return []
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpiw.data.files import write_durably
@@ -21,43 +22,34 @@ _TOKEN_DIGITS = 16
 _END = b"\n"
 
 
+@dataclass(frozen=True, kw_only=True)
 class StageCheckpoints:
     """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and reports progress.
 
-    `terms` None keeps no checkpoint; `resumed` None begins.
+    `terms` None keeps no checkpoint; `last` None begins.
     """
 
-    def __init__(
-        self,
-        run: ReleaseRun,
-        ledger: Ledger,
-        grant: Grant,
-        *,
-        settings: str,
-        terms: Resumption | None,
-        resumed: bytes | None,
-        progress: Progress,
-    ) -> None:
-        self._run, self._ledger, self._grant = run, ledger, grant
-        self._settings, self._terms, self._progress = settings, terms, progress
-        self._resumed = None if resumed is None else resumed.partition(_END)[2]
+    run: ReleaseRun
+    ledger: Ledger
+    grant: Grant
+    settings: str
+    terms: Resumption | None
+    last: bytes | None
+    progress: Progress
 
     def resumed(self) -> bytes | None:
         """The state to resume from; None: begin."""
-        return self._resumed
+        return None if self.last is None else self.last.partition(_END)[2]
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
         """Keep a checkpoint, record it in the ledger, and report the step."""
-        if self._terms is not None:
-            self._keep(step, self._settings.encode() + _END + state())
-        self._progress(step, steps)
-
-    def _keep(self, step: int, data: bytes) -> None:
-        stage = self._grant.stage
-        path = _file(self._run.directory, stage, step, self._grant.digest)
-        write_durably(path, data)
-        self._ledger.checkpoint(self._grant, step=step, digest=hashlib.sha256(data).hexdigest())
-        _forget_others(path, stage)
+        if self.terms is not None:
+            stage, data = self.grant.stage, self.settings.encode() + _END + state()
+            path = _file(self.run.directory, stage, step, self.grant.digest)
+            write_durably(path, data)
+            self.ledger.checkpoint(self.grant, step=step, digest=hashlib.sha256(data).hexdigest())
+            _forget_others(path, stage)
+        self.progress(step, steps)
 
 
 def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
@@ -72,6 +64,13 @@ def last_checkpoint(run: ReleaseRun, stage: StageRecord) -> bytes | None:
         if hashlib.sha256(data).hexdigest() == checkpoint.digest:
             return data
     return None
+
+
+def is_cut_off(run: ReleaseRun, stage: StageRecord) -> bool:
+    """Return whether an armed stage left neither an output nor a checkpoint to resume from."""
+    if stage.state is not StageState.ARMED or run.measurement(stage.stage).exists():
+        return False
+    return last_checkpoint(run, stage) is None
 
 
 def is_of(data: bytes, settings: str) -> bool:

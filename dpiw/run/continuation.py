@@ -14,10 +14,9 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
-from dpiw.ledger.values import Charge
-from dpiw.run.checkpoints import last_checkpoint
+from dpiw.run.checkpoints import is_cut_off, last_checkpoint
 from dpiw.run.locks import drawing
-from dpiw.run.reserve import is_used_up
+from dpiw.run.reserve import charge_of, is_used_up
 from dpiw.run.run import ReleaseRun
 
 _SAME = "next: the same command goes on"
@@ -40,7 +39,8 @@ def goes_on(run: ReleaseRun, name: str) -> str:
     stage = None if record is None else record.stages.get(name)
     if record is None or stage is None or stage.state is StageState.RESERVED:
         return f"{_SAME}: this stage drew nothing, and no more is held than before"
-    if stage.state is StageState.COMMITTED or _can_continue(run, stage):
+    is_armed = stage.state is StageState.ARMED
+    if stage.state is StageState.COMMITTED or (is_armed and not is_cut_off(run, stage)):
         return f"{_SAME}: what this stage drew is on record, and is not paid twice"
     if reason := used_up(run):
         return f"next: the draw was cut off and stays charged; {reason}"
@@ -115,9 +115,7 @@ def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
     mixes = not run.snapshot.exists() and lost < set(record.stages)
     if record.counted_attempts >= record.max_attempts or mixes:
         return Rerun.NEVER
-    vector = run.plan.stage_renyi(lost) if account.population.renyi else None
-    whole = lost == {stage.name for stage in run.plan.stages}
-    charge = Charge(cost=run.plan.cost if whole else run.plan.stage_cost(lost), renyi=vector)
+    charge = charge_of(run.plan, lost, account.population)
     return Rerun.PAID if account.admits(charge) else Rerun.NEVER
 
 
@@ -157,12 +155,6 @@ def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
             return False
     except GrantSpentError:
         return True
-
-
-def _can_continue(run: ReleaseRun, stage: StageRecord) -> bool:
-    if stage.state is not StageState.ARMED:
-        return False
-    return run.measurement(stage.stage).exists() or last_checkpoint(run, stage) is not None
 
 
 def _left(record: RunRecord) -> int:

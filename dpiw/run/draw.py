@@ -200,14 +200,9 @@ def _draw_once(
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
         watch = StageCheckpoints(
-            run,
-            ledger,
-            grant,
-            settings=planned.settings,
-            terms=stage.resumption,
-            resumed=resumed,
-            progress=progress,
-        )
+            run=run, ledger=ledger, grant=grant, settings=planned.settings, terms=stage.resumption,
+            last=resumed, progress=progress,
+        )  # fmt: skip
         try:
             if resumed is not None and stage.checkpoint is not None:
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)

@@ -37,8 +37,7 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
 def working(run: ReleaseRun) -> Iterator[None]:
     """Hold the run's free steps, after any other process has finished its own.
 
-    Raises:
-        ReleaseError: the disk is full, read-only or damaged; once it is repaired, run again.
+    A failing disk is a ReleaseError; once it is repaired, run again.
     """
     try:
         descriptor = _open(run.directory, _FREE_STEPS)

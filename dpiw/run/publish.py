@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, decimal_text
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
-from dpiw.release.manifest import Manifest
 from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.signing import PrivateKey, load_private_key
@@ -57,8 +57,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     """
     check_drawn(run, ledger)
     plan, spec = run.plan, run.spec
-    weights = json.loads((run.directory / "weights.json").read_bytes())
-    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    weighed = _weighed(run)
     head = ledger.certify(run.key)  # first: later reads can only find more
     record = ledger.run(run.key)
     epsilon, delta = decimals(record.held)
@@ -89,12 +88,9 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
         accountants=_accountants(plan),
         stages=tuple(_certified(run, stage) for stage in plan.stages),
-        post_processing=tuple(weights["steps"]),
-        diagnostics=diagnostics,
-        verdict=diagnostics["verdict"],
-        verdict_rule=diagnostics["rule"],
         versions=versions_of(plan),
         ledger_head=head,
+        **weighed,
         **planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))},
     )
 
@@ -107,8 +103,6 @@ def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Ce
     """
     check_drawn(run, ledger)
     plan = run.plan
-    weights = json.loads((run.directory / "weights.json").read_bytes())
-    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
     named = {"release_id": first.release_id, "manifest": ledger.run(run.key).manifest_digest}
     again = (
         f"These are more rows from the draws of release {first.release_id}, at no further cost: the"
@@ -118,15 +112,24 @@ def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Ce
         first,
         release_id=run.release_id,
         generator={**first.generator, "more_rows_of": named},
-        post_processing=tuple(weights["steps"]),
-        diagnostics=diagnostics,
-        verdict=diagnostics["verdict"],
-        verdict_rule=diagnostics["rule"],
         caveats=(
             *caveats(plan, weighted=plan.weights is not None), *_constraint_caveats(run), again,
         ),
         versions=versions_of(plan),
+        **_weighed(run),
     )  # fmt: skip
+
+
+def _weighed(run: ReleaseRun) -> dict[str, Any]:
+    """A certificate's facts of the weights."""
+    weights = json.loads((run.directory / "weights.json").read_bytes())
+    diagnostics = json.loads((run.directory / "diagnostics.json").read_bytes())
+    return {
+        "post_processing": tuple(weights["steps"]),
+        "diagnostics": diagnostics,
+        "verdict": diagnostics["verdict"],
+        "verdict_rule": diagnostics["rule"],
+    }
 
 
 def _certified(run: ReleaseRun, stage: StagePlan) -> CertifiedStage:
@@ -197,7 +200,11 @@ def publish(run: ReleaseRun) -> Path:
     ReleaseError, NotPublishableError (seeded noise) or LedgerError (a stage is not committed).
     """
     with working(run):
-        return _publish(run)
+        clean(run)
+        key = load_private_key(Path(run.spec.signing_key))
+        ledger = run.open_ledger(key=key)
+        built = _built(run, ledger, key)
+        return make_visible(run, built, ledger, key, record=partial(ledger.publish, run.key))
 
 
 def published(run: ReleaseRun) -> Path | None:
@@ -205,9 +212,6 @@ def published(run: ReleaseRun) -> Path | None:
 
     Ledger heads, committed outputs, folder and signature are checked; no stage starts and nothing
     is spent. Raises as `reserve` and `publish`.
-
-    Raises:
-        ReleaseError, LedgerError, PrivacyError, SpecError: as `reserve` and `publish`.
     """
     record = run.open_ledger().find_run(run.key)
     if record is None or record.state is not RunState.PUBLISHED:
@@ -222,16 +226,6 @@ def published(run: ReleaseRun) -> Path | None:
 
 def _destination(run: ReleaseRun) -> Path:
     return Path(run.spec.publish_to) / run.release_id
-
-
-def _publish(run: ReleaseRun) -> Path:
-    clean(run)
-    key = load_private_key(Path(run.spec.signing_key))
-    ledger = run.open_ledger(key=key)
-    built = _built(run, ledger, key)
-    return make_visible(
-        run, built, ledger, key, record=lambda digest: _record(ledger, run.key, digest)
-    )
 
 
 def clean(run: ReleaseRun) -> None:
@@ -250,7 +244,7 @@ def make_visible(
     ledger: Ledger,
     key: PrivateKey,
     *,
-    record: Callable[[str], None],
+    record: Callable[[str], object],
 ) -> Path:
     """Publish a built, signed folder, and return the published one.
 
@@ -302,10 +296,6 @@ def _open_to_readers(root: Path) -> None:
         raise
 
 
-def _record(ledger: Ledger, run_key: str, manifest_digest: str) -> None:
-    ledger.publish(run_key, manifest_digest)
-
-
 def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """The finished, signed folder, made once.
 
@@ -313,11 +303,13 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
     """
     built = run.directory / "built"
     if built.exists():
-        manifest, record = read_signed_manifest(built, expected=None), ledger.run(run.key)
+        manifest, record = read_signed_manifest(built), ledger.run(run.key)
+        facts = manifest.facts
+        cost = PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
         on_record = record.manifest_digest is not None or ledger.recovery_of_run(
             run.key, run.plan.digest, run.period
         )
-        if on_record or (manifest.signer == key.public and _cost_of(manifest).covers(record.held)):
+        if on_record or (manifest.signer == key.public and cost.covers(record.held)):
             sync_directory(run.directory)  # its builder may have died before this
             return built
         shutil.rmtree(built)
@@ -337,11 +329,6 @@ def build(
         build_folder(built, files=contents.files, facts=contents.facts, key=key)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
-
-
-def _cost_of(manifest: Manifest) -> PrivacyBudget:
-    facts = manifest.facts
-    return PrivacyBudget.of(Decimal(facts.epsilon), Decimal(facts.delta), facts.unit.relation)
 
 
 def _contents(

@@ -10,21 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, check_state_folder, sync_directory
-from dpiw.errors import (
-    GrantSpentError,
-    LedgerTamperedError,
-    SourceError,
-)
-from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
+from dpiw.errors import GrantSpentError, LedgerTamperedError, SourceError
+from dpiw.ledger import Ledger, Population, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.values import Charge
 from dpiw.methods.neural.backend import check_device
-from dpiw.plan.plan import promised_epsilon
+from dpiw.plan.plan import Plan, promised_epsilon
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import check_noise_library
-from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
-from dpiw.run.checkpoints import check_checkpoints, last_checkpoint
+from dpiw.run.checkpoints import check_checkpoints, is_cut_off, last_checkpoint
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.draw import check_drawn
 from dpiw.run.locks import drawing
@@ -32,12 +27,8 @@ from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
 
 
-def _to_nobody(text: str) -> None:
-    """Ignore a message."""
-
-
 def reserve(
-    run: ReleaseRun, told: Callable[[str], None] = _to_nobody, *, pay_again: bool = False
+    run: ReleaseRun, told: Callable[[str], None] = lambda _: None, *, pay_again: bool = False
 ) -> None:
     """Hold the run's budget in the ledger before any private byte is read.
 
@@ -84,7 +75,8 @@ def reserve(
     if again:
         _check_not_paid(run, ledger, pay_again=pay_again)
         check_drawn(run, ledger)  # drawn and redrawn are published together
-        _tell_paid_again(run, record, again, told)
+        population = ledger.population(run.spec.population)
+        _tell_paid_again(record, charge_of(run.plan, again, population), told)
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
 
 
@@ -93,20 +85,21 @@ def _check_not_paid(run: ReleaseRun, ledger: Ledger, *, pay_again: bool) -> None
         check_not_paid(run.spec, ledger, key=run.key, period=run.period)
 
 
-def _tell_paid_again(
-    run: ReleaseRun, record: RunRecord, again: frozenset[str], told: Callable[[str], None]
-) -> None:
-    lost = sorted(name for name in again if record.stages[name].state is StageState.LOST)
+def _tell_paid_again(record: RunRecord, charge: Charge, told: Callable[[str], None]) -> None:
+    stages = record.stages.items()
+    lost = sorted(name for name, stage in stages if stage.state is StageState.LOST)
     if lost and record.counted_attempts < record.max_attempts:
         told(
             f"the draw of {' and '.join(lost)} was cut off and stays charged: to draw it again is"
-            f" paid once more, {_cost(run, again)} (max_attempts {record.max_attempts})"
+            f" paid once more, {charge.cost} (max_attempts {record.max_attempts})"
         )
 
 
-def _cost(run: ReleaseRun, names: frozenset[str]) -> PrivacyCost:
-    covers_plan = names == {stage.name for stage in run.plan.stages}
-    return run.plan.cost if covers_plan else run.plan.stage_cost(names)
+def charge_of(plan: Plan, names: frozenset[str], population: Population) -> Charge:
+    """Return what an attempt of these stages pays: of all of them, what the spec promises."""
+    covers_plan = names == {stage.name for stage in plan.stages}
+    cost = plan.cost if covers_plan else plan.stage_cost(names)
+    return Charge(cost=cost, renyi=plan.stage_renyi(names) if population.renyi else None)
 
 
 def is_used_up(run: ReleaseRun) -> bool:
@@ -114,27 +107,15 @@ def is_used_up(run: ReleaseRun) -> bool:
     record = run.open_ledger().find_run(run.key)
     if record is None or record.counted_attempts < record.max_attempts:
         return False
-    return any(
-        stage.state is StageState.LOST
-        or (
-            stage.state is StageState.ARMED
-            and not run.measurement(stage.stage).exists()
-            and last_checkpoint(run, stage) is None
-        )
-        for stage in record.stages.values()
-    )
+    stages = record.stages.values()
+    return any(stage.state is StageState.LOST or is_cut_off(run, stage) for stage in stages)
 
 
 def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
-    Raises as `reserve` (if costs are plain sums), `check_label`, and `source_fault` with the path.
-
-    Raises:
-        AlreadyPaidError: as `reserve`.
-        SourceError: as `source_fault`, with the path from here: only the custodian sees it.
-        SpecError: the state folder is open to others; or as `check_label`.
-        LedgerError, BudgetExceededError, ...: as `reserve`, where costs are plain sums.
+    Raises as `reserve` (if costs are plain sums) and `check_label`; SpecError for a state folder
+    open to others; SourceError with the source's path, which only the custodian sees.
     """
     found = request.found()
     if found is not None:
@@ -179,11 +160,12 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
         ledger.account(run.spec.population).check_readable()
         check_is_file(Path(run.spec.source.path))
     plan = run.plan
+    charge = charge_of(plan, names, ledger.population(run.spec.population))
     ledger.reserve(
         population=run.spec.population,
         run_key=run.key,
         attempt=attempt,
-        cost=_cost(run, names),
+        cost=charge.cost,
         stages={
             stage.name: [accounting.event_to_json(event) for event in stage.events]
             for stage in plan.stages
@@ -198,7 +180,7 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
             for stage in plan.stages
             if stage.name in names and stage.resumption is not None
         },
-        renyi=plan.stage_renyi(names) if ledger.population(run.spec.population).renyi else None,
+        renyi=charge.renyi,
     )
 
 

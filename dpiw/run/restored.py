@@ -72,7 +72,7 @@ def manifests_in_sight(spec: ReleaseSpec) -> Iterator[tuple[Path, Manifest]]:
     ]
     for folder in (*built, *published):
         try:
-            manifest = read_signed_manifest(folder, expected=None)
+            manifest = read_signed_manifest(folder)
         except ReleaseError as error:
             remedy = _BUILT if folder in built else _RELEASE
             text = f"{folder.parent.name}/{folder.name}: {error}; {remedy}"

@@ -171,11 +171,6 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
-def snapshot_file(folder: Path) -> Path:
-    """Return the path of the scaled table in a run's folder."""
-    return folder / "private" / "scaled.parquet"
-
-
 def _record_file(folder: Path) -> Path:
     return folder / "run.json"
 
@@ -209,9 +204,7 @@ class RunRequest:
     ) -> RunRequest:
         """Read a spec and its dictionary; `period` None: that of `today`, by the spec's cadence.
 
-        Raises:
-            SpecError, SchemaError: not admissible.
-            ReleaseError: the signing key cannot be read.
+        Raises SpecError or SchemaError, and ReleaseError if the signing key cannot be read.
         """
         with told_in(path, SpecError):
             spec = load_spec(path)
@@ -350,7 +343,7 @@ class ReleaseRun:
     @property
     def snapshot(self) -> Path:
         """Path of the scaled table, once ingested."""
-        return snapshot_file(self.directory)
+        return self.private / "scaled.parquet"
 
     @property
     def generator(self) -> Synthesizer:

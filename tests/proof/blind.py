@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dpiw.data.snapshots import read_snapshot
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import StageFailedError
 from dpiw.ledger import Ledger
@@ -39,6 +38,7 @@ from dpiw.run.run import ReleaseRun
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.hostile.leaks import neighbours as leaks
 from tests.support.fits import fitted_at_once
+from tests.support.read import read_snapshot
 
 TABLE_PARTS = {part: 1.0 for part in PARTS if part != "patches"}
 """The schema here is no image."""

@@ -113,7 +113,8 @@ def test_neighbours_share_support_and_low_bits(tier, name, prove):
     assert least > FALSE_ALARM
     prove(
         f"S2: {name}",
-        f"{pairs} pairs, {size:,} draws a world: {odd} outputs outside the common support, least p of the low bits {least:.1e}",
+        f"{pairs} pairs, {size:,} draws a world: {odd} outputs outside the common support,"
+        f" least p of the low bits {least:.1e}",
     )
 
 

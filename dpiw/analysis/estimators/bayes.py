@@ -18,7 +18,6 @@ from dpiw.analysis.estimators.design import design, standardised
 from dpiw.analysis.estimators.models import LOGISTIC, fit_glm
 from dpiw.analysis.names import column_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.data.columns import Column
 from dpiw.errors import ReleaseError, WeightError
 
 
@@ -187,7 +186,9 @@ def multinomial_posterior(
     if pd.api.types.is_bool_dtype(values.dtype):
         text = text.str.lower()
     names = list(text)
-    levels = _declared(sample, column) or tuple(sorted(set(names)))
+    declared = sample.declared.get(column)
+    levels = () if declared is None else declared.level_names
+    levels = levels or tuple(sorted(set(names)))
     place = {level: index for index, level in enumerate(levels)}
     codes = np.array([place[name] for name in names], dtype=np.int64)
     counts = np.bincount(codes, weights=weights[present], minlength=len(levels))
@@ -196,13 +197,6 @@ def multinomial_posterior(
         concentration=np.asarray(prior + counts, dtype=np.float64),
         size=float(counts.sum()),
     )
-
-
-def _declared(sample: WeightedSample, column: str) -> tuple[str, ...]:
-    if sample.release is None:
-        return ()
-    declared = next(c for c in sample.release.schema["columns"] if c["name"] == column)
-    return Column.from_mapping(declared).level_names
 
 
 def _check_positive(*values: float) -> None:

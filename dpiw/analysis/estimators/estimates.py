@@ -97,16 +97,13 @@ def place_of(name: str, names: Sequence[str]) -> int:
             ends = [k for k in ends if names[k] == shortest]
     if len(ends) != 1:
         word = "no value" if not ends else "several values"
-        choices = names if ends else [_level_of(full_name) for full_name in names]
+        # `south` of `mean(age) | region=south`, or the whole name
+        levels_of = [full.rpartition(" | ")[2].partition("=")[2] or full for full in names]
+        choices = names if ends else levels_of
         raise ReleaseError(
             f"estimate: {word} {name!r}; its values, {nearest_first(str(name), choices)}"
         )
     return ends[0]
-
-
-def _level_of(name: str) -> str:
-    """`south` of `mean(age) | region=south`, or the whole name."""
-    return name.rpartition(" | ")[2].partition("=")[2] or name
 
 
 Estimator = Callable[[WeightedSample, Array, str], Estimate]

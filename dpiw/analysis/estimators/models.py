@@ -295,17 +295,14 @@ def compared(parts: Design, weights: Array) -> NDArray[np.bool_]:
         places = np.flatnonzero(terms == term)
         block = parts.matrix[:, places]
         left_out = rows & ~block.any(axis=1)
-        if _excludes(block[rows]) and left_out.any():
+        is_flag = np.isin(block[rows], (0.0, 1.0)).all() and (block[rows].sum(axis=1) <= 1).all()
+        if is_flag and left_out.any():
             sides[0][:, places] = rows[:, None] & (block > 0)
             sides[1][:, places] = left_out[:, None]
             continue
         for place in places:
             sides[:, :, place] = _unlike_most(parts.matrix[:, place], rows)
     return sides
-
-
-def _excludes(block: Array) -> bool:
-    return bool(np.isin(block, (0.0, 1.0)).all() and (block.sum(axis=1) <= 1).all())
 
 
 def _unlike_most(values: Array, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:

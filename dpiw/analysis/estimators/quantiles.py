@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 
 import numpy as np
@@ -58,10 +59,8 @@ def quantile(
     known = isinstance(column, str)
     bins = bins_by_column.get(known_name(sample._frame, str(column))) if known else None
 
-    def of_group(sample: WeightedSample, values: Array, name: str) -> Estimate:
-        return _quantile(sample, values, name, probability, bins)
-
-    estimate = grouped(sample, values, where, by, label, of_group)
+    estimator = partial(_quantile, probability=probability, bins=bins)
+    estimate = grouped(sample, values, where, by, label, estimator)
     return replace(estimate, limits=bounds(values, declared_as(sample, column)))
 
 

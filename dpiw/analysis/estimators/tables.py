@@ -85,11 +85,8 @@ def value_counts(
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
     names = tuple(f"{column}={label}" for label in parts.labels)
-    return shares(sample, _indicators(parts) * mask[:, None], names)
-
-
-def _indicators(parts: Levels) -> Array:
-    return np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
+    indicators = np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
+    return shares(sample, indicators * mask[:, None], names)
 
 
 def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:

@@ -19,7 +19,7 @@ from time import sleep
 from urllib.parse import quote
 
 from dpiw.data import files
-from dpiw.data.files import owner_fault
+from dpiw.data.files import folder_fault, names_in, owner_fault
 from dpiw.errors import LedgerError, nearest
 from dpiw.ledger.location import no_ledger
 
@@ -49,13 +49,13 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        near = nearest(path.name, _beside(path))
+        near = nearest(path.name, names_in(path.parent, path.suffix, ".sqlite"))
         raise no_ledger(
             f"ledger {path}: no such file, so no ledger is there{near}",
             begin=not near,
         ) from error
     if stat.S_ISDIR(status.st_mode):
-        inside = [name for name in _beside(path / "any.sqlite") if (path / name).is_file()]
+        inside = [name for name in names_in(path, ".sqlite") if (path / name).is_file()]
         such_as = f", such as {path / min(inside)}" if inside else ""
         raise LedgerError(f"ledger {path}: a folder; expected the ledger's own file{such_as}")
     if not stat.S_ISREG(status.st_mode):
@@ -71,13 +71,6 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         raise LedgerError(f"ledger {path}: not a database, or corrupt")
     if _application_id(path) != APPLICATION_ID:
         raise LedgerError(f"ledger {path}: this file is not a dpiw ledger")
-
-
-def _beside(path: Path) -> list[str]:
-    with suppress(OSError):
-        suffixes = (path.suffix, ".sqlite")
-        return [file.name for file in path.parent.iterdir() if file.suffix in suffixes]
-    return []
 
 
 def _application_id(path: Path) -> int:
@@ -185,12 +178,7 @@ def _check_folder(path: Path, folder: Path) -> None:
         status = folder.stat()
     except OSError as error:
         raise LedgerError(f"ledger {path}: its folder cannot be written") from error
-    if status.st_mode & 0o022:
-        raise LedgerError(
-            f"ledger {path}: its folder has mode {stat.S_IMODE(status.st_mode):04o}, so others may"
-            " replace what lies in it; expected 0700 (chmod go-w at least)"
-        )
-    if fault := owner_fault(status):
+    if fault := folder_fault(status):
         raise LedgerError(f"ledger {path}: its folder {fault}")
 
 
@@ -232,12 +220,3 @@ def check_no_remains(path: Path) -> None:
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):
             raise LedgerError(f"ledger {path}: remains of a removed ledger ({suffix}) beside it")
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, has reached the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -32,7 +32,7 @@ from sqlalchemy.pool import NullPool
 from dpiw.errors import LedgerError, LedgerTamperedError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger
-from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, metadata
+from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
 
@@ -306,8 +306,7 @@ END""".replace("<first>", NO_ENTRY)
 
 # A population without terms has no budget. Under `basic` both sums must fit; under any other rule
 # a vector of 16 must fit at one place at least.
-_BUDGET = (
-    """
+_BUDGET = with_kinds("""
 DECLARE
   unit text;
   held numeric;
@@ -353,10 +352,7 @@ BEGIN
     RAISE EXCEPTION 'over the lifetime budget' USING ERRCODE = 'check_violation';
   END IF;
   RETURN NEW;
-END""".replace("<charging>", CHARGING)
-    .replace("<asking>", ASKING)
-    .replace("<drawing>", DRAWING)
-)
+END""")
 
 # name -> when it fires, what it does; the function has the trigger's name
 GUARDS: dict[str, tuple[str, int, str]] = {

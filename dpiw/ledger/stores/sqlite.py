@@ -28,13 +28,11 @@ from dpiw.ledger.stores.files import (
     check_no_remains,
     drafts_of,
     make_directory,
-    sync,
 )
-from dpiw.ledger.stores.store import ASKING, CHARGING, DRAWING, Store, entries, metadata
+from dpiw.ledger.stores.store import Store, entries, metadata, with_kinds
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
-_BUDGET = (
-    """
+_BUDGET = with_kinds("""
     CREATE TRIGGER entries_<unit> BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND NOT EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
@@ -45,14 +43,10 @@ _BUDGET = (
           FROM entries WHERE population = NEW.population AND kind IN <charging>)
         <= (SELECT max(json_extract(payload, '$.<unit>'))
             FROM entries WHERE population = NEW.population AND kind = 'register'), 0)
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
-    .replace("<asking>", ASKING)
-    .replace("<drawing>", DRAWING)
-)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""")
 
 # Renyi populations: a vector of 16, and at one order at least its sum is within the budget.
-_RENYI = (
-    """
+_RENYI = with_kinds("""
     CREATE TRIGGER entries_renyi BEFORE INSERT ON entries WHEN NEW.kind IN <asking>
       AND EXISTS (
         SELECT 1 FROM entries WHERE population = NEW.population AND kind = 'register'
@@ -71,10 +65,7 @@ _RENYI = (
           FROM entries AS terms, json_each(terms.payload, '$.renyi.budget_units') AS most
           WHERE terms.population = NEW.population AND terms.kind = 'register') AS budget
         ON held.place = budget.place AND held.total <= budget.total))
-    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""".replace("<charging>", CHARGING)
-    .replace("<asking>", ASKING)
-    .replace("<drawing>", DRAWING)
-)
+    BEGIN SELECT RAISE(ABORT, 'over the lifetime budget'); END""")
 
 TRIGGERS = {
     "entries_no_update": """
@@ -145,7 +136,8 @@ class SQLiteStore(Store):
             stored = connection.execute(
                 sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             )
-            if {name: _squeeze(sql) for name, sql in stored} != _expected_triggers():
+            meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
+            if {name: _squeeze(sql) for name, sql in stored} != meant:
                 raise LedgerTamperedError(
                     f"ledger {self._path}: its append-only guards were changed"
                 )
@@ -211,14 +203,15 @@ def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
 
 
 def _put_in_place(draft: Path, path: Path) -> bool:
-    sync(draft)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
     try:
         files.name_exclusively(draft, path)  # two names for a moment: `check_file` waits
     except FileExistsError:
         return False
     except OSError as error:
         raise LedgerError(f"ledger {path}: cannot be put in its place") from error
-    sync(path.parent)
+    files.sync_directory(path.parent)
     return True
 
 
@@ -269,10 +262,6 @@ def _on_begin(connection: Connection) -> None:
 
 def _squeeze(sql: str) -> str:
     return " ".join(sql.split())
-
-
-def _expected_triggers() -> dict[str, str]:
-    return {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
 
 
 @contextmanager

@@ -23,6 +23,15 @@ DRAWING = "('arm', 'resume')"
 ASKING = "('reserve', 'arm', 'resume')"
 """Kinds that the budget must cover: a new charge, and a draw under a granted one."""
 
+
+def with_kinds(guard: str) -> str:
+    """A guard's text with the kinds of entries that it is about."""
+    kinds = {"<charging>": CHARGING, "<drawing>": DRAWING, "<asking>": ASKING}
+    for name, kind in kinds.items():
+        guard = guard.replace(name, kind)
+    return guard
+
+
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
 _LARGEST_SEQ = 2**31 - 1
 

@@ -58,18 +58,6 @@ def axis(column: Column) -> Axis:
     )
 
 
-def marginals(
-    frame: pd.DataFrame, *, schema: PublicSchema, weights: NDArray[np.float64] | None = None
-) -> dict[str, NDArray[np.float64]]:
-    """Return each released column's shares, shape (cells,), summing to one.
-
-    `weights`: shape (rows,), nonnegative. `frame` is synthetic or simulated, never confidential.
-    """
-    mass = np.ones(len(frame)) if weights is None else np.asarray(weights, dtype=np.float64)
-    (sums,) = sums_of(frame, mass, schema=schema)
-    return {name: total / mass.sum() for name, total in sums.items()}
-
-
 def sums_of(
     frame: pd.DataFrame, *masses: NDArray[np.float64], schema: PublicSchema
 ) -> list[dict[str, NDArray[np.float64]]]:

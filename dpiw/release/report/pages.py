@@ -25,11 +25,7 @@ def number(value: object) -> str:
 
 
 def plain(decimal_text: str) -> str:
-    """Write decimal text such as `1E-6` without a power of ten: `0.000001`.
-
-    Raises:
-        ReleaseError: a value has no JSON form.
-    """
+    """Write decimal text such as `1E-6` without a power of ten: `0.000001`."""
     return f"{Decimal(decimal_text):f}"
 
 

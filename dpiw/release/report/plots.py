@@ -168,9 +168,6 @@ def histogram(
 
     One share more than bins is that of missing values. `edges`: shape (bins + 1,), in the axis'
     unit. `mark`: a position with a text, drawn as a dotted line.
-
-    Raises:
-        ReleaseError: Matplotlib is not installed, no such column, or `bins` that are none.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
     places = dict(ticks)

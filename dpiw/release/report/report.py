@@ -159,9 +159,6 @@ def build_report(
 
     `log_weight_noise_sd` is the standard deviation of the privacy noise in each log weight, shape
     (rows,), or of evenly spaced rows.
-
-    Raises:
-        ReleaseError: a log weight is not finite.
     """
     weights = shown.weights
     growth = math.exp(min(float(certificate.epsilon), 700.0))

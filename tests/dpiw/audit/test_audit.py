@@ -19,8 +19,8 @@ import pytest
 from dpiw.audit import KINDS, Severity, report_json, write_report
 from dpiw.audit import auditing as replay
 from dpiw.audit.findings import Finding
-from dpiw.audit.page import _forecast, build_page
 from dpiw.audit.records import Units
+from dpiw.audit.report import _forecast, build_page
 from dpiw.audit.statements import checked, not_checked
 from dpiw.audit.tally import tally
 from dpiw.data.documents import document_json

@@ -17,11 +17,10 @@ from dpiw.audit import (
     report_json,
     write_report,
 )
-from dpiw.audit.page import build_page
+from dpiw.audit.report import build_page
 from dpiw.audit.run_findings import findings_of_runs, published_otherwise
-from dpiw.audit.statements import next_steps
+from dpiw.audit.statements import in_folders, next_steps, unreleased
 from dpiw.audit.tally import tally
-from dpiw.audit.unreleased import in_folders, unreleased
 from dpiw.errors import LedgerConflictError, SignatureError
 from dpiw.ledger import Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise

@@ -15,11 +15,11 @@ from dpiw.data import cell_statement
 from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, cells_file
+from tests.support.read import read_snapshot
 from tests.support.statements import GERMAN, SCHEMA, frame_of, stated
 from tests.support.worlds import declared
 

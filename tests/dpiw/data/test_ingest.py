@@ -16,12 +16,12 @@ from dpiw.data import cell_statement, raw_source, sources
 from dpiw.data.ingest import ingest
 from dpiw.data.raw_source import IngestLimits
 from dpiw.data.schema import PublicSchema
-from dpiw.data.snapshots import read_snapshot
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
 from tests.dpiw.data.schema_example import toy_schema
 from tests.support.patience import SECONDS
+from tests.support.read import read_snapshot
 from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -151,7 +151,7 @@ def refused(run, content, match=None, **settings):
         ("id,n,c\n" + "1,2,b\n" * 200_000 + f"3,{CANARY}\n", "row 200001 of the data "),
         (f'id,n,c\n"1\r\n1",2,b\r\n3,4,"{CANARY}\r\n1,1,b\r\n', "begins in line 4 of the file"),
         (f"id,n,c\n1,2,b\n3,4,{CANARY * 1000}\n", "row 2 of the data "),
-        (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "begins in line 3 of the file"),
+        (f'id,n,c\n1,2,a"{CANARY}\n1,2,"{CANARY * 1000}"\n', "row 2 of the data "),
     ],
 )
 def test_the_place_of_a_fault_is_known_beside_the_message(run, text, place):
@@ -250,6 +250,7 @@ def test_the_custodian_reads_how_many_rows_the_unit_left_out(run):
 _BOMB = """
 import pathlib, resource, sys
 from dpiw.data import ingest, sources
+from tests.support import read
 from dpiw.data.snapshots import open_snapshot
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -261,7 +262,7 @@ for check in ("validate_structure", "validate_values", "validate_scaled"):
 resource.setrlimit(resource.RLIMIT_AS, (7 << 28, 7 << 28))  # threads reserve 64 MiB each
 for most in (200_000_000, 100_000_000_000):
     try:
-        sources.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
+        read.read_parquet(source, names, limits=sources.IngestLimits(max_memory_bytes=most))
     except SourceError as error:
         print(error)
 unit = PrivacyUnit(

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from dpiw.data import ingest as ingestion
 from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.snapshots import read_snapshot
-from dpiw.data.sources import parquet_types, read_parquet
+from dpiw.data.sources import parquet_types
 from dpiw.data.validation import types_fault
 from dpiw.errors import SourceError
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import check_header
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.read import read_parquet, read_snapshot
 from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=9, id_column="id")

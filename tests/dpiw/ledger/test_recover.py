@@ -237,12 +237,12 @@ def test_a_renyi_population_is_charged_vectors(store_url):
     release = lost(1, charge=Charge(cost=cost(), renyi=vector), held=nothing, drawn=nothing)
     ledger.recover("town", [release], loss=cost("0.1", "4e-6"))
     loss = loss_vector(10**11, 4 * 10**12, delta_left_units=10**13)
-    assert ledger.renyi_spent("town") == vector.plus(loss)
+    assert ledger.account("town").held.renyi == vector.plus(loss)
     ledger.recover("town", [], loss=cost("0", "4e-6"))
     second_loss = loss_vector(0, 4 * 10**12, delta_left_units=6 * 10**12)
-    assert ledger.renyi_spent("town") == vector.plus(loss).plus(second_loss)
+    assert ledger.account("town").held.renyi == vector.plus(loss).plus(second_loss)
     ledger.recover("town", [], loss=cost("0", "4e-6"))  # beyond the lifetime delta: nothing is left
-    assert min(ledger.renyi_spent("town").units) > BEYOND  # type: ignore[union-attr]
+    assert min(ledger.account("town").held.renyi.units) > BEYOND  # type: ignore[union-attr]
     assert str(ledger.remaining("town")).startswith("epsilon=0,")
     assert ledger.verify().ok
 
@@ -262,7 +262,7 @@ def test_a_renyi_account_is_lifted_at_every_order(store_url):
     )
     # what earlier losses took from the lifetime delta is not forgotten, either
     loss = loss_vector(0, 2 * 10**12, delta_left_units=10**13 - 10**12)
-    assert ledger.renyi_spent("town") == lifted.plus(loss)
+    assert ledger.account("town").held.renyi == lifted.plus(loss)
     assert recovery.loss.renyi == loss
     assert ledger.verify().ok
 

@@ -88,13 +88,13 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace):
     run = ingested(place, period="2026-11")
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and dies: LOST, drawn again
     _, folder = publish_run(place.spec, period="2026-11")
-    spent_before = Ledger.open(place.ledger).renyi_spent("village")
+    spent_before = Ledger.open(place.ledger).account("village").held.renyi
     certificate = verify(folder).certificate
     assert len(certificate.attempts) == 2
     assert certificate_vector(certificate) == spent_before
     restore(place, before)
     recover(place)
-    assert Ledger.open(place.ledger).renyi_spent("village") == spent_before
+    assert Ledger.open(place.ledger).account("village").held.renyi == spent_before
 
     twice = dict(certificate.attempts[0])
     twice["epsilon"] = str(2 * Decimal(twice["epsilon"]))

@@ -99,7 +99,7 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger):
     spent = ledger.spent("town")
     assert spent.epsilon_units + left.epsilon_units == 4 * 10**12
     assert (spent.delta_units, left.delta_units) == (10**13, 10**13)
-    assert ledger.renyi_spent("town") == RenyiVector(
+    assert ledger.account("town").held.renyi == RenyiVector(
         units=tuple(granted * units for units in vector(5.0).units)
     )
     with pytest.raises(BudgetExceededError):
@@ -148,7 +148,7 @@ def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger):
         {"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)},
     ):
         refused(ledger, SpecError, lambda change=change: ledger.reserve(**ask(1, **change)))
-    assert ledger.renyi_spent("plain") is None
+    assert ledger.account("plain").held.renyi is None
     first = ledger.reserve(**ask(1))
     assert ledger.reserve(**ask(1)) == first
     for changed in (vector(9.0), None):
@@ -161,7 +161,7 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(le
     charged = vector(SMALL)
     ledger.reserve(**ask(1))
     ledger.void(digest(1), 1)
-    assert ledger.renyi_spent("town") == RenyiVector.nothing()
+    assert ledger.account("town").held.renyi == RenyiVector.nothing()
     ledger.reserve(**ask(1, attempt=2))
     ledger.arm(digest(1), 2, "s")
     ledger.lose(digest(1), 2, "s")
@@ -170,7 +170,9 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(le
     ledger.commit(grant, digest(8))
     with pytest.raises(LedgerConflictError):
         ledger.commit(grant, digest(9))
-    assert ledger.renyi_spent("town") == RenyiVector(units=tuple(3 * u for u in charged.units))
+    assert ledger.account("town").held.renyi == RenyiVector(
+        units=tuple(3 * u for u in charged.units)
+    )
     with pytest.raises(GrantSpentError):
         ledger.void(digest(1), 2)
     assert ledger.verify().ok
@@ -279,7 +281,7 @@ def test_a_release_of_a_renyi_population(workplace):
     workplace.write_spec(population="village")
     run = reserved(workplace)
     expected = run.plan.stage_renyi(frozenset({"fit_generator", "fit_weights"}))
-    assert ledger.renyi_spent("village") == expected
+    assert ledger.account("village").held.renyi == expected
     assert ledger.run(run.key).held == run.plan.cost  # the auditor's (epsilon, delta) of the run
     certificate = verify(finish(draw(run))).certificate
     assert certificate.epsilon == "2"

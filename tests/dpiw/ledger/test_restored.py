@@ -315,11 +315,11 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
 
     def begun_again_and_recovered():
         old = Ledger.open(place.ledger)
-        before = old.spent("village"), old.renyi_spent("village")
+        before = old.spent("village"), old.account("village").held.renyi
         begun_again(place, "village", "30", composition=composition)
         recover(place)
         new = Ledger.open(place.ledger)
-        assert (new.spent("village"), new.renyi_spent("village")) == before
+        assert (new.spent("village"), new.account("village").held.renyi) == before
 
     drawn(place, "2026-07")
     finish(drawn(place, "2026-08"))

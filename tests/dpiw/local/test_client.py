@@ -21,7 +21,7 @@ from dpiw.errors import (
     SourceError,
 )
 from dpiw.local import privatise, report_once, told_numbers, told_record
-from dpiw.local.reports import projected
+from dpiw.local.client import projected
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, people

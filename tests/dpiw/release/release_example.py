@@ -16,7 +16,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.figures import RowsShown, sums_of
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
@@ -170,3 +170,10 @@ def example_report(
         certificate or example_certificate(), schema=schema, shown=rows,
         log_weight_noise_sd=changes.get("log_weight_noise_sd", noise),
     )  # fmt: skip
+
+
+def marginals(frame, *, schema=SCHEMA, weights=None):
+    """Each released column's shares, shape (cells,), counted at once."""
+    mass = np.ones(len(frame)) if weights is None else weights
+    (sums,) = sums_of(frame, mass, schema=schema)
+    return {name: total / mass.sum() for name, total in sums.items()}

@@ -18,7 +18,7 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import parquet
 from dpiw.release.manifest import listed_row_files, row_files
 from dpiw.release.publication import build_folder
-from dpiw.release.report.figures import RowsShown, marginals
+from dpiw.release.report.figures import RowsShown
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import (
     SCHEMA,
@@ -26,6 +26,7 @@ from tests.dpiw.release.release_example import (
     example_contents,
     example_frame,
     example_key,
+    marginals,
     publish_example,
 )
 

@@ -17,7 +17,7 @@ from dpiw.methods.weights.paper import ratio
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN
 from dpiw.release.report import plots
-from dpiw.release.report.figures import BINS, axis, marginals
+from dpiw.release.report.figures import BINS, axis
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
@@ -25,6 +25,7 @@ from tests.dpiw.release.release_example import (
     example_frame,
     example_log_weights,
     example_report,
+    marginals,
 )
 from tests.support.undrawn import draw_no_figures
 

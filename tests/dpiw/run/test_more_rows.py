@@ -10,7 +10,7 @@ import pytest
 
 from dpiw.audit import audit
 from dpiw.audit.auditing import AuditReport
-from dpiw.audit.unreleased import unreleased
+from dpiw.audit.statements import unreleased
 from dpiw.errors import (
     AlreadyPaidError,
     DPIWError,

@@ -15,10 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.data.snapshots import read_snapshot
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.read import read_snapshot
 
 CANARY = "canary-bad52"
 

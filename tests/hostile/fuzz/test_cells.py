@@ -26,12 +26,13 @@ from dpiw.data.cell_statement import CellTally, statement
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.ingest import rows_within_unit
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.snapshots import read_snapshot, write_snapshot
-from dpiw.data.sources import IngestLimits, read_csv, read_parquet
+from dpiw.data.snapshots import write_snapshot
+from dpiw.data.sources import IngestLimits, read_csv
 from dpiw.data.validation import admissible_types, scaled_extremes, scaled_limits
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.hostile.fuzz import cells as fuzz
 from tests.hostile.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour
+from tests.support.read import read_parquet, read_snapshot
 
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=2, id_column="person")
 SECONDS = 20

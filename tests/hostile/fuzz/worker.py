@@ -29,12 +29,13 @@ import pandas as pd
 from dpiw.data.ingest import rows_within_unit
 from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import read_csv, read_parquet
+from dpiw.data.sources import read_csv
 from dpiw.data.validation import admissible_types
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.hostile.fuzz import corpus
 from tests.hostile.fuzz.mutators import make_case
+from tests.support.read import read_parquet
 
 HANG_SECONDS = 5
 """Of processor time; by the clock twelve times as much: a busy machine is no hang."""

@@ -1,0 +1,22 @@
+"""Whole files, read as the product reads them in parts."""
+
+import contextlib
+from pathlib import Path
+
+from dpiw.data.raw_source import IngestLimits, RawTable
+from dpiw.data.scaled import ScaledTable
+from dpiw.data.snapshots import open_snapshot
+from dpiw.data.sources import open_parquet
+from dpiw.errors import SourceError
+
+
+def read_snapshot(path: Path) -> ScaledTable | None:
+    """All rows of a snapshot; None if it cannot be read."""
+    with contextlib.suppress(SourceError):
+        return open_snapshot(path).read()
+    return None
+
+
+def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
+    with open_parquet(path, names, limits=limits) as raw:
+        return raw.whole(most_bytes=limits.max_memory_bytes)
