@@ -13,11 +13,10 @@ from dpiw.methods import recipe as recipe_module
 from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted
 from dpiw.methods.generators.external import RowsModel
 from dpiw.methods.generators.registry import GENERATORS, make_generator
-from dpiw.methods.recipe import Recipe, play
+from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import Weighing
 from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.paper.steps import PostProcessing
-from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.small import SMALL
 from tests.support.worlds import UNIT
@@ -134,19 +133,6 @@ def test_no_row_of_a_file_is_drawn_twice(monkeypatch):
     recipe = replace(recipe_of("histogram", 100), schema=schema)
     rows = recipe.sample(RowsModel(table=hundred), rng=np.random.default_rng(3)).weighed
     assert sorted(rows.frame()["n"]) == [*range(100)]
-
-
-def test_weighted_rows_satisfy_them_too():
-    settings = {"frequencies": 5, "omega_seed": 1, "base_rows": 400}
-    weights = make_weights("measured", settings, pure=False, rows=50)
-    played = play(
-        recipe_of("privbayes", 50, weights=weights), table(), noise=SeededNoise(2),
-        rng=np.random.default_rng(3),
-    )  # fmt: skip
-    assert played.rows.rows == 50
-    check(played.rows.frame())
-    assert played.weights.steps[0].startswith("satisfy declared constraints: of ")
-    assert played.weights.facts["constraints"]["broken"]["group"] > 0
 
 
 # The door itself

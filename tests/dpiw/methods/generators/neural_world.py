@@ -11,7 +11,6 @@ from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
 from dpiw.methods.neural import dp_sgd
-from dpiw.methods.neural.backend import CPU, library
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from tests.support import worlds
@@ -29,8 +28,6 @@ SCHEMA = PublicSchema.from_mapping({
 
 
 class Counting(SeededNoise):
-    """Seeded noise that remembers what was asked of it."""
-
     def __init__(self, seed=0):
         super().__init__(seed)
         self.scales, self.lots = [], []
@@ -65,7 +62,6 @@ def table(rows, seed=0, schema=SCHEMA):
 
 
 def without(whole, row):
-    """The neighbour that lacks one row."""
     scaled = whole.confidential()
     kept = np.delete(np.arange(scaled.rows), row)
     return PrivateTable(schema=whole.schema, scaled=scaled.take(kept))
@@ -88,7 +84,6 @@ def blind(monkeypatch):
 
 
 def bytes_of(ready, private, monkeypatch):
-    """What `measure` gives when the mechanisms are blind."""
     with monkeypatch.context() as patch:
         blind(patch)
         return ready.measure(private, noise=SeededNoise(0)).to_bytes()
@@ -129,23 +124,3 @@ def with_marginals(kind=DPGAN, *, rho=0.5, unit=UNIT, **settings):
 def settle_on_few_rows(monkeypatch):
     """Known marginals are met at the end over 65,536 rows, which is most of a small training."""
     monkeypatch.setattr(training, "SETTLING_ROWS", 2048)
-
-
-def relaxed(heads, outputs, noise):
-    return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
-
-
-def check_derivative(heads, *, rows):
-    """Central differences, every output."""
-    rng, step = np.random.default_rng(1), 1e-6
-    outputs, slopes = rng.normal(size=(2, rows, heads.width))
-    noise = heads.draw_noise(rows, rng)
-    given = CPU.array(outputs).requires_grad_()
-    made = heads.relaxed(given, CPU.array(noise))
-    exact = library().autograd.grad(made, given, CPU.array(slopes))[0].numpy()
-    for place in range(heads.width):
-        moved = np.zeros(heads.width)
-        moved[place] = step
-        high, low = (relaxed(heads, outputs + sign * moved, noise) for sign in (1, -1))
-        numeric = ((high - low) * slopes).sum(axis=1) / (2 * step)
-        np.testing.assert_allclose(exact[:, place], numeric, atol=1e-6)

@@ -25,7 +25,6 @@ def ready(*, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
 
 
 def school(rows, dealt, count):
-    """Teachers on some private rows."""
     return Teachers.start(rows, dealt, count=count, hidden=2, rate=0.5, chance=RANDOM)
 
 
@@ -68,7 +67,6 @@ def numbered(count, dealt):
 
 
 def met_rows(school, steps, lot):
-    """Whose rows each teacher met: values of the first coordinate."""
     met = [set() for _ in range(len(school.sizes))]
     for step in range(steps):
         rows, weights = dataclasses.replace(school, step=step)._lot(lot)

@@ -76,7 +76,6 @@ class Spending:
 
 
 def declared(own, unit):
-    """Of the events, which are all Gaussian."""
     events = own.events(schema=SCHEMA, unit=unit)
     assert all(isinstance(event, GaussianEvent) for event in events)
     return float(sum(e.count / e.noise_multiplier**2 for e in events))

@@ -169,8 +169,6 @@ def test_draws_are_the_events(method, unit, pure):
 
 
 class ThirdOfTheNoise(Histogram):
-    """A toy: it draws with a third of the noise that its events declare."""
-
     def measure(self, table, *, noise):
         low = replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
         return Histogram.measure(replace(self, calibrated=low), table, noise=noise)
@@ -197,8 +195,6 @@ class OneEventForAllDraws(Histogram):
 
 
 class NoiseOfItsOwn(Histogram):
-    """A toy: its noise does not pass the mechanisms' door."""
-
     def measure(self, table, *, noise):
         rng = np.random.default_rng(1)
 
@@ -215,8 +211,6 @@ class NothingStated(Histogram):
 
 
 class AnotherLaw(Histogram):
-    """A toy: it draws noise of another law, at the scale that its event declares."""
-
     def measure(self, table, *, noise):
         others = {NoiseKind.GAUSSIAN: NoiseKind.LAPLACE, NoiseKind.LAPLACE: NoiseKind.GAUSSIAN}
         honest = super().measure(table, noise=noise)
@@ -259,8 +253,6 @@ class CountInFacts(Histogram):
 
 
 class LessNoiseForSomeTables(ThirdOfTheNoise):
-    """A toy: the table decides how much noise is drawn."""
-
     def measure(self, table, *, noise):
         odd = exact_rows(table) % 2
         return (super() if odd else super(ThirdOfTheNoise, self)).measure(table, noise=noise)
@@ -272,8 +264,6 @@ def exact_rows(table):
 
 
 class ExactBesideNoise(Histogram):
-    """A toy: an exact count lies beside the noisy ones."""
-
     def measure(self, table, *, noise):
         honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
         last = list(exact.arrays.values())[-1]
@@ -281,16 +271,12 @@ class ExactBesideNoise(Histogram):
 
 
 class ExactForOneColumn(Histogram):
-    """A toy: all is drawn, and the exact counts of one column are kept."""
-
     def measure(self, table, *, noise):
         honest, exact = super().measure(table, noise=noise), super().measure(table, noise=Still())
         return replace(honest, arrays={**honest.arrays, "one_way_0": exact.arrays["one_way_0"]})
 
 
 class NoiseInTheModel(Histogram):
-    """A toy: it measures exactly, and its noise is added by the model."""
-
     def measure(self, table, *, noise):
         return super().measure(table, noise=Still())
 
@@ -311,7 +297,6 @@ def test_a_generator_that_draws_otherwise_is_found(toy, kind):
 
 @pytest.mark.parametrize("method", PROVED_ELSEWHERE)
 def test_what_is_proved_elsewhere_is(method):
-    """The test that is named exists, and so does the method."""
     file, test = PROVED_ELSEWHERE[method].test.split("::")
     assert f"\ndef {test}(" in (TESTS / file).read_text()
     assert PROVED_ELSEWHERE[method].reason
@@ -337,7 +322,7 @@ def test_a_measurement_is_repeatable_stored_whole_and_states_its_noise(method):
 
 
 @methods
-def test_a_calibration_holds_for_its_schema_and_unit_only(method):
+def test_what_is_uncalibrated_or_does_not_fit_is_refused(method):
     plain, ready, own = make_generator(method, {}, pure=False), _ready(method), _table(_frame(10))
     foreign = _table(pd.DataFrame({"size": [1.0], "age": [2]}), OTHER)
     for refused in (
@@ -349,6 +334,13 @@ def test_a_calibration_holds_for_its_schema_and_unit_only(method):
     ):
         with pytest.raises(UncalibratedError):
             refused()
+    beta = Measurement(kind="beta", arrays={}, facts={}, publishable=False)
+    for measurement, schema in ((_measured(method), OTHER), (beta, SCHEMA)):
+        with pytest.raises(SpecError):
+            ready.model(measurement, schema=schema)
+    for rho, rows in ((0.0, 10), (-1.0, 10), (float("nan"), 10), (1.0, 0)):
+        with pytest.raises(SpecError):
+            _ready(method, rho=rho, nominal_rows=rows)
 
 
 @methods
@@ -393,24 +385,6 @@ def test_facts_hold_no_row_count(method):
     full, empty = (_measured(method, rows) for rows in (300, 0))
     assert set(full.arrays) == set(empty.arrays)
     assert {**full.facts, "network": 0} == {**empty.facts, "network": 0}
-
-
-@methods
-def test_foreign_measurements_are_refused(method):
-    foreign = Measurement(kind="beta", arrays={}, facts={}, publishable=False)
-    for measurement, schema in ((_measured(method), OTHER), (foreign, SCHEMA)):
-        with pytest.raises(SpecError):
-            _ready(method).model(measurement, schema=schema)
-
-
-@methods
-def test_inadmissible_efforts_and_settings_are_refused(method):
-    for rho, rows in ((0.0, 10), (-1.0, 10), (float("nan"), 10), (1.0, 0)):
-        with pytest.raises(SpecError):
-            _ready(method, rho=rho, nominal_rows=rows)
-    for name in ("unheard", "calibrated"):
-        with pytest.raises(SpecError, match=name):
-            make_generator(method, {name: None}, pure=False)
 
 
 @methods
@@ -470,7 +444,7 @@ WRONG = {
 @methods
 def test_what_no_spec_may_ask_for_is_refused_by_name(method):
     facts = {"rho": 1.0, "schema": SCHEMA, "unit": UNIT, "nominal_rows": 40}
-    for name, wrong in WRONG[method]:
+    for name, wrong in (*WRONG[method], ("unheard", None), ("calibrated", None)):
         with pytest.raises(SpecError, match=rf"{name}\b"):
             make_generator(method, {name: wrong}, pure=False).calibrate(**facts)
 

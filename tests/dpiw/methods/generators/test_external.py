@@ -120,7 +120,6 @@ def test_uncalibrated_or_for_another_unit_it_does_nothing(given):
 
 
 def test_no_table_bears_on_it(given):
-    """The same bytes for any table: nothing of it is looked at."""
     measured = {
         ready(given).measure(table(rows), noise=SeededNoise(rows)).to_bytes() for rows in (0, 1, 90)
     }

@@ -22,7 +22,6 @@ from dpiw.methods.neural.clipping import Critic
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
-from tests.dpiw.methods.generators.neural_world import check_derivative, relaxed
 from tests.support.columns import COLUMNS, uneven_laws
 from tests.support.worlds import UNIT, uniform_rows
 
@@ -64,15 +63,8 @@ def test_inadmissible_cells_stay_in_their_column():
 
 
 def of_drawn(drawn):
-    return relaxed(drawn.heads, drawn.outputs, drawn.noise)
-
-
-@pytest.mark.parametrize("one", [*COLUMNS, None], ids=lambda c: c.name if c else "levelled")
-def test_derivatives_are_those_of_the_relaxed_rows(one):
-    if one is None:
-        check_derivative(levelled_heads(), rows=3)
-    else:
-        check_derivative(Heads(columns=(one,), temperature=0.8), rows=40)
+    outputs, noise = CPU.array(drawn.outputs), CPU.array(drawn.noise)
+    return drawn.heads.relaxed(outputs, noise).numpy()
 
 
 def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():

@@ -52,21 +52,6 @@ def test_the_spline_is_the_monotone_cubic_through_the_distribution_function():
     assert kstest(evenly, curve).pvalue < 1e-6
 
 
-@pytest.mark.parametrize("law", ["exponential", "normal"])
-def test_rows_come_nearer_to_people_than_if_they_were_spread_evenly(law):
-    rng = np.random.default_rng(2)
-    drawn = rng.exponential(0.12, 40_000) if law == "exponential" else rng.normal(0.5, 0.13, 40_000)
-    people = drawn[(drawn >= 0) & (drawn <= 1)]
-    codes = np.minimum((people * 8).astype(np.int32), 7)
-    spline = Histospline.through(np.bincount(codes, minlength=8).astype(float), EVEN, variance=0)
-
-    def distance(rows):
-        return float(np.abs(np.sort(rows) - np.sort(people)).mean())
-
-    even = (codes + rng.random(len(codes))) / 8
-    assert distance(spline.draw(codes, rng=rng)) < 0.6 * distance(even)
-
-
 WHOLE = Bins(
     edges=np.array([0.0, 1, 11, 21, 31, 32, 42, 52, 62]), values=8, span=61, nullable=False
 )

@@ -40,7 +40,6 @@ def joint_of(families, sizes, rng):
 
 
 def over(joint, columns):
-    """Its marginal of some columns, in their order."""
     away = tuple(j for j in range(joint.ndim) if j not in columns)
     order = [j for j in range(joint.ndim) if j in columns]
     return joint.sum(axis=away).transpose([order.index(j) for j in columns])

@@ -21,12 +21,10 @@ def ready(schema, kind=PrivBayes, *, rho=1.0, rows=2000, unit=UNIT, **settings):
 
 
 def measured(schema, codes, **settings):
-    """By PrivBayes of those settings, calibrated."""
     return ready(schema, **settings).measure(coded(schema, codes), noise=SeededNoise(1))
 
 
 def sampled(schema, codes, **settings):
-    """Codes that the model draws of such a table."""
     generator = ready(schema, **settings)
     drawn = generator.measure(coded(schema, codes), noise=SeededNoise(1))
     made = generator.model(drawn, schema=schema).sample(4000, rng=np.random.default_rng(1)).scaled

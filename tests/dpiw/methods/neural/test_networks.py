@@ -13,13 +13,10 @@ from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.images import ImageDiscriminator
 from dpiw.methods.neural.backend import CPU, Backend, make_backend
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, Critic, Logistic, clipped_sum
-from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Architecture
 from dpiw.methods.neural.row_norms import SHARE, AllGradients, Convolution
-from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.neural.settings import gradient
 from tests.support.devices import DEVICES, need
-from tests.support.worlds import UNIT
 
 NETWORKS = [
     Architecture(widths=(3, 1)), Architecture(widths=(3, 5, 1), activation="tanh"),
@@ -80,25 +77,6 @@ def test_an_empty_lot_is_zero_whatever_the_network(architecture, rule, bad):
         arguments = {"loss": Logistic(label=1), "clip": 0.4, "rule": rule}
         np.testing.assert_array_equal(clipped_sum(network, rows[:0], **arguments), 0)
         assert clipped_sum(network, rows, **arguments).isfinite().all()
-
-
-def test_a_network_that_is_not_finite_ends_no_step_by_what_the_lot_holds():
-    """Of no rows, of one and of many, the same coordinates of the state stay finite."""
-    training = PrivateTraining(
-        sampling_rate=1.0, steps=2, clip=1.0, divisor=1.0, unit=UNIT, noise_multiplier=1.0
-    )
-    for architecture, bad in itertools.product(NETWORKS, (np.nan, np.inf)):
-        initial = architecture.initial(np.random.default_rng(2))
-        initial[1] = bad
-        ends = []
-        for count in (0, 1, 7):
-            rows = np.random.default_rng(3).normal(size=(count, architecture.inputs))
-            lots = PrivateLots(architecture=architecture, rows=rows, loss=Logistic(label=1))
-            start = training.start(initial, publishable=False)
-            end = training.private_step(start, lots, noise=SeededNoise(4))
-            ends.append(np.isfinite(end.parameters))
-        np.testing.assert_array_equal(ends[0], ends[1])
-        np.testing.assert_array_equal(ends[0], ends[2])
 
 
 def test_places_that_cancel_keep_the_bound():

@@ -45,8 +45,6 @@ SETTINGS = [
 
 
 class AnyJudge:
-    """A generator's discriminator, as far as weights ask it."""
-
     ratio = True
 
     def critic(self, scaled):
@@ -187,7 +185,6 @@ DRAWN = [
 
 @pytest.fixture
 def neighbours():
-    """Neighbouring tables by relation."""
     rng = np.random.default_rng(3)
     base = uniform_rows(MIXED, 80, rng, power=2.0)
     one, two = (uniform_rows(MIXED, 1, rng) for _ in range(2))
@@ -213,8 +210,6 @@ def test_draws_are_the_events(name, settings, relation, neighbours):
 
 
 class ThirdOfTheNoise(BetaNoised):
-    """A toy: it draws with a third of the noise that its event declares."""
-
     def measure(self, table, synthetic, *, noise):
         ready = self.calibrated
         low = replace(ready, law=replace(ready.law, scale=ready.law.scale / 3))
@@ -222,8 +217,6 @@ class ThirdOfTheNoise(BetaNoised):
 
 
 class DrawsTwice(BetaNoised):
-    """A toy: it draws twice and declares one event."""
-
     def measure(self, table, synthetic, *, noise):
         super().measure(table, synthetic, noise=noise)
         return super().measure(table, synthetic, noise=noise)

@@ -291,8 +291,6 @@ def test_a_release_and_its_intervals_agree(family, rows, seed):
 
 
 class _Nothing:
-    """A fit that finds what there is to find."""
-
     p_value, gain = 0.0, 1.0
 
 

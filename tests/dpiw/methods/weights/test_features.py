@@ -34,7 +34,6 @@ SCHEMAS = {
 
 
 def shares_for(name):
-    """Of every part that a schema can have."""
     shares = {**EVERY, "patches": 0.6} if name == "image" else EVERY
     return {part: shares[part] for part in shares if part != "target" or SCHEMAS[name].target}
 
@@ -413,7 +412,6 @@ def patches_of(schema, frequencies=40):
 
 
 def naive(features, image):
-    """Part by part, patch by patch, filter by filter."""
     found, step = [], 2 if features.side >= 20 else 1
     bands = np.array_split(np.arange(0, features.side - 4, step), 4)
     for ys in bands:

@@ -79,7 +79,6 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
 
 
 def counted_passes(monkeypatch):
-    """How many rows each pass reads."""
     passes, real = [], BaseRows.tilted
 
     def counted(self, theta):
@@ -274,7 +273,6 @@ SHARES = np.array([0.6, 0.3, 0.09, 0.009, 9e-4, 1e-4])
 
 
 def levelled(rows=WHOLE, *, seed=1):
-    """A number of each row, its place, and a level."""
     rng = np.random.default_rng(seed)
     levels = rng.choice(SHARES.size, rows, p=SHARES / SHARES.sum()).astype(np.int32)
     return ScaledTable(

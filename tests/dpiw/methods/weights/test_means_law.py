@@ -28,7 +28,6 @@ CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
 
 
 def variance(law, influence, **settings):
-    """Of known law and guessed together."""
     return sum(law.variances(influence, **settings))
 
 

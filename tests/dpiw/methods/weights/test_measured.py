@@ -203,7 +203,6 @@ def test_where_the_generator_is_right_weights_are_not_to_be_used():
 
 
 def known_to(schema, variance):
-    """Four even bins a column, counts of that variance."""
     domain = Domain.from_schema(schema, bins=4)
     return OneWayMarginals.of(
         domain, bins=4, marginals=[np.ones(size) for size in domain.sizes],
@@ -258,7 +257,6 @@ MADE = partial(base_of, SCHEMA)
 
 
 def drawn_of(people=500, **changes):
-    """Settings, and what they measured of so many people."""
     ready = calibrated(SCHEMA, UNIT, **changes)
     return ready, ready.measure(private(SCHEMA, people), nothing(SCHEMA), noise=SeededNoise(1))
 
@@ -338,7 +336,6 @@ def test_a_base_is_read_in_any_batches(debias):
 
 @pytest.fixture
 def held(monkeypatch):
-    """How many rows each base has, of which features are written down."""
     rows_held = []
     real = BaseRows.__init__
 

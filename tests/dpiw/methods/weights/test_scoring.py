@@ -42,7 +42,6 @@ def parts_of(name):
 
 
 def choices(name):
-    """Every choice of parts."""
     parts = parts_of(name)
     return [*chain.from_iterable(combinations(parts, size + 1) for size in range(len(parts)))]
 
@@ -58,7 +57,6 @@ def stack_of(name, parts, *, narrow=False, count=7):
 
 
 def law_of(name, *, every=True):
-    """Marginals of all columns, or of every second one."""
     columns = tuple(range(0, len(SCHEMAS[name].released), 1 if every else 2))
     return OneWayLaw(
         schema=SCHEMAS[name], bins=5, columns=columns, variances=(1.0,) * len(columns),
@@ -76,7 +74,6 @@ def streamed(scoring, rows, **options):
 
 
 def tiltings(scoring, rows, theta, *, log_weights=None):
-    """With features, and without."""
     of = partial(streamed, scoring, rows, log_weights=log_weights)
     return of().tilted(theta), of(scored=scoring).tilted(theta)
 

@@ -27,9 +27,7 @@ from dpiw.methods.weights.paper.ratio import (
 from dpiw.methods.weights.paper.regression import (
     FitFacts,
     LinearMap,
-    Regression,
     sampling_covariance,
-    solve,
 )
 from dpiw.methods.weights.paper.steps import (
     Clip,
@@ -134,12 +132,9 @@ def test_normalised_weights_have_mean_one():
     for shift in (-900.0, 0.0, 900.0):
         log_weights = normalised(3 * rng.standard_normal(200) + shift)
         assert np.exp(log_weights).mean() == pytest.approx(1.0, rel=1e-12)
-
-
-@pytest.mark.parametrize("bad", [np.zeros(0), np.array([0.0, np.nan]), np.array([np.inf])])
-def test_normalised_refuses_what_has_no_mean(bad):
-    with pytest.raises(WeightError, match="finite log weights"):
-        normalised(bad)
+    for bad in (np.zeros(0), np.array([0.0, np.nan]), np.array([np.inf])):
+        with pytest.raises(WeightError):
+            normalised(bad)
 
 
 @pytest.mark.parametrize("kind", NoiseKind)
@@ -193,33 +188,6 @@ def test_size_under_pure_noise(kind):
     assert BetaRatio(law=law, coefficients=drawn[0], map=map_).signal(table) is None
 
 
-def test_sampling_covariance_is_that_of_fits_to_one_law():
-    """200 noise-free fits of uniform rows against uniform rows: variance of b.x within 25%."""
-    schema, rng = numbers(3), np.random.default_rng(72)
-    estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=UNIT, nominal_rows=400)
-    features = estimator.feature_map(schema)
-    penalty = estimator.calibrated.penalty
-    fits = [
-        solve(
-            Regression(
-                private=features.matrix(uniform_rows(schema, 400, rng)),
-                synthetic=features.matrix(uniform_rows(schema, 800, rng)),
-                synthetic_weight=0.5,
-                penalty=penalty,
-            ),
-            tolerance=1e-6,
-        )
-        for _ in range(200)
-    ]
-    x = features.matrix(uniform_rows(schema, 4000, rng))
-    fit = FitFacts(penalty=penalty, nominal_rows=400, synthetic_rows=800)
-    stated = sampling_covariance(x, fit)
-    spread = np.cov(x.T)
-    variance = np.mean([b @ spread @ b for b in fits])
-    assert variance == pytest.approx(np.trace(spread @ stated), rel=0.25)
-    np.testing.assert_allclose(stated, stated.T, atol=1e-15)
-
-
 def verdicts(*, power, private=1500, count=100):
     schema, rng = numbers(3), np.random.default_rng(73)
     estimator = BetaDebiased().calibrate(rho=0.1, schema=schema, unit=UNIT, nominal_rows=1500)
@@ -252,8 +220,6 @@ def test_a_strong_tilt_is_seen_and_a_reference_implementation_stays_with_care():
 
 
 class Ratio(DensityRatio):
-    """A released ratio with known features."""
-
     law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=0.3, dimension=2)
     coefficients = np.array([1.0, -0.5])
 

@@ -31,7 +31,6 @@ from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
 
 
 def corners(schema):
-    """Every combination of extreme cells."""
     choices = []
     for column in schema.released:
         cells = [0.0, 1.0] if column.is_numeric else list(range(column.cardinality))
