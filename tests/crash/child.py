@@ -15,11 +15,10 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpiw.data import files, validation
+from dpiw.data import validation
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
@@ -40,6 +39,22 @@ def path_of(descriptor: int) -> Path:
 
 def _appended(log: Path) -> int:
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def around(owner: Any, name: str, *, before: Any = None, after: Any = None) -> None:
+    """Call `before` with the arguments of a function of ours, `after` with its result and them."""
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def wrapped(*given, **named):
+        if before is not None:
+            before(*given, **named)
+        result = real(*given, **named)
+        if after is not None:
+            after(result, *given, **named)
+        return result
+
+    setattr(owner, name, wrapped)
 
 
 class Watch:
@@ -78,94 +93,55 @@ class Watch:
         self._ledger()
         self._noise()
         self._files()
-        self._opening()
+        sys.addaudithook(self._opened)
         self._publication()
 
-    # --- ledger --------------------------------------------------------------------------------
-
     def _ledger(self) -> None:
-        append = Ledger._append
-
-        def in_transaction(ledger, page, **fields):
-            entry = append(ledger, page, **fields)
+        def in_transaction(entry, *_, **__):
             kind = entry.kind.value
             staged = f":{entry.stage}" if kind in ("arm", "commit") else ""
             self.here(f"in_{kind}_tx{staged}")
-            return entry
 
-        Ledger._append = in_transaction  # type: ignore[method-assign]
-        self._around("reserve", lambda _: "before_reserve", lambda _: "after_reserve")
-        self._around("read", None, lambda _: "after_read")
-        self._around("lose", None, lambda _: "after_lose")
-        self._around("certify", None, lambda _: "after_certify")
-        self._around("publish", None, lambda _: "after_publish")
-        self._around(
-            "commit",
-            lambda a: f"before_commit:{a[0].stage}",
-            lambda a: f"after_commit:{a[0].stage}",
-        )
-        self._around(
-            "commit_found", lambda a: f"before_commit:{a[2]}", lambda a: f"after_commit:{a[2]}"
-        )
-        self._arm()
-
-    def _around(
-        self, name: str, before: Callable[[Any], str] | None, after: Callable[[Any], str]
-    ) -> None:
-        real = getattr(Ledger, name)
-
-        @functools.wraps(real)
-        def wrapped(ledger, *args, **kwargs):
-            if before is not None:
-                self.here(before(args))
-            result = real(ledger, *args, **kwargs)
-            self.here(after(args))
-            return result
-
-        setattr(Ledger, name, wrapped)
-
-    def _arm(self) -> None:
-        real = Ledger.arm
-
-        def arm(ledger, run_key, attempt, stage, **named):
-            grant = real(ledger, run_key, attempt, stage, **named)
+        def armed(_, ledger, run_key, attempt, stage, **__):
             self.armed = (stage, attempt)
             self.milestone("a")
             self.here(f"after_arm:{stage}")
-            return grant
 
-        Ledger.arm = arm  # type: ignore[method-assign]
-
-    # --- noise and files -----------------------------------------------------------------------
+        around(Ledger, "_append", after=in_transaction)
+        around(Ledger, "arm", after=armed)
+        around(Ledger, "reserve", before=lambda *_, **__: self.here("before_reserve"))
+        for name in ("reserve", "read", "lose", "certify", "publish"):
+            around(Ledger, name, after=lambda *_, at=f"after_{name}", **__: self.here(at))
+        around(
+            Ledger, "commit",
+            before=lambda _, grant, *__: self.here(f"before_commit:{grant.stage}"),
+            after=lambda _, __, grant, *___: self.here(f"after_commit:{grant.stage}"),
+        )  # fmt: skip
+        around(
+            Ledger, "commit_found",
+            before=lambda _, __, ___, stage, *____: self.here(f"before_commit:{stage}"),
+            after=lambda _, __, ___, ____, stage, *_____: self.here(f"after_commit:{stage}"),
+        )  # fmt: skip
 
     def _noise(self) -> None:
         for name in SAMPLERS:
-            real = getattr(SecureNoise, name)
-
-            def sample(source, *args, real=real, name=name, **kw):
-                self.note(noise=name)
-                drawn = real(source, *args, **kw)
-                self.here(f"mid_draw:{self.armed[0]}")
-                return drawn
-
-            setattr(SecureNoise, name, sample)
+            around(
+                SecureNoise, name,
+                before=lambda *_, name=name, **__: self.note(noise=name),
+                after=lambda *_, **__: self.here(f"mid_draw:{self.armed[0]}"),
+            )  # fmt: skip
 
     def _files(self) -> None:
-        write, fsync, rename, fdopen = files.write_durably, os.fsync, os.rename, os.fdopen
+        fsync, fdopen = os.fsync, os.fdopen
 
-        def keep(path, data, **kwargs):
+        def measured(path, data, **_):
             self.note(measured=hashlib.sha256(data).hexdigest(), file=path.name)
             self.here(f"after_draw:{path.stem}")
-            write(path, data, **kwargs)
 
         def synced(descriptor):
             name = path_of(descriptor).name
             fsync(descriptor)
             self.here(f"after_stage_fsync:{_temporary(name)}")
-
-        def renamed(source, target, **kwargs):
-            rename(source, target, **kwargs)
-            self.here(f"after_stage_rename:{Path(target).stem}")
 
         def opened(descriptor, *args, **kwargs):
             name = path_of(descriptor).name
@@ -173,41 +149,40 @@ class Watch:
             torn = self.point == f"mid_stage_write:{_temporary(name)}"
             return _Torn(stream) if torn else stream
 
-        confidential.write_durably = keep
-        os.fsync, os.rename, os.fdopen = synced, renamed, opened  # type: ignore[assignment]
+        around(confidential, "write_durably", before=measured)
+        os.fsync, os.fdopen = synced, opened
+        around(
+            os, "rename",
+            after=lambda _, __, to, **___: self.here(f"after_stage_rename:{Path(to).stem}"),
+        )  # fmt: skip
 
-    def _opening(self) -> None:
+    def _opened(self, event: str, args: tuple[Any, ...]) -> None:
         """Python itself tells of every `open`, whoever calls it."""
-
-        def told(event, args):
-            if event == "open" and isinstance(args[0], str | bytes | os.PathLike):
-                path = os.fsdecode(args[0])
-                if path == self._source:
-                    line = {"opened": path, "pid": os.getpid()}
-                    os.write(self._openings, (json.dumps(line) + "\n").encode())
-
-        sys.addaudithook(told)
-
-    # --- publication ---------------------------------------------------------------------------
+        if event == "open" and isinstance(args[0], str | bytes | os.PathLike):
+            path = os.fsdecode(args[0])
+            if path == self._source:
+                line = {"opened": path, "pid": os.getpid()}
+                os.write(self._openings, (json.dumps(line) + "\n").encode())
 
     def _publication(self) -> None:
-        rename, sync = publication.move_exclusively, publication.sync_directory
         visible: list[Path] = []
 
-        def renamed(source, target):
-            is_built = target.name == "built"
-            self.here("before_build_rename" if is_built else "before_rename")
-            rename(source, target)
-            visible.append(target.parent)
-            self.here("after_build_rename" if is_built else "after_rename")
+        def at(moment, target):
+            self.here(f"{moment}_build_rename" if target.name == "built" else f"{moment}_rename")
 
-        def synced(folder):
-            sync(folder)
+        def renamed(_, source, target):
+            visible.append(target.parent)
+            at("after", target)
+
+        def synced(_, folder):
             if folder in visible and folder.name == "releases":
                 self.here("after_dirsync")
 
-        publication.move_exclusively = renamed
-        publication.sync_directory = synced
+        around(
+            publication, "move_exclusively",
+            before=lambda source, target: at("before", target), after=renamed,
+        )  # fmt: skip
+        around(publication, "sync_directory", after=synced)
 
 
 class _Torn:

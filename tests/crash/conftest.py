@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.register_assert_rewrite("tests.crash.harness", "tests.crash.points")
 
-from tests.crash.harness import LineServer, Place, Servers, make_place  # noqa: E402
-from tests.crash.stores import Ledgers  # noqa: E402
+from tests.crash.harness import LineServer, Servers  # noqa: E402
+from tests.crash.stores import Ledgers, Places  # noqa: E402
 from tests.flows.conftest import prefect_server  # noqa: E402, F401
 
 
@@ -43,23 +40,6 @@ def ledgers(request):
     assert kind in ("sqlite", "postgresql")
     server = None if kind == "sqlite" else request.getfixturevalue("postgresql_server")
     return Ledgers(kind, server)
-
-
-class Places:
-    """Makes workplaces; `done` removes one that is not needed for anybody's inspection."""
-
-    def __init__(self, ledgers: Ledgers, factory: pytest.TempPathFactory) -> None:
-        self._ledgers, self._factory = ledgers, factory
-        factory.getbasetemp()  # pytest makes it on first use, which two threads may race for
-        self.kind = ledgers.kind
-
-    def __call__(self, **settings: Any) -> Place:
-        root: Path = self._factory.mktemp("place")
-        return make_place(root, url=self._ledgers.new(root), **settings)
-
-    def done(self, place: Place) -> None:
-        self._ledgers.done(place.url)
-        shutil.rmtree(place.root)
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,10 @@ import errno
 import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.crash.child import path_of
+from tests.crash.child import around, path_of
 
 STICKY = (errno.ENOSPC, errno.EROFS)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -38,49 +37,27 @@ class Disk:
             raise OSError(self.code, os.strerror(self.code))
 
     def install(self) -> None:
-        self._descriptors()
-        for module in (io, builtins):
-            self._open(module)
-        for name in ("rename", "mkdir", "link", "chmod"):
-            self._last_argument(os, name)
-
-    def _descriptors(self) -> None:
-        opened, fsync, fdopen = os.open, os.fsync, os.fdopen
-
-        def open_(path, flags, *args, **kwargs):
+        def opening(path, flags, *_, **__):
             if flags & _WRITING:
                 self.passes("open", path)
-            return opened(path, flags, *args, **kwargs)
 
-        def sync(descriptor):
-            self.passes("fsync", str(path_of(descriptor)))
-            fsync(descriptor)
+        def opening_a_stream(file, mode="r", *_, **__):
+            if set(mode) & set("wxa+"):
+                self.passes("open", file)
+
+        around(os, "open", before=opening)
+        around(os, "fsync", before=lambda number: self.passes("fsync", str(path_of(number))))
+        for module in (io, builtins):
+            around(module, "open", before=opening_a_stream)
+        for name, place in (("rename", 1), ("link", 1), ("mkdir", 0), ("chmod", 0)):
+            around(os, name, before=lambda *a, name=name, at=place, **_: self.passes(name, a[at]))
+        fdopen = os.fdopen
 
         def stream(descriptor, mode="r", *args, **kwargs):
             file = fdopen(descriptor, mode, *args, **kwargs)
             return _Stream(file, self, path_of(descriptor)) if "w" in mode else file
 
-        os.open, os.fsync, os.fdopen = open_, sync, stream  # type: ignore[assignment]
-
-    def _open(self, module: Any) -> None:
-        real = module.open
-
-        def open_(file, mode="r", *args, **kwargs):
-            if not set(mode) & set("wxa+"):
-                return real(file, mode, *args, **kwargs)
-            self.passes("open", file)
-            return real(file, mode, *args, **kwargs)
-
-        module.open = open_
-
-    def _last_argument(self, module: Any, name: str) -> None:
-        real: Callable[..., Any] = getattr(module, name)
-
-        def failing(first, *rest, **kwargs):
-            self.passes(name, rest[0] if "rename" in name or name == "link" else first)
-            return real(first, *rest, **kwargs)
-
-        setattr(module, name, failing)
+        os.fdopen = stream
 
 
 class _Stream:

@@ -16,30 +16,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from dpiw.errors import BudgetExceededError, ReleaseError
 from dpiw.ledger import Ledger
-from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 from dpiw.release.publication import publish_built
 from dpiw.release.signing import load_public_key
-
-ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
-PART = Decimal("0.01")
-
-
-def key(number: int) -> str:
-    return f"{number:064x}"
-
-
-def reserve(ledger: Ledger, number: int) -> None:
-    """Ask for one part of the budget, for a run of one's own."""
-    ledger.reserve(
-        population="adult", run_key=key(number), attempt=1, plan_digest=key(1), period="p",
-        max_attempts=1, stages={"s": [{"count": 1}]}, cost=PrivacyCost.of(PART, Decimal(0), ADD),
-    )  # fmt: skip
+from tests.support.ledger import spend as reserve
 
 
 def spend(task: dict[str, Any], number: int) -> list[Any]:

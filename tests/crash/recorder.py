@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.ledger import Ledger, StageState
-from tests.crash.child import SAMPLERS, SecureNoise, path_of
+from tests.crash.child import SAMPLERS, SecureNoise, around, path_of
 
 Event = dict[str, Any]
 
@@ -42,66 +42,45 @@ class Recorder:
         self._disk()
         self._ledger()
         for name in SAMPLERS:
-            self._noise(name)
+            around(SecureNoise, name, before=lambda *_, **__: self.tell("noise"))
 
     def _disk(self) -> None:
-        fsync, rename, replace = os.fsync, os.rename, os.replace
-
-        def synced(descriptor):
-            fsync(descriptor)
+        def synced(_, descriptor):
             path = path_of(descriptor)
             folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             if folder or path.is_relative_to(self.root):
                 self.tell("fsync", path=str(path), state=state_of(path))
 
-        def told(real):
-            def renamed(source, target, **kwargs):
-                self.tell("rename", target=str(target), contents=contents(Path(source)))
-                real(source, target, **kwargs)
+        def renamed(source, target, **_):
+            self.tell("rename", target=str(target), contents=contents(Path(source)))
 
-            return renamed
-
-        os.fsync, os.rename, os.replace = synced, told(rename), told(replace)  # type: ignore[assignment]
+        around(os, "fsync", after=synced)
+        for name in ("rename", "replace"):
+            around(os, name, before=renamed)
 
     def _ledger(self) -> None:
-        arm, publish = Ledger.arm, Ledger.publish
-        commit, commit_found = Ledger.commit, Ledger.commit_found
-
-        def armed(ledger, run_key, attempt, stage, **named):
-            grant = arm(ledger, run_key, attempt, stage, **named)
+        def armed(_, ledger, run_key, attempt, stage, **__):
             durable = self._is_armed(run_key, stage) and _waits_for_the_disk(ledger)
             self.tell("armed", stage=stage, durable=durable)
-            return grant
 
-        def committed(ledger, grant, digest):
-            commit(ledger, grant, digest)
+        def committed(_, ledger, grant, digest):
             self.tell("committed", stage=grant.stage, digest=digest)
 
-        def committed_found(ledger, run_key, attempt, stage, digest):
-            commit_found(ledger, run_key, attempt, stage, digest)
+        def committed_found(_, ledger, run_key, attempt, stage, digest):
             self.tell("committed", stage=stage, digest=digest)
 
-        def published(ledger, run_key, digest):
-            head = publish(ledger, run_key, digest)
+        def published(_, ledger, run_key, digest):
             self.tell("published", digest=digest)
-            return head
 
-        Ledger.arm, Ledger.publish = armed, published  # type: ignore[method-assign]
-        Ledger.commit, Ledger.commit_found = committed, committed_found  # type: ignore[method-assign]
+        around(Ledger, "arm", after=armed)
+        around(Ledger, "commit", after=committed)
+        around(Ledger, "commit_found", after=committed_found)
+        around(Ledger, "publish", after=published)
 
     def _is_armed(self, run_key: str, stage: str) -> bool:
         """By a connection of its own: what another process would see after a crash of this one."""
         url = (self.root / "ledger.url").read_text()
         return Ledger.open(url).run(run_key).stages[stage].state is StageState.ARMED
-
-    def _noise(self, name: str) -> None:
-        real = getattr(SecureNoise, name)
-
-        def sample(source, *args, **kwargs):
-            self.tell("noise")
-            return real(source, *args, **kwargs)
-
-        setattr(SecureNoise, name, sample)
 
 
 def _waits_for_the_disk(ledger: Ledger) -> bool:

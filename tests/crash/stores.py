@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import pytest
 from sqlalchemy.engine import make_url
 
-_Test = TypeVar("_Test", bound=Callable[..., Any])
+from tests.crash.harness import Place, make_place
 
 
-def on_stores(*kinds: str) -> Callable[[_Test], _Test]:
+def on_stores(*kinds: str) -> Callable[[Any], Any]:
     """Run a test on these stores; without this, on SQLite."""
 
     def mark(test):
-        test.stores = kinds  # type: ignore[attr-defined]
+        test.stores = kinds
         return test
 
     return mark
@@ -45,3 +47,20 @@ class Ledgers:
             self._server.execute("DROP SCHEMA IF EXISTS dpiw CASCADE", database=name)
             with self._lock:
                 self._spare.append(url)
+
+
+class Places:
+    """Makes workplaces; `done` removes one that is not needed for anybody's inspection."""
+
+    def __init__(self, ledgers: Ledgers, factory: pytest.TempPathFactory) -> None:
+        self._ledgers, self._factory = ledgers, factory
+        factory.getbasetemp()  # pytest makes it on first use, which two threads may race for
+        self.kind = ledgers.kind
+
+    def __call__(self, **settings: Any) -> Place:
+        root: Path = self._factory.mktemp("place")
+        return make_place(root, url=self._ledgers.new(root), **settings)
+
+    def done(self, place: Place) -> None:
+        self._ledgers.done(place.url)
+        shutil.rmtree(place.root)

@@ -12,7 +12,6 @@ import pytest
 from dpiw.errors import ReleaseError, SpecError, StageFailedError
 from dpiw.ledger import EntryKind
 from tests.crash import full_disk
-from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
     Place,
@@ -22,6 +21,7 @@ from tests.crash.harness import (
     check_published,
     units,
 )
+from tests.crash.stores import Places
 
 FAIL = "tests.crash.faults:fail"
 CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)

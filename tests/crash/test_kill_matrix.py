@@ -15,7 +15,6 @@ import pytest
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
 from dpiw.release.verification import verify
-from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
     Place,
@@ -35,7 +34,7 @@ from tests.crash.points import (
     loses,
     pairs_of_kinds,
 )
-from tests.crash.stores import on_stores
+from tests.crash.stores import Places, on_stores
 from tests.support.found_levels import without_list
 
 KILLED = -signal.SIGKILL

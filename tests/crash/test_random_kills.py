@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.conftest import Places
 from tests.crash.harness import (
     ForkServer,
     Place,
@@ -19,7 +18,7 @@ from tests.crash.harness import (
     check_charge,
     check_published,
 )
-from tests.crash.stores import on_stores
+from tests.crash.stores import Places, on_stores
 
 MILESTONES = ("s", "i", "a", "p")
 """The clock starts at: the first step, the end of ingest, the first arm, before `publish`."""

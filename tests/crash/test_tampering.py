@@ -183,20 +183,9 @@ def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
     return refused
 
 
-def test_a_few_edits(place, intrude):
-    assert tamper(place, intrude, 2 * len(KINDS)).total() == 2 * len(KINDS)
-
-
 @pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 def test_two_hundred_edits_and_every_restored_backup(place, servers, intrude, new_place, figures):
     counts = tamper(place, intrude, 200)
     backups = restore(place, servers, intrude)
-    figures(
-        f"tampering, {new_place.kind}",
-        edits=200,
-        **counts,
-        restored_backups=backups,
-        refused=backups,
-        undetected=0,
-    )
+    figures(f"tampering, {new_place.kind}", edits=200, **counts, restored_backups=backups)

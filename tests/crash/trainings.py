@@ -15,6 +15,7 @@ from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import checkpoints, steps
 from dpiw.run import draw as confidential
+from tests.crash.child import around
 
 POINTS = (
     "before_draw", "after_draw", "before_file", "after_file", "before_entry", "after_entry",
@@ -43,26 +44,21 @@ class Deadly:
     def install(self, current: Callable[[], str]) -> None:
         """`current` is the stage that is drawn now."""
         self._current = current
-        self._around(SecureNoise, "gaussian_vector", "draw")
+        around(SecureNoise, "gaussian_vector", before=self._drawn)
         for owner, name, what in (
-            (checkpoints, "write_durably", "file"), (Ledger, "checkpoint", "entry"),
-            (Ledger, "resume", "resume"), (confidential, "write_durably", "output"),
+            (SecureNoise, "gaussian_vector", "draw"), (checkpoints, "write_durably", "file"),
+            (Ledger, "checkpoint", "entry"), (Ledger, "resume", "resume"),
+            (confidential, "write_durably", "output"),
         ):  # fmt: skip
-            self._around(owner, name, what)
+            around(
+                owner, name,
+                before=lambda *_, at=f"before_{what}", **__: self._passed(at),
+                after=lambda *_, at=f"after_{what}", **__: self._passed(at),
+            )  # fmt: skip
 
-    def _around(self, owner: Any, name: str, what: str) -> None:
-        real = getattr(owner, name)
-
-        def wrapped(*args, **options):
-            self._passed(f"before_{what}")
-            if what == "draw":
-                with drawn_log(self._folder, self._current()).open("a") as log:
-                    log.write(".")
-            result = real(*args, **options)
-            self._passed(f"after_{what}")
-            return result
-
-        setattr(owner, name, wrapped)
+    def _drawn(self, *_: Any, **__: Any) -> None:
+        with drawn_log(self._folder, self._current()).open("a") as log:
+            log.write(".")
 
     def _passed(self, point: str) -> None:
         if (self._current(), point) == (self._stage, self._point):
@@ -78,16 +74,10 @@ def drawn_log(folder: Path, stage: str) -> Path:
 def deadly(watch, task):
     """In a child that takes all steps: the stage is the step that it is at."""
     at = ["none"]
-
-    def within(stage):
-        real = getattr(steps, stage)
-
-        def step(*args, **options):
-            at[0] = stage
-            return real(*args, **options)
-
-        setattr(steps, stage, step)
-
     for stage in ("fit_generator", "fit_weights"):
-        within(stage)
+
+        def begins(*_, name=stage, **__):
+            at[0] = name
+
+        around(steps, stage, before=begins)
     Deadly(Path(task["root"]), *task["dies"]).install(lambda: at[0])

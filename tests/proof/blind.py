@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,6 +37,7 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.run.run import ReleaseRun
 from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.hostile.leaks import neighbours as leaks
+from tests.proof.neighbours import Plant, instead
 from tests.support.fits import fitted_at_once
 from tests.support.read import read_snapshot
 
@@ -236,50 +237,28 @@ def rows_of(run: ReleaseRun) -> int:
     return int(pq.ParquetFile(run.snapshot).metadata.num_rows)
 
 
-def in_the_report(patch):
-    real = leaks.PUBLISH.certify
-
-    def telling(run, ledger):
-        certificate = real(run, ledger)
-        return dataclasses.replace(certificate, nominal_rows=rows_of(run))
-
-    patch.setattr(leaks.PUBLISH, "certify", telling)
+def telling_rows(real, run, ledger):
+    return replace(real(run, ledger), nominal_rows=rows_of(run))
 
 
-def in_the_number_of_rows(patch):
+@contextmanager
+def as_many_rows(real, path):
     """As many synthetic rows as private ones."""
-    real = leaks.POSTPROCESSING.snapshot_writer
-
-    @contextmanager
-    def writing(path):
-        rows = np.arange(rows_of(ReleaseRun.load(path.parent)))
-        with real(path) as append:
-            yield lambda scaled: append(scaled.take(rows))
-
-    patch.setattr(leaks.POSTPROCESSING, "snapshot_writer", writing)
+    rows = np.arange(rows_of(ReleaseRun.load(path.parent)))
+    with real(path) as append:
+        yield lambda scaled: append(scaled.take(rows))
 
 
-def in_how_a_step_ends(patch):
-    real = leaks.INGEST._value_verdicts
-
-    def judging(tally, *given):
-        if tally.rows < 5:
-            raise StageFailedError("ingest", 70)
-        return real(tally, *given)
-
-    patch.setattr(leaks.INGEST, "_value_verdicts", judging)
+def failing_at_few(real, tally, *given):
+    if tally.rows < 5:
+        raise StageFailedError("ingest", 70)
+    return real(tally, *given)
 
 
-def in_a_fact(patch):
-    """The exact total in a measurement's public facts."""
-    real = Histogram.measure
-
-    def measure(self, table, *, noise):
-        measurement = real(self, table, noise=noise)
-        rows = table.confidential().rows
-        return dataclasses.replace(measurement, facts={**measurement.facts, "total": rows})
-
-    patch.setattr(Histogram, "measure", measure)
+def telling_a_total(real, self, table, *, noise):
+    measurement = real(self, table, noise=noise)
+    rows = table.confidential().rows
+    return replace(measurement, facts={**measurement.facts, "total": rows})
 
 
 def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTable) -> Any:
@@ -287,37 +266,47 @@ def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTabl
     stack = estimator.stack(base.schema)
     exact = exact_sum(stack, private, constant=estimator.calibrated.constant)
     features = stack.matrix(base.scaled)
-    targets = estimator.targets(
-        dataclasses.replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0)
-    )
+    targets = estimator.targets(replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0))
     return evidence_credit(Misfit.by_part(BaseRows.of(features), targets, ())[0])
 
 
-def in_the_credit(patch):
+def believing_private_rows(patch):
     """How much the base is believed, from the private rows' own means."""
     seen: list[ReleaseRun] = []
-    weights, weigh = leaks.POSTPROCESSING._weights, weighing.weigh_measured
 
-    def watched(run):
+    def watched(real, run):
         seen.append(run)
-        return weights(run)
+        return real(run)
 
-    def believing(estimator, drawn, base, **rest):
+    def believing(real, estimator, drawn, base, **rest):
         credit = private_credit(estimator, drawn, [read_snapshot(seen[-1].snapshot)], base)
-        return weigh(dataclasses.replace(estimator, credit=credit), drawn, base, **rest)
+        return real(replace(estimator, credit=credit), drawn, base, **rest)
 
-    patch.setattr(leaks.POSTPROCESSING, "_weights", watched)
-    patch.setattr(weighing, "weigh_measured", believing)
-
-
-PLANTS = (in_a_fact, in_the_report, in_the_number_of_rows, in_how_a_step_ends, in_the_credit)
+    instead(leaks.POSTPROCESSING, "_weights", watched)(patch)
+    instead(weighing, "weigh_measured", believing)(patch)
 
 
-def check_seen(
-    plant: Callable[[pytest.MonkeyPatch], None], factory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    changes = {"weights": MEASURED} if plant is in_the_credit else {}
-    template = leaks.template_of(factory, **changes)
+LEAKS: dict[str, tuple[Plant, str]] = {
+    "in a fact": (
+        instead(Histogram, "measure", telling_a_total),
+        "known class: an exact total beside noisy counts"),
+    "in the report": (
+        instead(leaks.PUBLISH, "certify", telling_rows),
+        "known class: the row count in a public file"),
+    "in the number of rows": (
+        instead(leaks.POSTPROCESSING, "snapshot_writer", as_many_rows),
+        "known class: as many synthetic rows as private ones"),
+    "in how a step ends": (
+        instead(leaks.INGEST, "_value_verdicts", failing_at_few),
+        "known class: a check of values that stops a run"),
+    "in the credit": (
+        believing_private_rows, "known class: a tuning constant from exact private statistics"),
+}  # fmt: skip
+"""By name: what is planted, and where it is known from."""
+
+
+def check_seen(name: str, factory: Any, patch: pytest.MonkeyPatch) -> None:
+    LEAKS[name][0](patch)
+    template = leaks.template_of(factory, **({"weights": MEASURED} if "credit" in name else {}))
     views = [view_of(template, n, leaks.table(5)[:rows]) for n, rows in enumerate((40, 3))]
     assert leaks.differences(*views)

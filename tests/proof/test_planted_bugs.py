@@ -1,7 +1,8 @@
 """E5: known bugs of public packages and papers, planted in our code, and the check that finds each.
 
 "Known" names a public thread or paper where the bug, or one of its kind, is reported; threads are
-other people's reports. Those of DP-SGD and whole releases are planted elsewhere and named here.
+other people's reports. Those of DP-SGD are planted by tests/dpiw/methods/neural/test_planted_bugs.py,
+leaks in whole releases by test_noninterference.py.
 """
 
 import pytest
@@ -25,15 +26,6 @@ NEURAL = {
 }
 """Planted by methods/neural/test_planted_bugs.py, by their names there; where known from."""
 
-LEAKS = {
-    blind.in_the_number_of_rows: "known class: as many synthetic rows as private ones",
-    blind.in_the_report: "known class: the row count in a public file",
-    blind.in_how_a_step_ends: "known class: a check of values that stops a run",
-    blind.in_a_fact: "known class: an exact total beside noisy counts",
-    blind.in_the_credit: "known class: a tuning constant from exact private statistics",
-}
-"""Planted by tests/proof/test_noninterference.py::test_a_planted_leak_is_seen."""
-
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_code_passes(check):
@@ -52,8 +44,7 @@ def test_a_planted_bug_is_found(name, monkeypatch):
 def test_the_panel_is_complete(least, prove):
     """What is planted elsewhere is planted there, under these names."""
     assert set(NEURAL) <= {name for name, *_ in neural.MUTANTS}
-    assert set(LEAKS) == set(blind.PLANTS)
-    known = [known for _, _, known in BUGS.values()] + [*NEURAL.values(), *LEAKS.values()]
+    known = [bug[-1] for bug in (*BUGS.values(), *blind.LEAKS.values())] + [*NEURAL.values()]
     named = sum(not text.startswith("known class") for text in known)
     prove("E5: panel of planted bugs", f"{len(known)} bugs, {named} of them reported in public")
     assert len(known) >= least
