@@ -253,18 +253,6 @@ def test_what_cannot_be_audited_is_refused(site, tmp_path):
         write_report(site.audit(), tmp_path / "file")
 
 
-def test_a_folder_of_releases_of_nearly_the_name_is_told(tmp_path):
-    """One that holds a release, and nothing of a confidential folder."""
-    (tmp_path / "releases" / "town-once").mkdir(parents=True)
-    (tmp_path / "release").mkdir()
-    (tmp_path / "releases" / "town-once" / "manifest.json").touch()
-    with pytest.raises(ReleaseError, match=r"releases relase: .* directory; .* mean 'releases'\?$"):
-        release_folders(tmp_path / "relase")
-    (tmp_path / "workspace").mkdir()
-    with pytest.raises(ReleaseError, match=r"or directory$"):
-        release_folders(tmp_path / "relase")
-
-
 def huge(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**34)

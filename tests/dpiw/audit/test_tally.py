@@ -83,18 +83,6 @@ def test_one_release_drawn_twice_for_one_period_is_told(ledger):
     assert twice(ledger) == [expected]
 
 
-def test_the_name_may_be_a_later_attempt_s(ledger):
-    """The first of another version, which states none."""
-    for run, name in ((1, None), (2, "town")):
-        reserve(ledger, run, release=name, period="2027", stages={"one": [GAUSSIAN]})
-        ledger.arm(digest(run), 1, "one")
-    ledger.lose(digest(1), 1, "one")
-    terms = {"release": "town", "period": "2027", "stages": {"one": [GAUSSIAN]}}
-    reserve(ledger, 1, attempt=2, **terms)
-    ledger.arm(digest(1), 2, "one")
-    assert [subject for subject, _ in twice(ledger)] == [f"run {digest(2)[:12]}"]
-
-
 def renyi_ledger(tmp_path: Path, epsilon: str = "2") -> Ledger:
     made = Ledger.create(tmp_path / "renyi.sqlite")
     delta, rule = Decimal("1e-6"), CompositionRule.RENYI

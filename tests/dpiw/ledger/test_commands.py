@@ -226,17 +226,6 @@ def test_one_run_and_what_happened_since(dated):
     assert recent[0]["spent"] == everyone[0]["spent"]  # totals are never those of a part
 
 
-def test_verify_tells_of_conflicts_and_overdrawn_budgets(dated):
-    text = about(dated, "verify")
-    assert text.startswith("ok: 8 entries")
-    assert "note: run 0000aa010000, stage s, attempt 1: 1 conflicting output(s)" in text
-    assert "more than its budget" not in text
-    for number in range(10, 20):
-        with pytest.raises(LedgerConflictError):
-            dated.commit_found(key(0xAA01), 1, "s", digest(number))
-    assert "note: population town has spent more than its budget" in about(dated, "verify")
-
-
 def granted(account: Account, charge: Charge) -> int:
     """How many times in a row `admit` lets the charge pass."""
     count = 0
@@ -280,23 +269,6 @@ def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end()
         "no more such release fits", "1 more such release fits", "2 more such releases fit",
         "at least 1000000 more such releases fit",
     ]  # fmt: skip
-
-
-def test_what_fits_instead_is_told_where_a_spec_of_its_kind_does():
-    account = Account.opened(terms(epsilon=Decimal(2), delta=Decimal("1e-6")))
-
-    def told(epsilon, delta):
-        return account.what_fits(Charge(cost=cost(epsilon, delta)))
-
-    assert told("2", "1e-6") == ""
-    assert told("2.1", "0") == "; epsilon: 2 fits"
-    assert told("2", "1e-5") == "; delta: 1E-6 fits"
-    assert told("3", "1e-5") == "; epsilon: 2 and delta: 1E-6 fit"
-    account = account.plus(Charge(cost=cost("1", "1e-6")))
-    assert told("2", "1e-6") == ""  # no delta is left: another method would be needed
-    assert told("2", "0") == "; epsilon: 1 fits"
-    account = account.plus(Charge(cost=cost("1", "0")))
-    assert told("2", "0") == ""
 
 
 @pytest.fixture

@@ -85,16 +85,6 @@ def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
         Ledger.create(tmp_path / "ledger")
 
 
-def test_a_disk_that_renames_nothing_is_said_so(tmp_path, monkeypatch):
-    def refused(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(store_sqlite.os, "link", refused)
-    with pytest.raises(LedgerError, match="cannot be put in its place"):
-        Ledger.create(tmp_path / "ledger")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     steps: list[str] = []
     fsync, rename = os.fsync, durable.name_exclusively

@@ -23,9 +23,7 @@ from dpiw.errors import (
     UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger
-from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.ahead import missing_files
 from dpiw.run.commands import program
 from dpiw.run.reserve import check_ahead
 from tasks.stages import plan as plan_task
@@ -248,18 +246,6 @@ def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, caps
     for text in (str(refused.value), capsys.readouterr().err):
         assert ("register OTHER" in text) is not held
         assert ("something was reserved from it" in text) is held
-
-
-def test_a_closed_folder_is_a_fault(workplace, monkeypatch):
-    def closed(path, **_):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    spec = load_spec(workplace.spec)
-    monkeypatch.setattr("os.stat", closed)
-    monkeypatch.setattr("pathlib.Path.lstat", closed)
-    warnings = list(missing_files(spec))
-    monkeypatch.undo()
-    assert [line.split(":")[0] for line in warnings] == ["source.path", "signing_key"]
 
 
 def test_a_plan_names_no_other_file_beside_the_source(workplace, capsys):

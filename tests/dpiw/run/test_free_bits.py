@@ -156,15 +156,6 @@ def test_a_fit_that_died_counts_too(place):
     assert Ledger.open(place.ledger).verify().ok
 
 
-def test_one_population_s_reads_are_not_another_s(place):
-    ahead = periods()
-    for _ in range(LIMIT):
-        torn(place, reserved(place, period=next(ahead)))
-    assert unpaid(place, "town") == 0
-    place.write_spec(weights="none")
-    drawn(reserved(place, period="2027-01"))
-
-
 def test_bisecting_a_limit_ends_at_the_registered_number(place):
     """Before: 20 periods of `max_rows` gave the exact number of rows. What is left is memory."""
     spec, low, high, refused = place.spec.read_text(), 1, 1 << 8, 0

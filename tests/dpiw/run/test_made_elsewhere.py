@@ -83,14 +83,6 @@ def test_every_window_tells_declared_from_promised(published, capsys):
     assert again.draws("fit_weights")
 
 
-def test_rows_that_the_named_run_never_paid_for_are_an_error(published, tmp_path):
-    _, _, (_, later) = published
-    Ledger.create(tmp_path / "other.sqlite")
-    report = audit(f"sqlite:///{tmp_path / 'other.sqlite'}", [later], [])
-    assert {"rows_paid_before", "rows_not_paid"} <= {finding.code for finding in report.findings}
-    assert not report.ok
-
-
 def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published):
     """Whatever the confidential table holds: the weights and the choice alone depend on it."""
     place, (run, folder), _ = published

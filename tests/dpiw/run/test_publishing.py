@@ -52,21 +52,6 @@ def test_a_folder_of_releases_that_is_made_is_readable_by_all(place, umask, open
     assert {place.root, outer, outer / "releases"} <= set(synced)
 
 
-def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(place, monkeypatch):
-    """The next run would take its mode for the custodian's wish."""
-    run = ready(place)
-    with monkeypatch.context() as patch:
-
-        def refused(path, mode, **options):
-            raise PermissionError(1, "Operation not permitted")
-
-        patch.setattr(os, "chmod", refused)
-        with pytest.raises(ReleaseError, match=r"publish_to: .* Operation not permitted"):
-            steps.publish(run)
-    assert not place.releases.exists()
-    assert stat.S_IMODE(steps.publish(run).parent.stat().st_mode) == 0o755
-
-
 def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
     make_workplace, monkeypatch, synced
 ):
