@@ -142,8 +142,7 @@ def csv_case(rng: Rng) -> bytes:
 _SCALARS: tuple[bytes, ...] = (
     b"0", b"-1", b"1", b"2", b"10", b"1e-7", b"0.1", b"1e400", b".nan", b".inf", b"-.inf",
     b"9" * 30, b"1" * 5000, b"1" + b"0" * 400, b"1e308", b"1e-320", b"true", b"no", b"null",
-    b"~", b'""', b"[]", b"{}", b"[[[]]]", b"{a: {b: 1}}", b"'x'", b"../../etc/passwd",
-    b"/dev/null", b"CON",
+    b"~", b'""', b"[]", b"{}", b"{a: {b: 1}}", b"'x'", b"../../etc/passwd", b"/dev/null",
     b"'\\u0000'", b'"\\u0000"', b'"\\ud800"', b"1970-01-01", b"2000-02-30", b"0000-00-00",
     b"'9999-12-31T23:59:59+23:59'", b"!!binary aGk=", b"&x 1", b"*x", b"[" * 40, b"{a: " * 40,
     b"x" * 5000, "é".encode(), b"weight", b"integer", b"date", b"continuous", b"privbayes",
