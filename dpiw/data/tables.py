@@ -188,17 +188,8 @@ class PrivateTable:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce__(self) -> NoReturn:
-        _sealed("pickled or copied")
-
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        _sealed("pickled or copied")
-
-    def __copy__(self) -> NoReturn:
-        _sealed("pickled or copied")
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        _sealed("pickled or copied")
+        _sealed("pickled or copied")  # `copy` and `pickle` both ask for it first
 
     def __dir__(self) -> list[str]:
         return ["added", "batches", "confidential", "elsewhere", "schema"]
@@ -220,9 +211,7 @@ class PrivateSource:
         Privacy: returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
             one byte is read, and a PrivacyError or LedgerError is raised.
 
-        Raises:
-            PrivacyError, LedgerError: from the ledger, before the file is opened.
-            SourceError: the snapshot is missing, damaged or of another schema.
+        Raises SourceError if the snapshot is missing, damaged or of another schema.
         """
         ledger.confirm(grant)
         snapshot = open_snapshot(self.snapshot)

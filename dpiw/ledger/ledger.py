@@ -213,12 +213,9 @@ class Ledger(LedgerReader):
         """Take the right to draw this stage's noise; exactly one caller ever gets it.
 
         `beside` has the keys of the other runs of its release and period that may have drawn, so
-        that only one of two concurrent runs draws; None: any may have.
-
-        Raises:
-            AlreadyPaidError: a run of its release and period has drawn that is not in `beside`.
-            BudgetExceededError: the account is overdrawn.
-            GrantSpentError: it was taken before, the attempt was voided, or the run was recovered.
+        that only one of two concurrent runs draws (else AlreadyPaidError); None: any may have.
+        Raises BudgetExceededError if the account is overdrawn; GrantSpentError if it was taken
+        before, the attempt was voided, or the run was recovered.
         """
         return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
 
@@ -337,16 +334,10 @@ class Ledger(LedgerReader):
     ) -> Recovery:
         """Record and charge published releases and losses that this ledger does not know.
 
-        Args:
-            population: a registered name; the releases are its own.
-            releases: verified, unknown to this ledger; each after its predecessor, if given.
-            loss: what the custodian states was drawn beyond them, or zero. May be stated alone.
-            reads: reads of the table without a draw that the custodian states and no entry has.
-
-        Raises:
-            LedgerConflictError: there is neither a release, nor a loss, nor a read, or a
-                release is not missing.
-            UnknownPopulationError, UnsupportedRelationError, SpecError: as `reserve`.
+        `releases` of this population are verified, each after its predecessor, if given; `loss` is
+        what the custodian states was drawn beyond them, and `reads` were without a draw: each may
+        stand alone. Raises LedgerConflictError if all are missing, or a release is not; else as
+        `reserve`.
         """
         with self._page(write=True) as page:
             account = page.book.account(population)

@@ -226,10 +226,7 @@ def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = Non
     """Check signature, manifest, files and facts of a folder of reports, in this order.
 
     `public_key`: the collector's key file, known from elsewhere; of several, one must have signed.
-
-    Raises:
-        ReleaseError: as `dpiw.release.verification.verify`.
-        PrivacyError: the noise of the parameters does not keep their promise.
+    Raises as `dpiw.release.verification.verify`; PrivacyError if the noise breaks the promise.
     """
     return _verified(Path(folder), public_key=public_key, rows=False)[0]
 

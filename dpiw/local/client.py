@@ -146,13 +146,10 @@ def report_once(
     Privacy:
         Unit: one record, replaced by any other. Event: as `privatise`, once for each file.
 
-    Raises:
-        PrivacyError: the parameters do not keep their promise, or leave a feature unprotected that
-            `bare` does not name.
-        NotPublishableError: the noise is from a seed.
-        SourceError: a value is missing or not admissible; the text never holds it.
-        ManifestError: the file holds something else, or another collection's report.
-        ReleaseError: the file cannot be written or read.
+    Raises PrivacyError for parameters that do not keep their promise or leave a feature unprotected
+    that `bare` does not name; NotPublishableError for noise from a seed; SourceError for a missing
+    or inadmissible value, which its text never holds; ManifestError if the file holds something
+    else; ReleaseError if it cannot be written or read.
     """
     refuse_unnamed(parameters, bare)
     path, source = Path(path), SecureNoise() if noise is None else noise

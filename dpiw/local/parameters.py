@@ -239,9 +239,7 @@ def calibrated(
         radius: of the public ball for features in [-1, 1], in [1e-6, 1e6]; None: holds all records.
         parameter_norm: public guess at the norm of a model, in [0, 1e6]; shifts the split.
 
-    Raises:
-        SpecError: epsilon, delta, radius or the guess is not admissible.
-        ManifestError: as `LocalParameters`.
+    Raises SpecError out of these ranges; else as `LocalParameters`.
     """
     dimension = sum(feature.private for feature in features)
     fault = total_fault(epsilon, delta, noised=dimension > 0)

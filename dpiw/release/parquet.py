@@ -128,17 +128,10 @@ def write_synthetic(
 ) -> NDArray[np.int64]:
     """Write the rows and return the index in `frames` of each written row, shape (rows,).
 
-    Args:
-        folder: without any of the files, which are `row_files` of the number of frames.
-        frames: synthetic rows in declared types, `PART_ROWS` each, the last with the rest.
-        log_weights: shape (rows,), natural log as estimated, not normalised.
-        schema: the public schema.
-        facts: from `footer_facts`.
-        rng: shuffles the rows of each file; equal states give equal bytes.
-        self_normalised: whether `weight` is scaled to mean one; if not, it is for totals.
-
-    Raises:
-        ReleaseError: undeclared columns, types, nulls or facts, or a failed write.
+    `folder` has none of the files, which are `row_files` of the number of frames; `frames` have
+    `PART_ROWS` rows in declared types, the last the rest; `log_weights`, shape (rows,), are natural
+    logs as estimated; `facts` are from `footer_facts`; `rng` shuffles the rows of each file.
+    Raises ReleaseError for undeclared columns, types, nulls or facts, or a failed write.
     """
     if set(facts) != set(FACTS):
         raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")

@@ -80,16 +80,10 @@ def publish_built(
 ) -> Publication:
     """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
 
-    Args:
-        built: the folder that was built.
-        destination: the folder to publish; its parent must exist.
-        key: the public key of the signature.
-        commit: called with the manifest's digest when the copy is durable and before it is visible;
-            must accept the same digest again, since a crash may follow.
-
-    Raises:
-        ReleaseError: the destination holds something else, a write failed, or `built` is not whole
-            or not signed by `key`. Then, as after an error of `commit`, nothing is visible.
+    `commit` is called with the manifest's digest when the copy is durable and before it is visible;
+    it must accept the same digest again, since a crash may follow. Raises ReleaseError if the
+    destination holds something else, a write failed, or `built` is not whole or not signed by
+    `key`. Then, as after an error of `commit`, nothing is visible.
     """
     manifest = read_signed(built, kind=Manifest, expected=[key])
     with _staging(destination.parent) as folder:

@@ -72,10 +72,8 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
         check_is_file(Path(spec.source.path))
     except SourceError as error:
         path = Path(spec.source.path)
-        names = (
-            names_in(path.parent, path.suffix) if names_others and not os.path.lexists(path) else []
-        )
-        near = nearest(path.name, names)
+        is_told = names_others and not os.path.lexists(path)
+        near = nearest(path.name, names_in(path.parent, path.suffix)) if is_told else ""
         return f"{error} (looked for: {os.path.relpath(path)}{near})"
     return ""
 

@@ -99,12 +99,9 @@ def ingest(run: ReleaseRun) -> None:
         failure is visible and voids the reservation. The read is on record before its first byte;
         the draw that follows pays for it, or it counts against the population's `max_unpaid_reads`.
 
-    Raises:
-        LedgerConflictError: the snapshot of a drawn stage was purged; what was reserved is given
-            back.
-        LedgerTamperedError: a draw of a reservation to give back is on disk.
-        BudgetExceededError, AlreadyPaidError, SpecError: too many unpaid reads, an overdrawn
-            account, another run that drew, or no GPU; nothing was read.
+    Raises LedgerConflictError if the snapshot of a drawn stage was purged (what was reserved is
+    given back); LedgerTamperedError if a draw of a reservation to give back is on disk; and, with
+    nothing read, for too many unpaid reads, an overdrawn account, another run that drew, or no GPU.
     """
     ledger = run.open_ledger()
     with drawing(run, "ingest"):

@@ -49,10 +49,8 @@ def more_rows(request: RunRequest, *, rows: int) -> Path:
     Privacy:
         Post-processing of committed measurements. The table and its snapshot are not opened.
 
-    Raises:
-        SpecError: no such number of rows can be made, or nothing is published for this period.
-        ReleaseError: the draws are not in the workspace, or something cannot be written.
-        LedgerError: as `dpiw.run.publish.publish`; or another version of dpiw drew it.
+    Raises SpecError if no such number of rows can be made, or nothing is published for this period;
+    ReleaseError if the draws are not in the workspace; else as `dpiw.run.publish.publish`.
     """
     if not 1 <= rows <= MOST_ROWS:
         raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")

@@ -242,11 +242,8 @@ class RunRequest:
 
         A run that was prepared before keeps the plan of its first preparation.
 
-        Raises:
-            SpecError, SchemaError: not admissible, or a folder of the confidential zone is open to
-                others.
-            NotPublishableError: the spec names a method that is not private.
-            PrivacyError: no certificate of the plan could be written (`check_certifiable`).
+        Raises SpecError or SchemaError if they are not admissible, or a confidential folder is open
+        to others; NotPublishableError for a method that is not private; else `check_certifiable`.
         """
         directory = self.directory
         with told_in(self.path, SpecError):

@@ -128,10 +128,8 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     Reads the run's state again, under its locks. Does not overwrite blocks, which achieves nothing
     on journalling, copying or flash storage: use disk encryption. `abandon`: see `CONSEQUENCES`.
 
-    Raises:
-        SpecError: not finished and no `abandon`; or a folder that others could have written to.
-        GrantSpentError: a process is working on it.
-        LedgerError: its ledger cannot be opened.
+    Raises SpecError if it is not finished, or others could have written to a folder;
+    GrantSpentError if a process is working on it; LedgerError if its ledger cannot be opened.
     """
     for folder in _zone(run.directory):
         check_private(folder, folder.lstat())
