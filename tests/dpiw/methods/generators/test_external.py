@@ -85,12 +85,6 @@ def test_it_costs_what_was_declared_whatever_the_effort(given):
         assert ready(given, epsilon=text).declared(UNIT).epsilon == 0.5
 
 
-def test_what_another_run_paid_for_costs_nothing_more(given):
-    counted = ready(given, counted_by="0" * 64)
-    assert counted.events(schema=SCHEMA, unit=UNIT) == ()
-    assert counted.declared(UNIT) == DeclaredEvent(epsilon=0.5, delta=1e-7)
-
-
 @pytest.mark.parametrize("epsilon", ["unknown", float("inf")])
 def test_rows_without_an_epsilon_are_for_benchmarks_alone(given, epsilon):
     plain = ready(given, epsilon=epsilon)

@@ -31,6 +31,11 @@ def variance(law, influence, **settings):
     return sum(law.variances(influence, **settings))
 
 
+def law_of(features, weights, covariance, **facts):
+    known = {"rows": PRIVATE_ROWS, "credit": CREDIT} | facts
+    return MeansLaw(features=features, weights=weights, covariance=covariance, **known)
+
+
 def world(rng, rows=2500):
     """Base rows, d = 4 features, and three estimands that they reach wholly, in part, hardly."""
     x = rng.uniform(-0.5, 0.5, (rows, 4))
@@ -58,10 +63,7 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
         seen = truth[:4] + rng.multivariate_normal(np.zeros(4), noise + sampling)
         targets = Targets(means=seen, covariance=noise, rows=PRIVATE_ROWS)
         weights = tilt(base, targets, credit=CREDIT).weights * len(x)
-        law = MeansLaw(
-            features=x, weights=weights, covariance=noise, rows=PRIVATE_ROWS, credit=CREDIT,
-            doubt=doubt,
-        )  # fmt: skip
+        law = law_of(x, weights, noise, doubt=doubt)
         estimate = weights @ g / len(x)
         reach = 1.96 * np.sqrt(variance(law, g - estimate))
         inside += np.abs(estimate - truth[4:]) <= reach
@@ -86,10 +88,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
         truth = w @ np.column_stack([x, product]) / w.sum()
         seen = truth[:6] + rng.normal(scale=1e-3, size=6)
         solved = tilt(BaseRows.of(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
-        law = MeansLaw(
-            features=x, weights=solved.weights * 3000, covariance=noise, rows=1e9, credit=250.0,
-            doubt=4.0,
-        )  # fmt: skip
+        law = law_of(x, solved.weights * 3000, noise, rows=1e9, credit=250.0, doubt=4.0)
         g = (product - solved.weights @ product)[:, None]
         told = replace(law, residual=seen - solved.means)
         reach = 1.96 * np.sqrt([variance(law, g)[0], variance(told, g)[0]])
@@ -115,9 +114,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
         targets = Targets(means=seen, covariance=noise, rows=1e9)
         solved = tilt(base, targets, credit=CREDIT)
         weights = solved.weights * len(x)
-        law = MeansLaw(
-            features=x, weights=weights, covariance=noise, rows=1e9, credit=CREDIT, doubt=4.0
-        )
+        law = law_of(x, weights, noise, rows=1e9, doubt=4.0)
         pulled = replace(law, residual=seen - solved.means)
         reach = np.sqrt([variance(law, x - solved.means), variance(pulled, x - solved.means)])
         held += np.abs(solved.means - away) <= 1.96 * reach
@@ -140,10 +137,7 @@ def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
     })  # fmt: skip
     means = weights @ x / rows
     covariance = NOISE**2 * (np.eye(4) + 4 * np.outer(means, means))
-    law = MeansLaw(
-        features=x, weights=weights, covariance=covariance, rows=PRIVATE_ROWS, credit=credit,
-        base_rows=base_rows,
-    )  # fmt: skip
+    law = law_of(x, weights, covariance, credit=credit, base_rows=base_rows)
     return WeightedSample(table=table, weights=weights, law=law)
 
 
@@ -221,10 +215,7 @@ def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
         problems = [Targets(means=means, covariance=noise, rows=1e9, relative=shares)
                     for means in (x.mean(axis=0), moved)]  # fmt: skip
         before, after = (tilt(base, targets, credit=CREDIT) for targets in problems)
-        law = MeansLaw(
-            features=x, weights=before.weights * len(x), covariance=noise, rows=1e9, credit=CREDIT,
-            relative=shares,
-        )  # fmt: skip
+        law = law_of(x, before.weights * len(x), noise, rows=1e9, relative=shares)
         slopes = law.fit.T @ law.fit @ law.spread
         np.testing.assert_allclose(
             after.means - before.means, 1e-4 * slopes[1], rtol=0.02, atol=1e-8
@@ -282,10 +273,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
         rows = order[calibration.rows.chosen]
         w = np.exp(calibration.log_weights)
         estimates.append(w @ g[rows] / 1000)
-        law = MeansLaw(
-            features=base[rows], weights=w, covariance=targets.covariance, rows=PRIVATE_ROWS,
-            credit=CREDIT, calibration=calibration.credit,
-        )  # fmt: skip
+        law = law_of(base[rows], w, targets.covariance, calibration=calibration.credit)
         pushed = w[:, None] * law.calibrated(g[rows])
         variances.append((pushed**2).sum(axis=0) / 1000**2)
     ratio = np.var(estimates, axis=0) / np.mean(variances, axis=0)
@@ -307,10 +295,8 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         shown = replace(targets, means=base.mean(axis=0))
         calibration = calibration_of(np.zeros(2000), 1000, shown, base, rng=rng)
         rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
-        law = MeansLaw(
-            features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
-            base_rows=2000, calibration=calibration.credit,
-        )  # fmt: skip
+        own = {"base_rows": 2000, "calibration": calibration.credit}
+        law = law_of(rows, w, targets.covariance, rows=1e12, credit=1e12, **own)
         errors.append(w @ rows[:, 0] / 1000)
         residual = law.calibrated(rows[:, :1])
         residual_only.append(float(((w[:, None] * residual) ** 2).sum()) / 1000**2)

@@ -159,13 +159,14 @@ def test_base_rows_follow_the_published():
 # --- weights -------------------------------------------------------------------------------------
 
 
-def weighed(*, power=3.0, rows=5000, **changes):
+def weighed(*, power=3.0, people=5000, base=20_000, rows=1000, known=None, **changes):
     """Private rows crowd at small numbers; the generator's are uniform if power is one."""
     schema = numbers(3, target=True)
-    ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=rows)
-    drawn = ready.measure(private(schema, rows, power=power), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=20_000)
-    return (weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)), base)
+    ready = method(**changes).calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=people)
+    table = private(schema, people, power=power)
+    drawn, made = ready.measure(table, nothing(schema), noise=SeededNoise(7)), base_of(schema, base)
+    rng = np.random.default_rng(8)
+    return weigh_measured(ready, drawn, made, rows=rows, rng=rng, known=known), made
 
 
 @pytest.mark.parametrize("debias", [False, True])
@@ -213,36 +214,22 @@ def known_to(schema, variance):
 @pytest.mark.parametrize("variance", [1.0, 1e9])
 def test_weights_keep_to_marginals_that_are_known(variance):
     """A private mean of 1/4 is measured; marginals that say 1/2 hold it back as they are known."""
-    schema = numbers(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=5000)
-    drawn = ready.measure(private(schema, 5000, power=3.0), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=5000)
-    known = known_to(schema, variance)
-    weights = weigh_measured(
-        ready, drawn, base, rows=1000, rng=np.random.default_rng(8), known=known
-    )
+    known = known_to(numbers(3, target=True), variance)
+    weights, base = weighed(base=5000, known=known)
     w, rows = np.exp(weights.log_weights), base.scaled.take(weights.chosen)
     low, high = (0.38, 0.55) if variance == 1.0 else (0.19, 0.31)
     for column in rows.columns.values():
         assert low < w @ column / w.sum() < high
     assert weights.facts["measured"]["one_way"] == known.law.to_json()
-    assert (
-        weights.facts["measured"]["dimension"]
-        == ready.stack(schema).dimension + known.law.dimension
-    )
+    own = method().stack(numbers(3, target=True)).dimension
+    assert weights.facts["measured"]["dimension"] == own + known.law.dimension
 
 
 def test_known_marginals_do_not_tell_how_wrong_the_base_is():
     """The base was made of them: credit and test are those of the measured features alone."""
-    schema = numbers(3, target=True)
-    ready = method().calibrate(rho=EFFORT, schema=schema, unit=UNIT, nominal_rows=1000)
-    drawn = ready.measure(private(schema, 1000, power=3.0), nothing(schema), noise=SeededNoise(7))
-    base = base_of(schema, rows=1000)
-    known = known_to(schema, 9.0)
+    known = known_to(numbers(3, target=True), 9.0)
     facts = [
-        weigh_measured(
-            ready, drawn, base, rows=500, rng=np.random.default_rng(8), known=marginals
-        ).facts["measured"]
+        weighed(people=1000, base=1000, rows=500, known=marginals)[0].facts["measured"]
         for marginals in (None, known)
     ]
     same = ("credit", "chi_square", "evidence_p_value", "rows")
