@@ -18,7 +18,7 @@ from dpiw.audit import (
     write_report,
 )
 from dpiw.audit.page import build_page
-from dpiw.audit.run_findings import findings_of_runs, published_otherwise
+from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.statements import next_steps
 from dpiw.audit.tally import tally
 from dpiw.audit.unreleased import in_folders, unreleased
@@ -174,15 +174,6 @@ def test_the_report_of_an_audit_is_no_release(site):
     assert site.audit().ok
     (site.releases / "audit" / "notes.txt").write_text("")  # then it may be one that was harmed
     assert len(site.folders) == 1 + len(folders)
-
-
-def test_a_folder_that_was_changed_and_signed_again_is_told_as_such(site):
-    counted = tally(Ledger.open(site.ledger).export())
-    certificate = verify(site.folders[0]).certificate
-    text = published_otherwise(certificate, counted)
-    assert text.startswith("; run ")
-    assert "this folder was changed and signed again" in text
-    assert published_otherwise(replace(certificate, period="2025-01"), counted) == ""
 
 
 def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):

@@ -1,7 +1,7 @@
 """The ledger on a PostgreSQL server: opening it, what it must promise, who may do what.
 
 The suites of the ledger itself (test_ledger, test_transitions, test_tamper and others) run on both
-stores; here is what only a server has, and in test_store_postgresql_failures what becomes of it
+stores; here is what only a server has, and in test_isolation what becomes of it
 when something fails. Every server is a real one.
 """
 

@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -212,16 +211,6 @@ def test_two_snapshots_differ_whatever_their_size_and_time(snapshot, tmp_path):
     assert state_of(copy) != state
     copy.write_bytes(b"PAR1\xff\xff\xff\xffPAR1")
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
-
-
-def test_workers_that_count_for_another_stage_are_waited_for(snapshot, local, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
-    busy = [
-        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
-        for worker in local.nthreads()
-    ]
-    assert cluster._problems(local, snapshot.path) == []
-    assert all(worker.done() for worker in busy)
 
 
 @pytest.mark.nightly

@@ -1,6 +1,5 @@
 """The confidential zone is closed to others: folders, files, links, owners, umask."""
 
-import contextlib
 import errno
 import json
 import os
@@ -8,9 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,41 +83,36 @@ def refused(place, folder: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
-@contextlib.contextmanager
-def of_mode(mode: int, folder: Path) -> Iterator[None]:
-    folder.chmod(mode)
-    yield
-    folder.chmod(0o700)
-
-
-@contextlib.contextmanager
-def a_link(folder: Path) -> Iterator[None]:
+def linked(folder: Path) -> None:
     """What it leads to would be missed by a purge, and lies in somebody else's folder."""
-    with tempfile.TemporaryDirectory() as other:
-        shutil.move(folder, Path(other, "moved"))
-        folder.symlink_to(Path(other, "moved"))
-        yield
-        folder.unlink()
-        shutil.move(Path(other, "moved"), folder)
+    shutil.move(folder, folder.with_name("moved"))
+    folder.symlink_to(folder.with_name("moved"))
 
 
-@contextlib.contextmanager
-def of_another_user(folder: Path) -> Iterator[None]:
-    """Whose mode 0700 closes it to everybody but them."""
-    if os.geteuid() != 0:
+def unlinked(folder: Path) -> None:
+    folder.unlink()
+    shutil.move(folder.with_name("moved"), folder)
+
+
+HARM: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+    "open to a group": (lambda folder: folder.chmod(0o750), lambda folder: folder.chmod(0o700)),
+    "open to all": (lambda folder: folder.chmod(0o701), lambda folder: folder.chmod(0o700)),
+    "a link": (linked, unlinked),
+    "another user's": (lambda folder: os.chown(folder, 65534, 65534),
+                       lambda folder: os.chown(folder, 0, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_a_folder_of_the_zone_that_others_reach_is_refused(place, name):
+    """And what is another user's, whose mode 0700 closes it to everybody but them."""
+    if name == "another user's" and os.geteuid() != 0:
         pytest.skip("only root gives folders away")
-    os.chown(folder, 65534, 65534)
-    yield
-    os.chown(folder, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "harmed", [partial(of_mode, 0o750), partial(of_mode, 0o701), a_link, of_another_user]
-)
-def test_a_folder_of_the_zone_that_others_reach_is_refused(place, harmed):
+    harm, mend = HARM[name]
     for folder in zone(prepared(place)):
-        with harmed(folder):
-            refused(place, folder)
+        harm(folder)
+        refused(place, folder)
+        mend(folder)
         assert prepared(place)
 
 
