@@ -6,8 +6,6 @@ import hashlib
 import itertools
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -116,11 +114,6 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
         assert told_column(plain) == plain
 
 
-def test_the_command_line_module_loads_no_database_library():
-    code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 STAGES = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
 
 
@@ -196,14 +189,6 @@ def test_parts_of_the_chain(dated):
     for text in ("yesterday", "2027-1-1", "-3", "2027-01-01T00:00", ""):
         with pytest.raises(SpecError, match="since"):
             about(dated, "export", f"--since={text}")
-
-
-def test_a_clock_that_went_back_hides_nothing_after_the_first_match(tmp_path):
-    days = (datetime(2027, 1, day, tzinfo=UTC) for day in (1, 9, 3))
-    ledger = Ledger.create(tmp_path / "ledger", clock=lambda: next(days))
-    for name in ("town", "village"):
-        ledger.register(terms(name=name, epsilon=Decimal(5)))
-    assert [e["seq"] for e in lines(ledger, "--since", "2027-01-05")] == [2, 3]
 
 
 def test_one_run_and_what_happened_since(dated):

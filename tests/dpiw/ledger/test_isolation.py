@@ -80,7 +80,6 @@ def overtake(late: Ledger, act: Callable[[], Any]) -> list[Any]:
 
 
 def granted(url: str, query_raw: Callable[..., Any]) -> int:
-    """Units granted, by the stored rows alone."""
     ((units,),) = query_raw(
         url,
         "SELECT coalesce(sum((payload::json ->> 'epsilon_units')::bigint), 0)"

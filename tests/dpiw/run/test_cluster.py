@@ -93,7 +93,6 @@ def _small_parts(monkeypatch):
 
 @pytest.fixture(scope="module")
 def local(snapshot):
-    """A local cluster, to be scaled, and its client."""
     with local_cluster(1, snapshot.path.parent) as workers, distributed.Client(workers) as client:
         yield client
 
@@ -431,7 +430,6 @@ def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(snapshot, tmp
 
 
 def answer(page: str) -> int | None:
-    """The status that a server gives a stranger; None where it speaks no HTTP."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         try:
             with urllib.request.urlopen(page, timeout=60) as response:

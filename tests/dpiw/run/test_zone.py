@@ -126,17 +126,6 @@ def test_a_state_folder_others_may_write_to_is_refused(place):
     assert prepared(place)
 
 
-def test_a_state_that_cannot_be_a_folder_is_refused(place):
-    run = prepared(place)
-    shutil.rmtree(run.private)
-    run.private.write_text("")
-    with pytest.raises(SpecError, match="private cannot be used"):
-        prepared(place)
-    place.rewrite("state: state", "state: data.csv")
-    with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
-        prepared(place)
-
-
 def test_the_state_folder_itself_may_be_reached_by_a_link(place, tmp_path):
     shutil.move(place.root / "state", tmp_path / "disk")
     (place.root / "state").symlink_to(tmp_path / "disk")
