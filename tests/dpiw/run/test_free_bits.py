@@ -1,4 +1,4 @@
-"""How reads of the confidential table ended: seen by operators, paid by nobody, limited for life."""
+"""Reads of the confidential table: seen by operators, paid by nobody, limited for life."""
 
 import dataclasses
 import json
