@@ -41,7 +41,6 @@ def sampled(probability: float, multiplier: float, count: int) -> PrivacyEvent:
 
 
 def met(delta: Callable[[float], float], target: float, most: float) -> float:
-    """By bisection: where a decreasing curve meets its target."""
     low, high = 0.0, most
     for _ in range(200):
         middle = (low + high) / 2

@@ -160,7 +160,6 @@ SMALL, OPEN = "noise_too_small", "noise_not_checked"
 
 
 def noise_codes(events: Any, *noise: Any) -> list[str]:
-    """The codes of what the audit says of a stage."""
     stage = CertifiedStage(
         stage="fit_generator", method="toy", events=as_json(*events), parameters={}, noise=noise
     )

@@ -21,7 +21,6 @@ def store_kind(request):
 
 @pytest.fixture
 def ledger(store_url):
-    """On each store in turn."""
     made = Ledger.create(store_url)
     made.register(adult())
     return made

@@ -84,7 +84,6 @@ HISTORIES = {"plain": plain, "vectors": of_vectors, "recovered": recovered,
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Each history, once."""
     entries = {}
     for name, write in HISTORIES.items():
         ledger = Ledger.create(tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
@@ -120,8 +119,6 @@ def at(seq: int, payload: dict[str, Any] | None = None, **fields: Any) -> Change
 
 
 def renyi_at(seq: int, **changes: Any) -> Change:
-    """Change what an entry states of a vector."""
-
     def change(entries: Entries) -> None:
         entries[seq - 1]["payload"]["renyi"].update(changes)
 

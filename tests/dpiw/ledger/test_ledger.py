@@ -244,7 +244,6 @@ def key(tmp_path):
 
 @pytest.fixture
 def signed(store_url, key):
-    """On each store in turn, with a run that was published."""
     made = Ledger.create(store_url, actor=curator, key=key)
     made.register(adult())
     made.reserve(**ask(release="my-release"))

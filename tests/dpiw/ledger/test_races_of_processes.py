@@ -73,8 +73,6 @@ for line in sys.stdin:
 
 
 class Workers:
-    """Processes that are warm before a race begins."""
-
     def __init__(self, count: int) -> None:
         command, pipe = [sys.executable, "-c", WORKER], subprocess.PIPE
         self.processes = [
@@ -111,7 +109,6 @@ def workers():
 
 @pytest.fixture
 def ledger(store_url):
-    """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(adult(epsilon=Decimal("0.21"), delta=Decimal(0)))
     return created

@@ -1,14 +1,16 @@
-"""Taking a ledger up again that lost entries: what is charged, what is refused, what stays."""
+"""Taking a ledger up again that lost entries: what is charged, refused, and drawn no more."""
 
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from dpiw.audit.tally import tally
 from dpiw.errors import (
     BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
+    LedgerError,
     LedgerTamperedError,
     SpecError,
     UnknownPopulationError,
@@ -17,17 +19,22 @@ from dpiw.errors import (
 from dpiw.ledger import (
     CompositionRule,
     EntryKind,
+    FaultKind,
     Ledger,
     PublishedHead,
     RecoveredRelease,
     RunState,
+    StageState,
 )
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import chained
+from dpiw.ledger.reading import replay
 from dpiw.ledger.values import Charge
+from dpiw.privacy.accounting import renyi_vector
+from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.renyi import BEYOND, RenyiVector, loss_vector
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
-from tests.support.ledger import NONE, cost, digest, key, terms
+from tests.support.ledger import NONE, chain, cost, digest, key, refused, stored, terms
 from tests.support.ledger import ask as a_request
 from tests.support.stores import both_stores
 
@@ -55,7 +62,6 @@ def lost(number: int, **changes: Any) -> RecoveredRelease:
 
 
 def stated(epsilon: str, delta: str = "1e-6") -> Charge:
-    """What a certificate says was spent."""
     return Charge(cost=cost(epsilon, delta))
 
 
@@ -65,7 +71,6 @@ def published(release: RecoveredRelease) -> PublishedHead:
 
 @pytest.fixture
 def ledger(store_url):
-    """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())
     return created
@@ -272,3 +277,103 @@ def test_a_ledger_of_another_format_is_named_as_one():
     entry = chained(None, kind=EntryKind.GENESIS, payload=payload, at="2026-11-22T12:00:00Z")
     with pytest.raises(LedgerConflictError, match="format 1"):
         Book().apply(entry)
+
+
+COST = cost("1.5")
+LOSS = cost("2")
+
+
+@pytest.fixture(params=list(CompositionRule))
+def composition(request):
+    return request.param
+
+
+@pytest.fixture
+def halved(store_url, composition):
+    """A budget of 4 of which two runs of two stages each hold a part."""
+    created = Ledger.create(store_url)
+    created.register(terms(epsilon=Decimal(4), composition=composition))
+    for run in (1, 2):
+        created.reserve(**halves(run, composition))
+    return created
+
+
+def halves(run: int, composition: CompositionRule) -> dict[str, Any]:
+    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=2.8)]))
+    return a_request(
+        population="town", run_key=digest(run), cost=COST, plan_digest=digest(run),
+        stages={"one": [{"type": "gaussian"}], "two": [{"type": "gaussian"}]},
+        renyi=vector if composition is CompositionRule.RENYI else None,
+    )  # fmt: skip
+
+
+def conflict(halved: Ledger) -> None:
+    for output in (1, 2, 3, 4):
+        with pytest.raises(LedgerConflictError):
+            halved.commit_found(digest(1), 1, "one", digest(10 + output))
+
+
+def loss(halved: Ledger) -> None:
+    halved.recover("town", [], loss=LOSS)
+
+
+@pytest.mark.parametrize("overdraw", [loss, conflict])
+def test_nothing_is_armed_on_an_overdrawn_account(halved, composition, overdraw):
+    halved.commit(halved.arm(digest(1), 1, "one"), digest(10))
+    assert not halved.account("town").overdrawn
+    overdraw(halved)
+    assert halved.account("town").overdrawn
+    for run, stage in ((1, "two"), (2, "one")):
+        place = (digest(run), 1, stage)
+        error = refused(halved, BudgetExceededError, lambda place=place: halved.arm(*place))
+        assert error.requested == str(COST)
+    halved.void(digest(2), 1)  # what was not drawn may still be given back
+    still = halved.account("town").overdrawn
+    assert still == (overdraw is conflict)
+    if not still:  # and then the rest fits again
+        halved.arm(digest(1), 1, "two")
+        halved.commit_found(digest(1), 1, "two", digest(20))
+        halved.publish(digest(1), digest(30))
+    assert halved.verify().ok
+    # the second implementation sees who overdrew it, and no arm that should not be
+    (code,) = {finding.code for finding in tally(halved.export()).findings}
+    assert code == "overspent"
+    assert not any("arm" in finding.text for finding in tally(halved.export()).findings)
+
+
+def test_what_was_drawn_before_is_committed_and_published(halved, composition):
+    grants = [halved.arm(digest(1), 1, stage) for stage in ("one", "two")]
+    loss(halved)
+    for grant in grants:
+        halved.confirm(grant)
+        halved.commit(grant, digest(7))
+    halved.publish(digest(1), digest(30))
+    assert halved.verify().ok
+
+
+@both_stores
+def test_the_database_itself_refuses_the_arm(halved, monkeypatch):
+    """With the rules in Python switched off, the sums in SQL still hold."""
+    monkeypatch.setattr("dpiw.ledger.accounts.Account.check_drawable", lambda *_: None)
+    halved.arm(digest(1), 1, "one")
+    loss(halved)
+    refused(halved, LedgerError, lambda: halved.arm(digest(1), 1, "two"))
+    halved.void(digest(2), 1)
+    halved.arm(digest(1), 1, "two")
+
+
+def test_both_replays_find_an_arm_on_an_overdrawn_account(halved):
+    """In a perfect chain: the arm is moved behind the loss."""
+    halved.arm(digest(1), 1, "one")
+    loss(halved)
+    exported = halved.export()
+    assert [entry["kind"] for entry in exported[-2:]] == ["arm", "recover"]
+    exported[-2:] = reversed(exported[-2:])
+    rows = stored(chain(exported))
+    book = Book()
+    _, fault = replay(rows, book=book, head=None)
+    assert fault is not None
+    assert (fault.kind, fault.seq) == (FaultKind.OVERSPENT, len(rows))
+    assert book.runs[digest(1)].stages["one"].state is StageState.RESERVED
+    texts = [finding.text for finding in tally(exported).findings if finding.code == "overspent"]
+    assert any(f"entry {len(rows)} ({EntryKind.ARM.value})" in text for text in texts)

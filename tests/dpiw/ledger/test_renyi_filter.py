@@ -52,7 +52,6 @@ def ask(run: int, multiplier: float = SMALL, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def ledger(store_url):
-    """On each store in turn."""
     created = Ledger.create(store_url)
     created.register(terms())
     return created

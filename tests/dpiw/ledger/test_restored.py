@@ -44,7 +44,6 @@ def drawn(place: Any, period: str) -> ReleaseRun:
 
 
 def go_on(run: ReleaseRun) -> None:
-    """What a run with a reservation draws first."""
     steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
 

@@ -35,8 +35,6 @@ FACTS = ("period", "cost", "left", "next")
 
 @pytest.fixture
 def make(make_workplace, monkeypatch):
-    """Make a workplace, and go there."""
-
     def here(**changes):
         place = make_workplace(**{"weights": "none"} | changes)
         monkeypatch.chdir(place.root)
@@ -185,7 +183,6 @@ def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(make, facts):
 
 
 def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(make, capsys):
-    """By its own path nobody says where to look."""
     forgotten(make())
     for words, shown in (((), "out"), (("--json",), "err"), (("--csv",), "err")):
         assert main(["ledger", "show", "--ledger", "release.yaml", *words]) == 0

@@ -57,7 +57,6 @@ def make_run(make_workplace):
 
 @contextlib.contextmanager
 def another_version(kind: Any, defaults: Mapping[str, Any]) -> Iterator[None]:
-    """Of other defaults, and the same run key."""
     ours = kind.from_settings
 
     def from_settings(cls: Any, /, settings: Mapping[str, Any], **known: Any) -> Any:
@@ -69,7 +68,6 @@ def another_version(kind: Any, defaults: Mapping[str, Any]) -> Iterator[None]:
 
 
 def drawn(run: ReleaseRun, noise: SecureNoise | None = None) -> ReleaseRun:
-    """With its generator's draw."""
     steps.reserve(run)
     steps.ingest(run)
     steps.fit_generator(run, noise=noise or SecureNoise())
@@ -108,7 +106,6 @@ def test_what_another_version_drew_is_not_signed(make_run, kind, defaults):
 
 
 def test_other_events_of_the_same_settings_are_not_signed(make_run, monkeypatch):
-    """Of a version that counted one more."""
     ours, further = Histogram.events, GaussianEvent(noise_multiplier=1e4)
     take_up = make_run(Histogram, weights="none")
     monkeypatch.setattr(Histogram, "events", lambda self, **whom: (further, *ours(self, **whom)))
@@ -197,7 +194,6 @@ def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights,
 
 @pytest.mark.nightly
 def test_nor_does_a_checkpoint_of_rounds(make_run, monkeypatch):
-    """Which keeps no settings in its state."""
     pytest.importorskip("mbi")
     take_up, calls = make_run(AIM, weights="none"), iter(range(1))
 
@@ -222,7 +218,6 @@ def trained(run: ReleaseRun, noise: SecureNoise) -> None:
 
 
 def check_refused(run: ReleaseRun) -> None:
-    """Before a resume is used up."""
     steps.reserve(run)
     name = run.plan.stages[-1].name
     with pytest.raises(LedgerConflictError, match=f"{name}: what was drawn differs"):

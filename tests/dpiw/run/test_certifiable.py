@@ -146,7 +146,6 @@ def drawn(make_workplace):
 
 
 def run_step(name: str, run: ReleaseRun) -> Path:
-    """As Prefect runs it, without Prefect."""
     task = getattr(stages, name)
     folder: Path = task.fn(run.directory)
     return folder

@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from typing import Any
@@ -94,7 +93,6 @@ def _small_parts(monkeypatch):
 
 @pytest.fixture(scope="module")
 def local(snapshot):
-    """A local cluster, to be scaled, and its client."""
     with local_cluster(1, snapshot.path.parent) as workers, distributed.Client(workers) as client:
         yield client
 
@@ -212,16 +210,6 @@ def test_two_snapshots_differ_whatever_their_size_and_time(snapshot, tmp_path):
     assert state_of(copy) != state
     copy.write_bytes(b"PAR1\xff\xff\xff\xffPAR1")
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
-
-
-def test_workers_that_count_for_another_stage_are_waited_for(snapshot, local, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
-    busy = [
-        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
-        for worker in local.nthreads()
-    ]
-    assert cluster._problems(local, snapshot.path) == []
-    assert all(worker.done() for worker in busy)
 
 
 @pytest.mark.nightly
@@ -442,7 +430,6 @@ def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(snapshot, tmp
 
 
 def answer(page: str) -> int | None:
-    """The status that a server gives a stranger; None where it speaks no HTTP."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         try:
             with urllib.request.urlopen(page, timeout=60) as response:

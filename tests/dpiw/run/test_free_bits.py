@@ -1,8 +1,4 @@
-"""How reads of the confidential table ended: seen by operators, paid by nobody, limited for life.
-
-Each attack here learned something for nothing before: a new period, another setting, another end
-gave ten more free looks, and bisecting a limit gave the exact number of rows.
-"""
+"""Reads of the confidential table: seen by operators, paid by nobody, limited for life."""
 
 import dataclasses
 import json
@@ -259,7 +255,6 @@ def changed(place: Any, epsilon: float = 1) -> None:
 
 
 def drawn_after(place: Any, *, another: bool = True) -> ReleaseRun:
-    """The next period's run, of another plan or of the same."""
     if another:
         changed(place)
     return fitted(place, period="2027-02")

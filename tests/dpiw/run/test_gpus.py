@@ -123,8 +123,6 @@ def test_a_checkpoint_of_either_loads_on_the_other(make_run, monkeypatch, device
 
 @pytest.fixture(params=["fit_generator", "fit_weights"])
 def asking(request, make_workplace):
-    """A run of which one stage asks for a device."""
-
     def make(device):
         trains = request.param == "fit_weights"
         place = make_workplace(weights=WEIGHTS.replace("DEVICE", device) if trains else "none")

@@ -180,11 +180,9 @@ def rows_killed_at(watch: Any, task: dict[str, Any]) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(owner, task["step"], dies)
-    child.take_all_steps = lambda run, watch: more_rows(asked(task_spec(task)), rows=task["rows"])
-
-
-def task_spec(task: dict[str, Any]) -> Path:
-    return Path(task["root"]) / "release.yaml"
+    child.take_all_steps = lambda run, watch: more_rows(
+        asked(Path(task["root"]) / "release.yaml"), rows=task["rows"]
+    )
 
 
 @pytest.mark.crash

@@ -16,7 +16,6 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.public_files import MADE_ELSEWHERE
 from dpiw.run.run import ReleaseRun
-from dpiw.run.weigh import PUBLISHED_ROWS, read_rows
 from tests.support.ledger import terms
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
 from tests.support.whole_runs import asked, fitted, loaded, prepared, publish_run, reserved, spent
@@ -96,19 +95,6 @@ def test_published_rows_are_rows_of_the_file_and_of_no_other_table(published):
     assert (run.directory / MADE_ELSEWHERE).read_bytes() == (
         place.root / "made.parquet"
     ).read_bytes()
-
-
-def test_where_nobody_states_a_base_it_is_the_whole_file(make_workplace):
-    """Ten thousand rows would be usual, and a file has what it has; each is taken once."""
-    place, few = make_workplace(), {"method": "measured"}
-    settings = {"omega_seed": 1, "frequencies": 10}
-    run, folder = publish_run(write_spec(place, top={"weights": few | {"settings": settings}}))
-    assert verify(folder).certificate.diagnostics["measured"]["base_rows"] == 400
-    assert run.plan.recipe.sampled == (10_000, 0)
-    base = run.plan.schema.unscale(read_rows(run, PUBLISHED_ROWS).scaled)
-    assert sorted(base["age"]) == sorted(
-        run.plan.schema.unscale(run.plan.schema.scale(rows_of_town()))["age"]
-    )
 
 
 def test_a_charge_that_forgets_the_rows_is_found(make_workplace, monkeypatch):

@@ -238,16 +238,6 @@ def test_folders_of_the_same_draws_under_other_heads_are_refused(place):
             missing_releases(Ledger.open(place.ledger), releases)
 
 
-def test_more_rows_of_a_small_base_are_rows_of_their_own(make_workplace):
-    """`base_rows` was stated for the first release; rows would repeat in a longer one."""
-    place = make_workplace(weights="measured")
-    settings = "settings: {omega_seed: 1, frequencies: 10, base_rows: 400}"
-    place.rewrite("when_infeasible: keep", settings)
-    publish_run(place.spec)
-    table = loaded(more_rows(asked(place.spec), rows=900)).table
-    assert len(table.drop_duplicates()) > 420
-
-
 def _next(place: Any, period: str | None = None) -> ReleaseRun:
     """A run of another name: the population spends again, whatever lies beside its releases."""
     place.rewrite("name: town", "name: village")

@@ -298,7 +298,6 @@ def overspends(place: Any, run: ReleaseRun) -> None:
 
 
 def second_spec(place: Any, old: str, new: str) -> Any:
-    """The workplace, by another spec."""
     second = dataclasses.replace(place, spec=place.root / "second.yaml")
     shutil.copy(place.spec, second.spec)
     second.rewrite(old, new)

@@ -1,7 +1,4 @@
-"""Whole runs of what has rules of its own: found levels, constraints, marginals.
-
-What happens to a run that dies: `tests/crash/test_kill_matrix.py`, with real kills.
-"""
+"""Whole runs of what has rules of its own: found levels, constraints, marginals."""
 
 import dataclasses
 import importlib
