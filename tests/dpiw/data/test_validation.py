@@ -11,7 +11,6 @@ from dpiw.data.validation import (
     run_checks,
     scaled_extremes,
     validate_scaled,
-    validate_structure,
     validate_values,
 )
 from dpiw.errors import StageFailedError
@@ -29,21 +28,9 @@ SCHEMA = declared(
     {"name": "t", "kind": "datetime", "lower": "2000-01-01", "upper": "2001-01-01"},
     name="toy",
 )  # fmt: skip
-PARQUET = {
-    "t": "timestamp[us, tz=UTC]", "d": "date32[day]", "id": "int64", "n": "int16", "x": "double",
-    "b": "bool", "c": "text",
-}  # fmt: skip
 FRAME = pd.DataFrame({"n": [1, 2], "x": [0.5, None], "b": [True, False], "c": ["a", "b"]}).assign(
     d=pd.Timestamp("2000-05-05"), t=pd.Timestamp("2000-05-05", tz="UTC")
 )
-
-
-def test_structure_passes_in_any_order():
-    results = validate_structure(PARQUET, SCHEMA, file_format="parquet")
-    assert all(results.values())
-    assert len(results) == 1 + len(SCHEMA.columns)
-    text = {column.name: "text" for column in SCHEMA.columns}
-    assert all(validate_structure(text, SCHEMA, file_format="csv").values())
 
 
 def judged(frame):
