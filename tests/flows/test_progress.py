@@ -54,9 +54,6 @@ class Shown:
         self.seen.append((percent, description))
 
 
-# What is believed
-
-
 @pytest.mark.parametrize(
     ("step", "steps", "expected"),
     [
@@ -104,9 +101,6 @@ def test_a_stage_that_does_not_train_shows_nothing(workplace):
     for stage in PRIVATE_STAGES:
         assert PlannedTraining.of_stage(directory, stage) is None
     assert Window.of_this_task() is None  # outside a task
-
-
-# Which task waits for a GPU
 
 
 @pytest.mark.parametrize(
@@ -165,9 +159,6 @@ def test_a_fit_that_ended_unexpectedly_goes_on_once_without_a_gpu(
     assert ran == expected
 
 
-# A server that does not take the artefact
-
-
 @pytest.fixture
 def broken():
     """A server that answers everything with an error."""
@@ -214,9 +205,6 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     if met is not None:
         assert first >= 2  # it was asked twice
         assert len(met) == first  # and then left alone
-
-
-# What a person sees
 
 
 def say(log, *lines):
