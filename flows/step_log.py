@@ -22,10 +22,8 @@ A message reveals less than the end of a step, which is not controlled (leak reg
 class Heartbeat:
     """Reports the whole seconds of long work to `say`, in a thread, until it cannot write."""
 
-    def __init__(
-        self, say: Callable[[int], None], *, first: float = FIRST, pace: float = PACE
-    ) -> None:
-        self._say, self._first, self._pace = say, first, pace
+    def __init__(self, say: Callable[[int], None]) -> None:
+        self._say = say
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -39,29 +37,23 @@ class Heartbeat:
         self._over.set()
         self._thread.join(timeout=1)
 
-    def __enter__(self) -> Heartbeat:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _beat(self) -> None:
-        started, wait = time.monotonic(), self._first
+        started, wait = time.monotonic(), FIRST
         with contextlib.suppress(OSError, ValueError):
             while not self._over.wait(wait):
                 self._say(round(time.monotonic() - started))
-                wait = self._pace
+                wait = PACE
 
 
 class StepLog(logging.Handler):
     """One line per step, with its time; a bar for a training, or lines without a terminal.
 
-    Without a terminal, a long step reports after `first` seconds, then every `pace` seconds.
+    Without a terminal, a long step reports after `FIRST` seconds, then every `PACE` seconds.
     """
 
-    def __init__(self, console: Console, *, first: float = FIRST, pace: float = PACE) -> None:
+    def __init__(self, console: Console) -> None:
         super().__init__()
-        self._console, self._paces = console, {"first": first, "pace": pace}
+        self._console = console
         self._bar: tuple[bars.Progress, bars.TaskID] | None = None
         self._heart: Heartbeat | None = None
 
@@ -95,7 +87,7 @@ class StepLog(logging.Handler):
         if self._console.is_terminal:
             self._draw(name, None, bars.TimeElapsedColumn())
         else:
-            self._heart = Heartbeat(partial(_goes_on, name), **self._paces).start()
+            self._heart = Heartbeat(partial(_goes_on, name)).start()
 
     def settle(self) -> None:
         """Remove the bar or heartbeat of a step that is over."""

@@ -106,8 +106,7 @@ def fit_generator(directory: Path, *, without_gpu: bool = False) -> Path:
 @step("draw_synthetic", done="rows drawn from the fitted model, at no cost", drawn=True)
 def draw_synthetic(directory: Path) -> Path:
     """Sample synthetic rows from the fitted model; costs nothing."""
-    run = ReleaseRun.load(directory)
-    steps.draw_synthetic(run)
+    steps.draw_synthetic(ReleaseRun.load(directory))
     return directory
 
 
@@ -125,16 +124,14 @@ def fit_weights(directory: Path, *, without_gpu: bool = False) -> Path:
 @step("debias", done="weights of the rows computed from what was drawn, at no cost", drawn=True)
 def debias(directory: Path) -> Path:
     """Turn what was measured into weights of the published rows; costs nothing."""
-    run = ReleaseRun.load(directory)
-    steps.debias(run)
+    steps.debias(ReleaseRun.load(directory))
     return directory
 
 
 @step("diagnose", done="the verdict is decided, from public quantities, at no cost", drawn=True)
 def diagnose(directory: Path) -> Path:
     """Decide the weights' verdict from public quantities."""
-    run = ReleaseRun.load(directory)
-    steps.diagnose(run)
+    steps.diagnose(ReleaseRun.load(directory))
     return directory
 
 

@@ -86,7 +86,7 @@ def run_module(module: str, words: Sequence[str]) -> int:
     home = next((folder for folder in _HOMES if (folder / "flows" / "release.py").exists()), None)
     if home is None:
         raise ModuleNotFoundError("no flows beside dpiw", name="flows")
-    with _path_begins_with(str(home)), _words([module, *words]):
+    with _program(str(home), [module, *words]):
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
@@ -95,22 +95,15 @@ def run_module(module: str, words: Sequence[str]) -> int:
 
 
 @contextmanager
-def _path_begins_with(home: str) -> Iterator[None]:
-    """Put `home` first for imports of this process and of Python processes that it starts."""
-    before = os.environ.get("PYTHONPATH")
+def _program(home: str, words: list[str]) -> Iterator[None]:
+    """Put `home` first for imports, also of processes started here; `words` are what was typed."""
+    before, typed = os.environ.get("PYTHONPATH"), sys.argv
     sys.path.insert(0, home)
     os.environ["PYTHONPATH"] = home if before is None else f"{home}{os.pathsep}{before}"
+    sys.argv = words
     try:
         yield
     finally:
+        sys.argv = typed
         sys.path.remove(home)
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
-
-
-@contextmanager
-def _words(words: list[str]) -> Iterator[None]:
-    before, sys.argv = sys.argv, words
-    try:
-        yield
-    finally:
-        sys.argv = before

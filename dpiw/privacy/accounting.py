@@ -31,7 +31,6 @@ from dpiw.privacy.events import (
 )
 from dpiw.privacy.gaussian import (
     block_is_cheap,
-    gaussian_delta,
     gaussian_epsilon,
     gaussian_noise_multiplier,
 )
@@ -135,7 +134,6 @@ def _first_guess(target: float, delta: float) -> float:
 __all__ = [
     "LATTICE_MARGIN",
     "EpsilonBounds",
-    "delta",
     "epsilon",
     "epsilon_bounds",
     "epsilon_rdp",
@@ -188,17 +186,6 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
             )
         return pure
     return min(pure, _approximate_epsilon(_with_margin(merged), delta, grid))
-
-
-def delta(events: Sequence[PrivacyEvent], *, epsilon: float, grid: float = GRID) -> float:
-    """Return an upper bound of the events' total delta at `epsilon` >= 0, else PrivacyError.
-
-    UncalibratedError if an event holds no positive finite noise.
-    """
-    if not epsilon >= 0:
-        raise PrivacyError("epsilon: expected a number >= 0")
-    events, remaining = _without_deltas(events, 1.0)
-    return min(1.0, (1.0 - remaining) + _delta(merge_events(events), epsilon, grid))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -301,20 +288,6 @@ def _without_deltas(
         if not isinstance(event, ThresholdEvent)
     )
     return tuple(pure), float_below(rest)
-
-
-def _delta(exact: Sequence[PrivacyEvent], epsilon: float, grid: float) -> float:
-    if epsilon >= pure_epsilon(exact):
-        return 0.0
-    merged = _with_margin(exact)
-    if _only_gaussian(merged):
-        return gaussian_delta(merged[0].noise_multiplier, epsilon)
-    bound = float(_rdp_accountant(merged).get_delta(epsilon))
-    if not _grid_pays(merged, _rdp_epsilon(merged, _SMALLEST_PLD_DELTA)):
-        return bound
-    # A PLD's rounding is never read as a smaller delta than it can resolve.
-    value = float(compose_privacy_losses(merged, grid).get_delta_for_epsilon(epsilon))
-    return min(bound, max(value, _SMALLEST_PLD_DELTA))
 
 
 def _with_margin(merged: Sequence[PrivacyEvent]) -> tuple[Any, ...]:

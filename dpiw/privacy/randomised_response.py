@@ -25,7 +25,7 @@ DENOMINATOR = 2**60
 class RandomisedResponse:
     """Keep a level with probability `kept / DENOMINATOR`, else take any other, uniformly.
 
-    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1). `inverse()` inverts `matrix()`.
+    Exact, no floats; `kept / DENOMINATOR` is in (1/levels, 1).
     """
 
     levels: int
@@ -71,14 +71,8 @@ class RandomisedResponse:
         ratio = (self.kept * (self.levels - 1)) / (DENOMINATOR - self.kept)
         return math.log(ratio) * (1 + 1e-15) + 1e-15
 
-    def matrix(self) -> NDArray[np.float64]:
-        """P(told = i | true = j), shape (levels, levels)."""
-        full = np.full((self.levels, self.levels), self.exchange)
-        np.fill_diagonal(full, self.keep)
-        return full
-
     def inverse(self) -> NDArray[np.float64]:
-        """Inverse of `matrix()`: entry (j, i) is the unbiased indicator of j given answer i."""
+        """Inverse of P(told = i | true = j): the unbiased indicator of j given answer i."""
         gap = self.keep - self.exchange
         return (np.eye(self.levels) - self.exchange) / gap
 

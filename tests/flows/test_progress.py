@@ -25,7 +25,7 @@ from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import DensityNetwork
 from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.run.run import ReleaseRun
-from flows import release
+from flows import release, step_log
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
 from tasks.progress import PlannedTraining, TrainingProgress
@@ -231,8 +231,10 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
     assert screen.getvalue() == ""  # and no bar
 
 
-def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
-    log = StepLog(Console(file=io.StringIO()), first=0.02, pace=0.05)
+def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys, monkeypatch):
+    monkeypatch.setattr(step_log, "FIRST", 0.02)
+    monkeypatch.setattr(step_log, "PACE", 0.05)
+    log = StepLog(Console(file=io.StringIO()))
     shown = []
 
     def twice():

@@ -42,7 +42,8 @@ def claims(events: tuple[PrivacyEvent, ...]) -> list[tuple[float, float]]:
     pure = accounting.epsilon_bounds(events, delta=0).sum
     if math.isinf(pure):
         return stated
-    half = accounting.delta(events, epsilon=pure / 2)
+    losses = accounting.compose_privacy_losses(events, accounting.GRID)
+    half = float(losses.get_delta_for_epsilon(pure / 2))
     return [*stated, (pure, 0.0), (pure / 2, half)]
 
 

@@ -15,7 +15,6 @@ from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.drafts.reading import read_only_line
-from dpiw.plan.drafts.sql import read_sql
 from dpiw.plan.drafts.table_schema import read_table_schema
 
 _IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
@@ -85,6 +84,12 @@ class Metadata:
     encoding: str = "utf-8"
 
 
+def _sql(metadata: Metadata) -> TableDraft:
+    from dpiw.plan.drafts.sql import read_sql  # sqlglot alone reads SQL, and is slow to import
+
+    return read_sql(Path(metadata.place), table=metadata.table, dialect=metadata.dialect)
+
+
 FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
     "header": lambda metadata: read_header(
         typed_line(metadata.place, encoding=metadata.encoding), delimiter=metadata.delimiter
@@ -96,9 +101,7 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
     "csvw": lambda metadata: read_csvw(Path(metadata.place), table=metadata.table),
     "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
     "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),
-    "sql": lambda metadata: read_sql(
-        Path(metadata.place), table=metadata.table, dialect=metadata.dialect
-    ),
+    "sql": _sql,
 }
 """Option of `dpiw init`: its reader."""
 

@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialects
+from sqlglot.errors import SqlglotError
+
 from dpiw.data.columns import ColumnKind
 from dpiw.data.declarations import no_word
 from dpiw.errors import SchemaError
@@ -50,8 +55,6 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     comments = dict(_comments(statements, name))
     checks = [rule for element in definition.expressions for rule in _conditions(element)]
     keys = list(_keys(definition))
-    from sqlglot import exp
-
     columns = [
         _column(element, checks, types, comments)
         for element in definition.expressions
@@ -61,16 +64,12 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
 
 
 def _check_dialect(dialect: str) -> None:
-    from sqlglot.dialects.dialect import Dialects
-
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
     if dialect and dialect.casefold() not in known:
         raise SchemaError(f"--dialect: {no_word(dialect, known)}")
 
 
 def _no_table(text: str, dialect: str) -> str:
-    import sqlglot
-
     tokens = sqlglot.tokenize(text, read=dialect or None)
     where = "the file has no statement"
     if tokens:
@@ -80,9 +79,6 @@ def _no_table(text: str, dialect: str) -> str:
 
 
 def _statements(text: str, dialect: str) -> list[Any]:
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     message = "SQL: expected definitions that sqlglot reads; try another --dialect"
     parsed: list[Any] = []
     try:
@@ -109,16 +105,12 @@ def _pieces(tokens: list[Any], text: str) -> list[str]:
 
 
 def _tables(statements: list[Any]) -> Iterator[tuple[str, Any]]:
-    from sqlglot import exp
-
     for statement in statements:
         if isinstance(statement, exp.Create) and isinstance(statement.this, exp.Schema):
             yield statement.this.this.name, statement.this
 
 
 def _enumerations(statements: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    from sqlglot import exp
-
     for statement in statements:
         if isinstance(statement, exp.Create) and isinstance(statement.expression, exp.DataType):
             yield (
@@ -128,8 +120,6 @@ def _enumerations(statements: list[Any]) -> Iterator[tuple[str, tuple[str, ...]]
 
 
 def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
-    from sqlglot import exp
-
     for statement in statements:
         of_column = isinstance(statement, exp.Comment) and isinstance(statement.this, exp.Column)
         if (
@@ -141,8 +131,6 @@ def _comments(statements: list[Any], table: str) -> Iterator[tuple[str, str]]:
 
 
 def _conditions(definition: Any) -> list[Any]:
-    from sqlglot import exp
-
     conjuncts: list[Any] = []
     for check in definition.find_all(exp.CheckColumnConstraint, exp.Check):
         condition = check.this.unnest()
@@ -151,8 +139,6 @@ def _conditions(definition: Any) -> list[Any]:
 
 
 def _keys(definition: Any) -> Iterator[str]:
-    from sqlglot import exp
-
     for element in definition.expressions:
         if isinstance(element, exp.ColumnDef) and element.find(exp.PrimaryKeyColumnConstraint):
             yield element.name
@@ -163,8 +149,6 @@ def _keys(definition: Any) -> Iterator[str]:
 def _column(
     definition: Any, checks: list[Any], types: dict[str, tuple[str, ...]], comments: dict[str, str]
 ) -> ColumnDraft:
-    from sqlglot import exp
-
     name, declared = definition.name, definition.kind
     kind = _kind(declared)
     levels: tuple[str, ...] = ()
@@ -214,8 +198,6 @@ def _scale(declared: Any) -> int | None:
 
 def _literal(value: Any) -> Any:
     """Return a literal's number or text, through signs, casts and brackets; else None."""
-    from sqlglot import exp
-
     value = value.unnest()
     while isinstance(value, exp.Cast):
         value = value.this.unnest()
@@ -229,8 +211,6 @@ def _literal(value: Any) -> Any:
 
 def _demanded(condition: Any, name: str, *, whole: bool) -> dict[str, Any]:
     """Return bounds or levels that a condition states of the column; empty for other shapes."""
-    from sqlglot import exp
-
     subject = condition.this if isinstance(condition.this, exp.Expression) else None
     while isinstance(subject, exp.Cast | exp.Paren):
         subject = subject.this

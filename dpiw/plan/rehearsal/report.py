@@ -74,7 +74,6 @@ class Line:
     Attributes:
         verdicts: how often each was given.
         ess_share: mean, as certified, whatever the verdict.
-        paired: populations on which neither it nor `none` failed.
     """
 
     population: str
@@ -82,7 +81,6 @@ class Line:
     changes: Mapping[str, Change]
     verdicts: Mapping[str, int]
     ess_share: float
-    paired: int
 
     @property
     def outcome(self) -> str:
@@ -127,7 +125,6 @@ def _line(measures: Iterable[str], population: str, name: str, here: list[Score]
         changes=changes,
         verdicts=Counter(score.verdict for score in scores.values()),
         ess_share=float(np.mean([scores[run].ess_share for run in runs])) if runs else math.nan,
-        paired=len(runs),
     )
 
 

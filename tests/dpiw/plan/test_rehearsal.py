@@ -198,7 +198,6 @@ def test_weights_that_clearly_help_are_recommended():
     assert line.outcome == "helps"
     assert line.changes["two_way"].gains
     assert line.changes["coefficients"].gains
-    assert line.paired == 6
     assert sum(line.verdicts.values()) == 6
     assert "do not use" not in line.verdicts
     assert 0 < line.ess_share < 1
@@ -266,8 +265,6 @@ def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
     design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
     lines = {line.candidate: line for line in summarise(design, rehearse(design))}
     assert lines["spec"].verdicts[FAILED] == 1
-    assert lines["spec"].paired == 4
-    assert lines["none"].paired == 5
 
 
 def line(population, candidate, *differences, error=1.0):
@@ -277,7 +274,7 @@ def line(population, candidate, *differences, error=1.0):
         for name, d in zip(names, differences, strict=True)
     }
     return Line(population=population, candidate=candidate, changes=changes, verdicts={"use": 5},
-                ess_share=0.5, paired=5)  # fmt: skip
+                ess_share=0.5)  # fmt: skip
 
 
 HELP, TRADE, HURT, NOTHING = (0, -3, 0, -3, 1), (3, 0, 3, -3, 0), (3, 0, 1, 0, 0), (1, -1, 2, -2, 0)

@@ -24,13 +24,19 @@ class Told:
         return self.draws.pop(0)
 
 
+def matrix(response: RandomisedResponse) -> np.ndarray:
+    """P(told = i | true = j), shape (levels, levels)."""
+    others = np.full((response.levels, response.levels), response.exchange)
+    return np.where(np.eye(response.levels), response.keep, others)
+
+
 @settings(max_examples=30, derandomize=True, database=None, deadline=None)
 @given(epsilon=st.floats(0.01, 20), levels=st.integers(2, 40))
 def test_probabilities_invert_and_cost_what_was_asked(epsilon, levels):
     response = RandomisedResponse.of_epsilon(epsilon, levels)
     assert response.epsilon <= epsilon < response.epsilon + 1e-6
-    assert response.matrix().sum(axis=0) == pytest.approx(np.ones(levels), abs=1e-14)
-    identity = response.inverse() @ response.matrix()
+    assert matrix(response).sum(axis=0) == pytest.approx(np.ones(levels), abs=1e-14)
+    identity = response.inverse() @ matrix(response)
     assert np.abs(identity - np.eye(levels)).max() < 1e-14 * (1 + levels / math.expm1(epsilon))
 
 
@@ -48,7 +54,7 @@ def test_the_law_of_the_answers_is_accepted_and_another_is_refuted():
     response = RandomisedResponse.of_epsilon(2.0, 3)
     answers = respond([2] * 5000, response=response, noise=SeededNoise(5))
     counts = np.bincount(answers, minlength=3)
-    p = {share: chisquare(counts, 5000 * RandomisedResponse.of_epsilon(share, 3).matrix()[:, 2])
+    p = {share: chisquare(counts, 5000 * matrix(RandomisedResponse.of_epsilon(share, 3))[:, 2])
          .pvalue for share in (1.6, 2.0, 2.4)}  # fmt: skip
     assert p[2.0] > 1e-6 > max(p[1.6], p[2.4])
 
@@ -80,7 +86,7 @@ def test_the_joint_curve_is_the_integral(levels, epsilon):
 
     total = 0.0
     for i in range(levels):  # the true levels are 0 and 1
-        one, other = response.matrix()[i, 0], response.matrix()[i, 1]
+        one, other = matrix(response)[i, 0], matrix(response)[i, 1]
         turn = (epsilon + math.log(other / one)) / mu + mu / 2
         total += quad(excess, turn, turn + 40, args=(one, other), epsabs=1e-14, limit=200)[0]
     assert response.joint_delta(multiplier, epsilon) == pytest.approx(total, abs=1e-10)

@@ -17,7 +17,6 @@ from dpiw.methods.generators.gan.marginals import stored_marginals, with_distrib
 from dpiw.methods.generators.gan.training import Array, make_batch
 from dpiw.methods.generators.histogram import known_laws
 from dpiw.methods.neural.backend import CPU, computing, library
-from dpiw.methods.neural.networks import Layered
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
 
@@ -93,9 +92,6 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
             raise SpecError("measurement: its columns or sizes are not this schema's")
         return values
 
-    def parameters(name: str, architecture: Layered) -> Array:
-        return values(name, architecture.size)
-
     histogram, one_way = stored_marginals(measurement), None
     if histogram is not None:
         design = with_distributions(design, histogram)
@@ -111,8 +107,8 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
 
     return GANModel(
         design=design,
-        generator=parameters("generator", design.generator_architecture),
-        discriminator=parameters("discriminator", design.discriminator_architecture),
+        generator=values("generator", design.generator_architecture.size),
+        discriminator=values("discriminator", design.discriminator_architecture.size),
         proportions=values("proportions", design.given.width),
         ratio=bool(facts["ratio"]),
         one_way=one_way,

@@ -19,7 +19,7 @@ is one event: data-dependent bounds (Papernot et al. 2018) depend on private vot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -326,12 +326,15 @@ class PATEGAN(Synthesizer):
         """
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         design, chance = self.design(table.schema), self._chance(table.schema)
-        marginals = ready.marginals
-
-        def histogram() -> Measurement | None:
-            return None if marginals is None else marginals.measure(table, noise=noise)
-
-        state = self._start(design, chance, watch, histogram, publishable=noise.publishable)
+        checkpoint = watch.resumed()
+        if checkpoint is None:
+            first = ready.marginals
+            marginals = None if first is None else first.measure(table, noise=noise)
+            state = self._first(design, chance, marginals, noise.publishable)
+            watch.at(0, self.rounds * self.queries, state.to_bytes)
+        else:
+            state = self.resumed_state(checkpoint, schema=table.schema)
+            state = replace(state, publishable=state.publishable and noise.publishable)
         design = with_distributions(design, state.marginals)
         rows = design.encode(table.confidential())
         teachers = Teachers.start(
@@ -397,23 +400,6 @@ class PATEGAN(Synthesizer):
             settings=chance.facts,
             publishable=publishable,
         )
-
-    def _start(
-        self,
-        design: Design,
-        chance: PublicRandom,
-        watch: TrainingWatch,
-        draw: Callable[[], Measurement | None],
-        *,
-        publishable: bool,
-    ) -> PATEState:
-        checkpoint = watch.resumed()
-        if checkpoint is None:
-            start = self._first(design, chance, draw(), publishable)
-            watch.at(0, self.rounds * self.queries, start.to_bytes)
-            return start
-        state = self.resumed_state(checkpoint, schema=design.schema)
-        return replace(state, publishable=state.publishable and publishable)
 
     def _play(
         self,

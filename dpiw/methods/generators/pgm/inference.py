@@ -309,10 +309,6 @@ class GraphicalModel:
             conditionals.append(Conditional.from_table(family, joint, law))
         return tuple(conditionals)
 
-    def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
-        """Independent rows as codes, shape (rows, d)."""
-        return self.network.sample_codes(rows, rng=rng)
-
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent rows, reproducible by `rng`; StageFailedError without a fit."""
         return self.network.sample(rows, rng=rng)

@@ -50,7 +50,6 @@ from dpiw.methods.generators.pgm.inference import (
 )
 from dpiw.methods.generators.pgm.pairs import (
     UNIT,
-    Forest,
     Merging,
     admissible_pairs,
     distance,
@@ -194,6 +193,8 @@ class MST(SelectedMarginals):
         ready: SelectedNoise,
         noise: NoiseSource,
     ) -> list[Pair]:
+        from scipy.cluster.hierarchy import DisjointSet
+
         rows = rows_of(marginals)
         shares = [
             project_to_total(merger.summed(marginal.values), rows) / rows
@@ -206,16 +207,16 @@ class MST(SelectedMarginals):
             (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
             for (a, b), counts in zip(candidates, tables, strict=True)
         }
-        forest, pairs = Forest(len(sizes)), list[Pair]()
+        trees, pairs, waiting = DisjointSet(range(len(sizes))), list[Pair](), [*scores]
         for _ in range(ready.joints):
-            waiting = [pair for pair in scores if forest.connects(pair)]
+            waiting = [pair for pair in waiting if not trees.connected(*pair)]
             chosen = mechanisms.select(
                 np.array([scores[pair] for pair in waiting]),
                 epsilon=ready.selection,
                 sensitivity=score_sensitivity(ready.unit),
                 noise=noise,
             )
-            forest.take(waiting[chosen])
+            trees.merge(*waiting[chosen])
             pairs.append(waiting[chosen])
         return pairs
 

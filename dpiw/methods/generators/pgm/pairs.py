@@ -42,30 +42,12 @@ def admissible_pairs(sizes: Sequence[int], most_cells: int) -> Iterator[tuple[in
             yield pair
 
 
-class Forest:
-    """Columns connected by the pairs taken so far."""
-
-    def __init__(self, columns: int) -> None:
-        self._tree = list(range(columns))
-
-    def connects(self, pair: tuple[int, int]) -> bool:
-        """Whether the pair joins two trees."""
-        return self._tree[pair[0]] != self._tree[pair[1]]
-
-    def take(self, pair: tuple[int, int]) -> None:
-        """Join the pair's trees."""
-        kept_tree, gone_tree = self._tree[pair[0]], self._tree[pair[1]]
-        self._tree = [kept_tree if tree == gone_tree else tree for tree in self._tree]
-
-
 def spanning_pairs(sizes: Sequence[int], most_cells: int) -> int:
     """Number of pairs of any spanning forest of the admissible ones; public."""
-    forest, count = Forest(len(sizes)), 0
-    for pair in admissible_pairs(sizes, most_cells):
-        if forest.connects(pair):
-            forest.take(pair)
-            count += 1
-    return count
+    from scipy.cluster.hierarchy import DisjointSet
+
+    trees = DisjointSet(range(len(sizes)))
+    return sum(bool(trees.merge(*pair)) for pair in admissible_pairs(sizes, most_cells))
 
 
 Array = NDArray[np.float64]

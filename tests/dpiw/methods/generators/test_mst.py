@@ -15,7 +15,6 @@ from dpiw.methods.generators.pgm import mst
 from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.pgm.pairs import UNIT as SCORE_UNIT
 from dpiw.methods.generators.pgm.pairs import (
-    Forest,
     Merging,
     admissible_pairs,
     distance,
@@ -147,10 +146,6 @@ def test_the_number_of_pairs_is_public():
     assert spanning_pairs([2, 2, 51], 100) == 1  # the third column stays alone
     assert spanning_pairs([9], 100) == 0
     assert list(admissible_pairs([2, 3, 4], 8)) == [(0, 1), (0, 2)]
-    forest = Forest(3)
-    forest.take((0, 1))
-    assert not forest.connects((1, 0))
-    assert forest.connects((1, 2))
     generator = ready(levels(1, 2), rho=0.5)
     (event,) = generator.events(schema=levels(1, 2), unit=ADD)
     assert event.count / event.noise_multiplier**2 / 2 == pytest.approx(0.5)
