@@ -9,7 +9,7 @@ import pytest
 from dpiw.errors import SpecError
 from dpiw.local import privatise
 from dpiw.local.certificate import verify_local
-from dpiw.local.spec import load_local_spec, write_parameters
+from dpiw.local.collector import load_local_spec, write_parameters
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.release.signing import create_key_pair
 from flows.local import collect, main

@@ -21,9 +21,15 @@ from dpiw.errors import (
 )
 from dpiw.local import LocalParameters, privatise
 from dpiw.local.certificate import is_local, verify_local
-from dpiw.local.collector import publish_reports, read_reports, reports_so_far
+from dpiw.local.collector import (
+    load_local_spec,
+    publish_reports,
+    read_parameters,
+    read_reports,
+    reports_so_far,
+    write_parameters,
+)
 from dpiw.local.estimate import load_local, means
-from dpiw.local.spec import load_local_spec, read_parameters, write_parameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.release.manifest import CERTIFICATE, MANIFEST
