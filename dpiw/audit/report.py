@@ -27,7 +27,6 @@ from dpiw.audit.records import (
 from dpiw.audit.statements import (
     UNPINNED,
     Unreleased,
-    alone,
     checked,
     in_folders,
     next_steps,
@@ -110,11 +109,11 @@ def _population_view(
 
 def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tuple[str, ...], ...]:
     lines = [
-        (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, total_text([row]))
+        (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, f"{row.amount}")
         for row in rows
     ]
-    total = total_text(rows) + alone(population)
-    return (*lines, *[("", "", "spent with no folder", total)] * bool(rows))
+    amount = total_text(rows, population)
+    return (*lines, *[("", "", "spent with no folder", amount)] * bool(rows))
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -204,8 +203,8 @@ def _own(cost: Recomputed) -> str:
 
 
 def _times(attempt: AttemptTally) -> str:
-    conflicts = sum(stage.conflicts for stage in attempt.stages.values())
-    return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
+    times = f" × {1 + attempt.conflicts}" * bool(attempt.conflicts)
+    return " (voided)" if attempt.voided else times
 
 
 def _folder_row(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:
