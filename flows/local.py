@@ -14,7 +14,7 @@ from prefect import flow
 from dpiw.cli.parser import Parser
 from dpiw.errors import DPIWError, shown
 from dpiw.local.certificate import verify_local
-from dpiw.local.spec import load_local_spec
+from dpiw.local.collector import load_local_spec
 from flows.console import quiet_prefect
 from flows.parameters import spec_below_root, typed_here
 from flows.server import prefect_server

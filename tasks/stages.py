@@ -9,8 +9,7 @@ from pathlib import Path
 from dpiw.audit import AuditReport, write_report
 from dpiw.audit import audit as run_audit
 from dpiw.local import collector
-from dpiw.local.collector import Reports
-from dpiw.local.spec import LocalSpec
+from dpiw.local.collector import LocalSpec, Reports
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import check_label, check_turn

@@ -25,7 +25,7 @@ from dpiw.cli.main import main
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
-from dpiw.local.spec import parse_local_spec
+from dpiw.local.collector import parse_local_spec
 from dpiw.plan.spec import ReleaseSpec, parse_spec
 from dpiw.run.run import ReleaseRun
 from dpiw.run.steps import reserve

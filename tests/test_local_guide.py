@@ -11,8 +11,7 @@ import pandas as pd
 
 from dpiw.cli.main import main
 from dpiw.local import LocalParameters
-from dpiw.local.collector import publish_reports, read_reports
-from dpiw.local.spec import load_local_spec, read_parameters
+from dpiw.local.collector import load_local_spec, publish_reports, read_parameters, read_reports
 from dpiw.privacy.mechanisms import lattice_step
 from tests.support.documents import ROOT, blocks, lines_of, python_of
 from tests.support.local import people, told

@@ -299,7 +299,7 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     return _marked(places, np.asarray(places.isna() & values.notna().to_numpy()), values.index)
 
 
-def _marked(places: pd.Categorical[Any], beyond: NDArray[np.bool_], index: pd.Index) -> pd.Series:
+def _marked(places: Any, beyond: NDArray[np.bool_], index: pd.Index) -> pd.Series:
     if beyond.any():
         places = places.add_categories([OUTSIDE])
         places[beyond] = OUTSIDE

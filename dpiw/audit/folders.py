@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -304,16 +305,12 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
         for digest, recovered in counted.recovered.items()
         if recovered.population == run.population
     ]
-    history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=_number)]
+    history: list[tuple[int, str | None]] = [(0, None), *sorted(others + lost, key=itemgetter(0))]
     possible = between(history, *_writing_interval(release.certificate, run, counted))
     if release.manifest.facts.previous in possible:
         return []
     text = "it does not continue the release that was published or recovered before it"
     return [Finding("previous_disagrees", f"release {release.folder.name}", text)]
-
-
-def _number(item: tuple[int, str | None]) -> int:
-    return item[0]
 
 
 def check_folder(

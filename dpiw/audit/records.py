@@ -134,8 +134,12 @@ class AttemptTally:
     @property
     def held(self) -> Units:
         """Nothing if voided; else its cost, and once more for every conflicting output."""
-        conflicts = sum(stage.conflicts for stage in self.stages.values())
-        return self.cost.times(0 if self.voided else 1 + conflicts)
+        return self.cost.times(0 if self.voided else 1 + self.conflicts)
+
+    @property
+    def conflicts(self) -> int:
+        """Further outputs of its stages."""
+        return sum(stage.conflicts for stage in self.stages.values())
 
     @property
     def armed(self) -> bool:

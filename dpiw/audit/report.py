@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from dpiw import __version__
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import Recomputed, delta_of, epsilon_of
-from dpiw.audit.findings import Finding, Severity
+from dpiw.audit.findings import Severity
 from dpiw.audit.folders import FolderFacts
 from dpiw.audit.records import (
     AttemptTally,
@@ -29,7 +27,6 @@ from dpiw.audit.records import (
 from dpiw.audit.statements import (
     UNPINNED,
     Unreleased,
-    alone,
     checked,
     in_folders,
     next_steps,
@@ -50,48 +47,12 @@ from dpiw.release.report import pages
 from dpiw.release.report.plots import Budget, budget_bar
 
 
-@dataclass(frozen=True, kw_only=True)
-class PopulationView:
-    """One population, as the audit's template shows it: a row for each attempt or charge."""
-
-    terms: PopulationTally
-    unit: str
-    unpaid_reads: int
-    budgets: Mapping[str, Budget | None]
-    charges: tuple[tuple[str, ...], ...]
-    costs: tuple[tuple[str, ...], ...]
-    unreleased: tuple[tuple[str, ...], ...]
-    forecast: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditView:
-    """The names that the audit's template may use.
-
-    `grave`: errors and warnings. `follow`: findings that a broken chain may have caused.
-    """
-
-    report: AuditReport
-    grave: tuple[Finding, ...]
-    follow: tuple[tuple[str, ...], ...]
-    notes: tuple[tuple[str, ...], ...]
-    errors: int
-    warnings: int
-    runs: int
-    published: int
-    sound: str
-    populations: tuple[PopulationView, ...]
-    folders: tuple[tuple[str, ...], ...]
-    checked: tuple[str, ...]
-    not_checked: tuple[str, ...]
-    next_steps: tuple[str, ...]
-    version: str = __version__
-
-
 def build_page(report: AuditReport) -> str:
     """The report as one HTML document; the same report gives the same text."""
     counted = Tally() if report.counted is None else report.counted
-    view = AuditView(
+    return pages.render(
+        "audit/audit.html.j2",
+        version=__version__,
         report=report,
         grave=tuple(f for f in report.findings if f.severity is not Severity.NOTE),
         follow=tuple((f.subject, f.text) for f in report.findings if f.follows),
@@ -117,7 +78,6 @@ def build_page(report: AuditReport) -> str:
         not_checked=not_checked(report),
         next_steps=next_steps(report),
     )
-    return pages.render("audit/audit.html.j2", view)
 
 
 def _sound(report: AuditReport) -> str:
@@ -127,32 +87,33 @@ def _sound(report: AuditReport) -> str:
 
 def _population_view(
     population: PopulationTally, counted: Tally, report: AuditReport
-) -> PopulationView:
+) -> dict[str, Any]:
+    """One population, as the template shows it: a row for each attempt or charge."""
     runs = counted.runs_of(population.name)
     attempts = [(run, attempt) for run in runs for attempt in run.attempts]
     folder_units = in_folders(report, population.name)
-    return PopulationView(
-        terms=population,
-        unit=told_column(population.id_column or "no column: each row is a person"),
-        unpaid_reads=counted.unpaid_reads(population.name),
-        budgets={
+    return {
+        "terms": population,
+        "unit": told_column(population.id_column or "no column: each row is a person"),
+        "unpaid_reads": counted.unpaid_reads(population.name),
+        "budgets": {
             letter: _budget(population, folder_units, letter, name, _rest(population, counted))
             for letter, name in (("ε", "epsilon"), ("δ", "delta"))
         },
-        charges=tuple(_charge(run, attempt) for run, attempt in attempts),
-        costs=tuple(_cost(run, attempt, report) for run, attempt in attempts),
-        unreleased=_unreleased(unreleased(report, population.name), population),
-        forecast=_forecast(population, counted),
-    )
+        "charges": tuple(_charge(run, attempt) for run, attempt in attempts),
+        "costs": tuple(_cost(run, attempt, report) for run, attempt in attempts),
+        "unreleased": _unreleased(unreleased(report, population.name), population),
+        "forecast": _forecast(population, counted),
+    }
 
 
 def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tuple[str, ...], ...]:
     lines = [
-        (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, total_text([row]))
+        (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, f"{row.amount}")
         for row in rows
     ]
-    total = total_text(rows) + alone(population)
-    return (*lines, *[("", "", "spent with no folder", total)] * bool(rows))
+    amount = total_text(rows, population)
+    return (*lines, *[("", "", "spent with no folder", amount)] * bool(rows))
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -242,8 +203,8 @@ def _own(cost: Recomputed) -> str:
 
 
 def _times(attempt: AttemptTally) -> str:
-    conflicts = sum(stage.conflicts for stage in attempt.stages.values())
-    return " (voided)" if attempt.voided else f" × {1 + conflicts}" * bool(conflicts)
+    times = f" × {1 + attempt.conflicts}" * bool(attempt.conflicts)
+    return " (voided)" if attempt.voided else times
 
 
 def _folder_row(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def _charges(report: AuditReport, population: str) -> Iterator[tuple[RunTally, A
         held = [attempt for attempt in run.attempts if not attempt.voided]
         for place, attempt in enumerate(held):
             amount = certified[place][0] if place < len(certified) else Units()
-            times = range(1, _conflicts(attempt) + 2)
+            times = range(1, attempt.conflicts + 2)
             inside = sum(amount.covers(attempt.cost.amount.times(count)) for count in times)
             yield run, attempt, inside
 
@@ -64,7 +64,7 @@ def _certified_attempts(run: RunTally, folders: tuple[FolderFacts, ...]) -> Snap
 
 
 def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Units, str]]:
-    extra = _conflicts(attempt) + 1 - max(1, inside)
+    extra = attempt.conflicts + 1 - max(1, inside)
     parts = [(attempt.cost.times(extra), "further output, charged again")] * bool(extra)
     if inside:
         return parts
@@ -79,10 +79,6 @@ def _parts(run: RunTally, attempt: AttemptTally, inside: int) -> list[tuple[Unit
     return [*parts, (attempt.cost, why)]
 
 
-def _conflicts(attempt: AttemptTally) -> int:
-    return sum(stage.conflicts for stage in attempt.stages.values())
-
-
 def spent_lines(report: AuditReport) -> list[str]:
     """For each population, one line on what is spent with no folder; none if all is shown."""
     if report.counted is None:
@@ -92,20 +88,15 @@ def spent_lines(report: AuditReport) -> list[str]:
         rows = unreleased(report, name)
         if rows:
             reasons = ", ".join(dict.fromkeys(row.why for row in rows))
-            amount = total_text(rows) + alone(population)
+            amount = total_text(rows, population)
             lines.append(f"spent with no folder: population {name}, {amount} ({reasons})")
     return lines
 
 
-def alone(population: PopulationTally) -> str:
-    """A note on what such a sum leaves out, if anything."""
-    renyi = population.composition == "renyi"
-    return ", each charge alone: together they count for less" * renyi
-
-
-def total_text(rows: list[Unreleased]) -> str:
-    """The sum of the charged amounts."""
-    return f"{total(row.amount for row in rows)}"
+def total_text(rows: list[Unreleased], population: PopulationTally) -> str:
+    """The sum of the charged amounts, with a note on what it leaves out, if anything."""
+    note = ", each charge alone: together they count for less"
+    return f"{total(row.amount for row in rows)}" + note * (population.composition == "renyi")
 
 
 UNPINNED = "signature not checked against a key"

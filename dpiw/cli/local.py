@@ -39,8 +39,7 @@ def add_local_commands(subparsers: Any) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import told_in
     from dpiw.errors import SpecError
-    from dpiw.local.collector import reports_so_far
-    from dpiw.local.spec import load_local_spec, told_plan, write_parameters
+    from dpiw.local.collector import load_local_spec, reports_so_far, told_plan, write_parameters
 
     spec = load_local_spec(arguments.spec)
     with told_in(arguments.spec, SpecError):

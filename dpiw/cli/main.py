@@ -198,7 +198,7 @@ def _add_schema(subparsers: Any) -> None:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    from dpiw.local.spec import local_schema
+    from dpiw.local.collector import local_schema
     from dpiw.plan.json_schema import SCHEMAS
 
     schema = {**SCHEMAS, "local": local_schema}[arguments.document]()

@@ -1,7 +1,7 @@
 """Canonical JSON documents, and typed records (frozen dataclasses) of public values in them.
 
 Two different files never mean the same: reading writes again and compares. `Annotated[X, check]` is
-an X that `check(value, what=..., error=...)` accepts. Errors hold no value.
+an X that `check(value, what=...)` accepts. Errors hold no value.
 """
 
 from __future__ import annotations
@@ -55,49 +55,51 @@ def document_json(value: Any) -> bytes:
     return (text + "\n").encode()
 
 
-def parse_canonical(data: bytes, *, what: str, error: type[ReleaseError]) -> Any:
-    """Read what `document_json` wrote; raise `error` for a key twice or any other bytes."""
+def parse_canonical(data: bytes, *, what: str) -> Any:
+    """Read what `document_json` wrote; raise ManifestError for a key twice or any other bytes."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
     except (ValueError, RecursionError) as reason:
-        raise error(f"{what}: not readable as JSON") from reason
+        raise ManifestError(f"{what}: not readable as JSON") from reason
     if not same:
-        raise error(f"{what}: not in canonical form")
+        raise ManifestError(f"{what}: not in canonical form")
     return value
 
 
-def record(value: Any, keys: Sequence[str], *, what: str, error: type[ReleaseError]) -> Any:
+def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        raise error(f"{what}: expected an object")
+        raise ManifestError(f"{what}: expected an object")
     unknown = sorted(set(value) - set(keys))
     if unknown:
-        raise error(f"{what}: unknown key {unknown[0]!r}")
+        raise ManifestError(f"{what}: unknown key {unknown[0]!r}")
     missing = sorted(set(keys) - set(value))
     if missing:
-        raise error(f"{what}: key {missing[0]!r} is missing")
+        raise ManifestError(f"{what}: key {missing[0]!r} is missing")
     return value
 
 
-def typed(value: Any, kind: type[_T], *, what: str, error: type[ReleaseError]) -> _T:
+def typed(value: Any, kind: type[_T], *, what: str) -> _T:
     """Return `value` if it is of `kind`; a truth value is not a number here."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise error(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
+        raise ManifestError(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
     return value
 
 
-def decimal_of(text: Any, *, what: str, error: type[ReleaseError]) -> Decimal:
+def decimal_of(text: Any, *, what: str) -> Decimal:
     """Read a number >= 0 written as decimal text: `1.2`, `1E-6`, `0`."""
     if not isinstance(text, str) or _DECIMAL.fullmatch(text) is None:
-        raise error(f"{what}: expected a number >= 0 as decimal text such as '1.2' or '1E-6'")
+        raise ManifestError(
+            f"{what}: expected a number >= 0 as decimal text such as '1.2' or '1E-6'"
+        )
     return Decimal(text)
 
 
-def hexadecimal(text: Any, *, digits: int, what: str, error: type[ReleaseError]) -> str:
+def hexadecimal(text: Any, *, digits: int, what: str) -> str:
     """Return `text` if it is exactly `digits` lower-case hexadecimal digits."""
     if not isinstance(text, str) or len(text) != digits or _HEX.fullmatch(text) is None:
-        raise error(f"{what}: expected {digits} lower-case hexadecimal digits")
+        raise ManifestError(f"{what}: expected {digits} lower-case hexadecimal digits")
     return text
 
 
@@ -117,9 +119,9 @@ def _no_constant(name: str) -> Any:
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}")
 
 
-def _count(value: int, *, what: str, error: type[ReleaseError]) -> None:
+def _count(value: int, *, what: str) -> None:
     if value < 0:
-        raise error(f"{what}: expected a whole number >= 0")
+        raise ManifestError(f"{what}: expected a whole number >= 0")
 
 
 DecimalText = Annotated[str, decimal_of]
@@ -129,9 +131,9 @@ Sha256 = Annotated[str, functools.partial(hexadecimal, digits=64)]
 """64 lower-case hexadecimal digits."""
 
 
-def _label(text: str, *, what: str, error: type[ReleaseError]) -> None:
+def _label(text: str, *, what: str) -> None:
     if _LABEL.fullmatch(text) is None:
-        raise error(f"{what}: expected up to 200 letters of ASCII, digits and `_.:+-`")
+        raise ManifestError(f"{what}: expected up to 200 letters of ASCII, digits and `_.:+-`")
 
 
 Label = Annotated[str, _label]
@@ -158,9 +160,9 @@ class Document:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read what `to_json` wrote; raises ManifestError if anything else."""
-        value = parse_canonical(data, what=cls.name, error=ManifestError)
+        value = parse_canonical(data, what=cls.name)
         names = [field.name for field in dataclasses.fields(cls)]
-        record(value, [*names, *dict(cls.states)], what=cls.name, error=ManifestError)
+        record(value, [*names, *dict(cls.states)], what=cls.name)
         for key, known in cls.states:
             if value.pop(key) != known:
                 raise ManifestError(f"{cls.name} {key}: this reader knows {known}")
@@ -172,9 +174,9 @@ class Document:
         return hashlib.sha256(self.to_json()).hexdigest()
 
 
-def settle(made: Any, *, what: str, error: type[ReleaseError]) -> None:
-    """Convert fields to their hints' types, in `__post_init__`; raise `error` if impossible."""
-    for name, value in _settled_fields(type(made), vars(made), f"{what} ", error).items():
+def settle(made: Any, *, what: str) -> None:
+    """Convert fields to their hints' types, in `__post_init__`, or raise ManifestError."""
+    for name, value in _settled_fields(type(made), vars(made), f"{what} ").items():
         object.__setattr__(made, name, value)
 
 
@@ -183,65 +185,62 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
-def _settled_fields(
-    kind: type, values: Mapping[str, Any], inside: str, error: type[ReleaseError]
-) -> dict[str, Any]:
+def _settled_fields(kind: type, values: Mapping[str, Any], inside: str) -> dict[str, Any]:
     return {
-        name: _settled(values[name], hint, f"{inside}{name}", error)
-        for name, hint in _hints(kind).items()
+        name: _settled(values[name], hint, f"{inside}{name}") for name, hint in _hints(kind).items()
     }
 
 
-def _settled(value: Any, hint: Any, what: str, error: type[ReleaseError]) -> Any:
+def _settled(value: Any, hint: Any, what: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
-        return _plain_texts(plain(value), what, error)
+        return _plain_texts(plain(value), what)
     if origin is Annotated:
-        settled = _settled(value, arguments[0], what, error)
-        arguments[1](settled, what=what, error=error)
+        settled = _settled(value, arguments[0], what)
+        arguments[1](settled, what=what)
         return settled
     if type(None) in arguments:
-        return None if value is None else _settled(value, arguments[0], what, error)
+        return None if value is None else _settled(value, arguments[0], what)
     if origin is tuple:
-        items = typed([*value] if isinstance(value, tuple) else value, list, what=what, error=error)
-        return tuple(_settled(item, arguments[0], what, error) for item in items)
+        items = typed([*value] if isinstance(value, tuple) else value, list, what=what)
+        return tuple(_settled(item, arguments[0], what) for item in items)
     if origin is not None:
-        pairs = typed(value, origin, what=what, error=error).items()
+        pairs = typed(value, origin, what=what).items()
         of = arguments[1]
         return {
-            _plain_texts(str(key), what, error): _settled(item, of, f"{what} {key!r}", error)
+            _plain_texts(str(key), what): _settled(item, of, f"{what} {key!r}")
             for key, item in pairs
         }
     if dataclasses.is_dataclass(hint):
-        return _settled_record(value, hint, what, error)
+        return _settled_record(value, hint, what)
     if issubclass(hint, enum.Enum):
         try:
             return hint(value)
         except ValueError:
-            raise error(f"{what}: not a {hint.__name__} that dpiw knows") from None
-    return _plain_texts(typed(value, hint, what=what, error=error), what, error)
+            raise ManifestError(f"{what}: not a {hint.__name__} that dpiw knows") from None
+    return _plain_texts(typed(value, hint, what=what), what)
 
 
-def _plain_texts(value: Any, what: str, error: type[ReleaseError]) -> Any:
+def _plain_texts(value: Any, what: str) -> Any:
     """Refuse text, at any depth, with a character that could steer a terminal."""
     if isinstance(value, str):
         if not is_plain(value):
-            raise error(f"{what}: text with control or invisible characters, or line ends")
+            raise ManifestError(f"{what}: text with control or invisible characters, or line ends")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _plain_texts(key, what, error)
-            _plain_texts(item, what, error)
+            _plain_texts(key, what)
+            _plain_texts(item, what)
     elif isinstance(value, list):
         for item in value:
-            _plain_texts(item, what, error)
+            _plain_texts(item, what)
     return value
 
 
-def _settled_record(value: Any, kind: Any, what: str, error: type[ReleaseError]) -> Any:
+def _settled_record(value: Any, kind: Any, what: str) -> Any:
     values = vars(value) if isinstance(value, kind) else value
-    record(values, list(_hints(kind)), what=what, error=error)
-    fields = _settled_fields(kind, values, f"{what}.", error)
+    record(values, list(_hints(kind)), what=what)
+    fields = _settled_fields(kind, values, f"{what}.")
     try:
         return kind(**fields)
     except SpecError as reason:
-        raise error(f"{what}: not a {kind.__name__} that dpiw knows") from reason
+        raise ManifestError(f"{what}: not a {kind.__name__} that dpiw knows") from reason

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,21 +29,10 @@ PUBLIC_ROWS = 512
 """Rows made of the dictionary alone, to test whether constraints can hold together."""
 
 
-class Rule(Protocol):
-    """What every kind of constraint can do."""
-
-    def broken(self, cells: Cells) -> Mask:
-        """Return which rows break it."""
-        ...
-
-    def projected(self, cells: Cells, *, turn: int | None) -> Cells:
-        """Return the nearest rows that satisfy it, for rows that break it.
-
-        For rules that do not come together, `turn` 0 moves columns that follow; each other number
-        tries another way.
-        """
-        ...
-
+Rule = NeverRule | LookupRule | TotalRule
+"""`broken` rows, and the nearest rows that satisfy it, `projected`. For rules that do not come
+together, `turn` 0 moves columns that follow; each other number tries another way.
+"""
 
 _KINDS: Mapping[type, Any] = {Never: NeverRule, Lookup: LookupRule, Total: TotalRule}
 

@@ -79,7 +79,6 @@ class Ledger(LedgerReader):
         clock: Clock = utc_now,
         actor: Actor = operator,
         key: PrivateKey | None = None,
-        busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
         """Make a ledger and its missing folder (mode 0700), or open the valid one that is there."""
         # The random nonce makes every ledger's chain its own, so heads tell ledgers apart.
@@ -91,10 +90,8 @@ class Ledger(LedgerReader):
             payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
             at=label(clock),
         )
-        is_new = open_store(url, busy_timeout_seconds=busy_timeout_seconds).create(first)
-        ledger = cls.open(
-            url, clock=clock, actor=actor, key=key, busy_timeout_seconds=busy_timeout_seconds
-        )
+        is_new = open_store(url, busy_timeout_seconds=BUSY_TIMEOUT_SECONDS).create(first)
+        ledger = cls.open(url, clock=clock, actor=actor, key=key)
         if not is_new:
             report = ledger.verify()
             if not report.ok:

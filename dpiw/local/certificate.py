@@ -115,7 +115,7 @@ class LocalCertificate(Document):
     name = CERTIFICATE
 
     def __post_init__(self) -> None:
-        settle(self, what=CERTIFICATE, error=ManifestError)
+        settle(self, what=CERTIFICATE)
         if self.model != MODEL:
             raise ManifestError(f"{CERTIFICATE} model: expected {MODEL}")
 

@@ -205,11 +205,9 @@ def _keep(path: Path, report: dict[str, Any]) -> None:
 
 
 def _read(data: bytes, name: str, parameters: LocalParameters) -> dict[str, Any]:
-    value = parse_canonical(data, what=name, error=ManifestError)
-    report: dict[str, Any] = typed(value, dict, what=name, error=ManifestError)
+    value = parse_canonical(data, what=name)
+    report: dict[str, Any] = typed(value, dict, what=name)
     if report.get("parameters") != parameters.digest:
         raise ManifestError(f"{name}: the report of another collection, or of other parameters")
-    checked: dict[str, Any] = record(
-        report, [*parameters.names, *RESERVED], what=name, error=ManifestError
-    )
+    checked: dict[str, Any] = record(report, [*parameters.names, *RESERVED], what=name)
     return checked

@@ -102,7 +102,7 @@ class LocalParameters(Document):
     states = (("format", FORMAT),)
 
     def __post_init__(self) -> None:
-        settle(self, what=NAME, error=ManifestError)
+        settle(self, what=NAME)
         if not self.names or len(set(self.names)) < len(self.names):
             raise ManifestError(f"{NAME}: expected features and label of different names")
         if not self.dimension and self.label is None:

@@ -58,7 +58,7 @@ class CertifiedStage:
     standalone_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self, what=f"{_NAME} stages", error=ManifestError)
+        settle(self, what=f"{_NAME} stages")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,8 @@ class Certificate(Document):
     states = (("format_version", FORMAT_VERSION),)
 
     def __post_init__(self) -> None:
-        settle(self, what=_NAME, error=ManifestError)
-        record(self.account, ACCOUNT, what=f"{_NAME} account", error=ManifestError)
+        settle(self, what=_NAME)
+        record(self.account, ACCOUNT, what=f"{_NAME} account")
         reasons = self.diagnostics.get("reasons", [])
         if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
             raise ManifestError(f"{_NAME} diagnostics: reasons: expected a list of texts")

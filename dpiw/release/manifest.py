@@ -135,7 +135,7 @@ class Facts:
     published_at: str
 
     def __post_init__(self) -> None:
-        settle(self, what=MANIFEST, error=ManifestError)
+        settle(self, what=MANIFEST)
         if _MOMENT.fullmatch(self.published_at) is None:
             raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
 
@@ -186,7 +186,7 @@ class SignedManifest:
     public_key: str
 
     def __post_init__(self) -> None:
-        settle(self, what=MANIFEST, error=ManifestError)
+        settle(self, what=MANIFEST)
         if not self.files:
             raise ManifestError(f"{MANIFEST} files: expected at least one file")
         for name in self.files:
@@ -212,13 +212,13 @@ class SignedManifest:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read what `to_bytes` wrote; raises ManifestError if anything else."""
-        value = parse_canonical(data, what=MANIFEST, error=ManifestError)
+        value = parse_canonical(data, what=MANIFEST)
         kind = get_type_hints(cls)["facts"]
         names = [field.name for field in fields(kind)]
         manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
             raise ManifestError(_other_format(value["format"], cls.format))
-        record(value, names + manifest_keys, what=MANIFEST, error=ManifestError)
+        record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:
             raise ManifestError(f"manifest.json: this reader knows {cls.format} {FORMAT_VERSION}")
         manifest = cls(

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dpiw.data.documents import hexadecimal
 from dpiw.data.files import names_in
-from dpiw.errors import Command, ManifestError, Next, ReleaseError, SignatureError, nearest
+from dpiw.errors import Command, Next, ReleaseError, SignatureError, nearest
 
 MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
 """Precedes the manifest's bytes in the signed message."""
@@ -61,9 +61,7 @@ class PublicKey:
     @classmethod
     def from_hex(cls, text: str) -> PublicKey:
         """Read 64 hexadecimal digits."""
-        return cls(
-            raw=bytes.fromhex(hexadecimal(text, digits=64, what="public_key", error=ManifestError))
-        )
+        return cls(raw=bytes.fromhex(hexadecimal(text, digits=64, what="public_key")))
 
 
 class PrivateKey:

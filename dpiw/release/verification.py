@@ -414,7 +414,7 @@ def _certificate(file: FileBytes) -> Certificate:
 
 
 def _dictionary(file: FileBytes) -> Any:
-    return parse_canonical(file.data, what=file.name, error=ManifestError)
+    return parse_canonical(file.data, what=file.name)
 
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:

@@ -199,26 +199,17 @@ class RunRequest:
     key: str
 
     @classmethod
-    def read(
-        cls, path: Path, *, period: str | None, today: datetime.date | None = None
-    ) -> RunRequest:
-        """Read a spec and its dictionary; `period` None: that of `today`, by the spec's cadence.
+    def read(cls, path: Path, *, period: str | None) -> RunRequest:
+        """Read a spec and its dictionary; `period` None: today's, by the spec's cadence.
 
         Raises SpecError or SchemaError, and ReleaseError if the signing key cannot be read.
         """
         with told_in(path, SpecError):
             spec = load_spec(path)
-        return cls.of(spec, path, period=period, today=today)
+        return cls.of(spec, path, period=period)
 
     @classmethod
-    def of(
-        cls,
-        spec: ReleaseSpec,
-        path: Path,
-        *,
-        period: str | None,
-        today: datetime.date | None = None,
-    ) -> RunRequest:
+    def of(cls, spec: ReleaseSpec, path: Path, *, period: str | None) -> RunRequest:
         """Return the request of a spec that was loaded from `path`; raises as `read`."""
         with told_in(path, SpecError):
             spec.check_publish_to()
@@ -226,7 +217,7 @@ class RunRequest:
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
-        label = period or current_period(spec.cadence, today or today_in(spec.time_zone))
+        label = period or current_period(spec.cadence, today_in(spec.time_zone))
         spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(
             path=path, spec=spec, schema=schema, period=label, key=spec.run_key(schema, label)
@@ -276,11 +267,9 @@ class ReleaseRun:
     plan: Plan
 
     @classmethod
-    def prepare(
-        cls, path: Path, *, period: str | None, today: datetime.date | None = None
-    ) -> ReleaseRun:
+    def prepare(cls, path: Path, *, period: str | None) -> ReleaseRun:
         """Read a spec and prepare its run; raises as `RunRequest.read` and `prepared`."""
-        return RunRequest.read(path, period=period, today=today).prepared()
+        return RunRequest.read(path, period=period).prepared()
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; refresh the paths of files."""

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dpiw.cli.main import main as dpiw
 from dpiw.local import privatise, told_numbers
+from dpiw.local.collector import LocalSpec, load_local_spec, read_parameters
 from dpiw.local.estimate import frequencies, least_squares, load_local, means
 from dpiw.local.learn import feasibility, fit_margin
-from dpiw.local.spec import LocalSpec, load_local_spec, read_parameters
 from dpiw.privacy.randomness import SecureNoise
 
 SPEC = Path(__file__).with_name("collection.yaml")

@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.local import Feature, LocalParameters, calibrated, privatise
+from dpiw.local.collector import load_local_spec, write_parameters
 from dpiw.local.estimate import LocalSample
-from dpiw.local.spec import load_local_spec, write_parameters
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.release.signing import create_key_pair
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from decimal import Decimal
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -47,9 +48,9 @@ def three_digits_above(value: float) -> str:
     return f"{math.ceil(value / scale - 1e-9) * scale:.4g}"
 
 
-def render(template: str, view: object) -> str:
-    """Return the page of a template (its path inside dpiw) with the fields of a dataclass."""
-    return compiled(template).render(vars(view))
+def render(template: str, **values: Any) -> str:
+    """Return the page of a template (its path inside dpiw) with the names that it may use."""
+    return compiled(template).render(values)
 
 
 def compiled(template: str) -> Template:

@@ -70,7 +70,7 @@ class Drawing:
 
 @contextmanager
 def axes_of(
-    height: float, *, left: float, bottom: float, right: float = 8.0, top: float = 8.0
+    height: float, *, left: float, bottom: float, right: float = 8.0
 ) -> Iterator[tuple[Any, Any]]:
     """Yield an empty figure with axes in our style; height and margins in user units."""
     import matplotlib.style
@@ -79,7 +79,7 @@ def axes_of(
     with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the page's fonts set it
         figure = Figure(figsize=(WIDTH / 72, height / 72))
-        across, up = (WIDTH - left - right) / WIDTH, (height - bottom - top) / height
+        across, up = (WIDTH - left - right) / WIDTH, (height - bottom - 8.0) / height
         axes = figure.add_axes((left / WIDTH, bottom / height, across, up))
         for patch in (figure.patch, axes.patch):
             patch.set_visible(False)

@@ -118,36 +118,6 @@ NO_WEIGHTS = "none"
 """The certificate's method of rows that are published unweighted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportView:
-    """Values of the report's template.
-
-    Attributes:
-        ratio: how much likelier any conclusion may be with one neighbouring table, rounded up.
-        guess: how often a guess about one person may be right, rounded up.
-        presence: whether neighbours differ by one unit's presence rather than its values.
-        constraints: name, statement, and share of the drawn rows that broke it.
-    """
-
-    certificate: Certificate
-    epsilon: str
-    delta: str
-    ratio: str
-    guess: str
-    presence: bool
-    rows: str
-    weighted: bool
-    diagnostics: DiagnosticsView
-    reasons: tuple[object, ...]
-    cost: figures.Cost
-    spread: figures.WeightSpread
-    columns: tuple[figures.ColumnCard, ...]
-    usage: Mapping[str, str]
-    constraints: tuple[tuple[str, str, str], ...]
-    events: tuple[tuple[str, str, str], ...]
-    settings: tuple[tuple[str, str, str], ...]
-
-
 def build_report(
     certificate: Certificate,
     *,
@@ -167,12 +137,13 @@ def build_report(
     reasons = certificate.diagnostics.get("reasons")
     settings = certificate.weights
     weighted = settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
-    view = ReportView(
+    return render(
+        _PAGE,
         certificate=certificate,
         epsilon=short_decimal(certificate.epsilon),
         delta=plain(certificate.delta),
-        ratio=three_digits_above(growth),
-        guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),
+        ratio=three_digits_above(growth),  # how much likelier one neighbour makes a conclusion
+        guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),  # about a person
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
         rows=f"{weights.size:,}",
         weighted=weighted,
@@ -190,7 +161,6 @@ def build_report(
         ),
         settings=tuple(_settings(stage) for stage in certificate.stages),
     )
-    return render(_PAGE, view)
 
 
 def _usage(certificate: Certificate, schema: PublicSchema) -> dict[str, str]:

@@ -17,7 +17,7 @@ from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
 from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
-from dpiw.local.spec import local_schema
+from dpiw.local.collector import local_schema
 from dpiw.plan import json_schema
 from dpiw.privacy.units import NeighbouringRelation
 from tests.support.ledger import terms

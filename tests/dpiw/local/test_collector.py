@@ -20,9 +20,15 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.local.certificate import is_local, verify_local
-from dpiw.local.collector import publish_reports, read_reports, reports_so_far
+from dpiw.local.collector import (
+    load_local_spec,
+    publish_reports,
+    read_parameters,
+    read_reports,
+    reports_so_far,
+    write_parameters,
+)
 from dpiw.local.estimate import load_local, means
-from dpiw.local.spec import load_local_spec, read_parameters, write_parameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.release.manifest import CERTIFICATE, MANIFEST
 from dpiw.release.signing import create_key_pair

@@ -382,7 +382,7 @@ def test_a_clock_set_elsewhere(used, years):
     now = datetime.now(UTC) + timedelta(days=365 * years)
     ledger = Ledger.open(used.ledger, clock=lambda: now)
     ledger.register(terms(name="village"))
-    run = ReleaseRun.prepare(used.spec, period=f"{now.year}-11", today=now.date())
+    run = ReleaseRun.prepare(used.spec, period=f"{now.year}-11")
     overspends(used, run)
     assert ledger.verify().ok
     assert ledger.spent("town").epsilon == 2
