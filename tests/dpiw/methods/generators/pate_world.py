@@ -8,20 +8,14 @@ import numpy as np
 from dpiw.methods.generators.gan.pategan import PATEGAN
 from dpiw.methods.generators.gan.teachers import Teachers
 from dpiw.methods.generators.gan.training import PublicRandom
-from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
+from tests.dpiw.methods.generators.neural_world import UNIT, with_marginals
 
-SMALL = {
-    "rounds": 4, "queries": 3, "teachers": 5, "batch": 6, "generator": (5,), "student": (4,),
-    "teacher": 3, "latent": 2, "teacher_lot": 4,
-    "marginals_share": 0.0,
-}  # fmt: skip
 RANDOM = PublicRandom.of({"test": 1})
 
 
-def ready(*, rho=0.5, unit=UNIT, nominal_rows=40, **settings):
-    return PATEGAN(**SMALL | settings).calibrate(
-        rho=rho, schema=SCHEMA, unit=unit, nominal_rows=nominal_rows
-    )
+def ready(*, rho=0.5, unit=UNIT, **settings):
+    own = {"rounds": 4, "teacher": 3, "teacher_lot": 4, "marginals_share": 0.0} | settings
+    return with_marginals(PATEGAN, rho=rho, unit=unit, **own)
 
 
 def school(rows, dealt, count):

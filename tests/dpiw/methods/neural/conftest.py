@@ -1,10 +1,9 @@
-"""A small network, a training, and noise sources that count, copy or keep silent."""
+"""Noise sources that count, or keep silent."""
 
 import numpy as np
 import pytest
 
 from tests.dpiw.methods.generators.neural_world import Counting
-from tests.dpiw.methods.neural.settings import Settings
 
 
 class NoNoise(Counting):
@@ -12,11 +11,6 @@ class NoNoise(Counting):
 
     def gaussian_vector(self, *, scale, size):
         return np.zeros_like(super().gaussian_vector(scale=scale, size=size))
-
-
-@pytest.fixture
-def settings():
-    return Settings()
 
 
 @pytest.fixture

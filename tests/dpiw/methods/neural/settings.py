@@ -33,47 +33,47 @@ class Momentum:
         return {"rule": self.rule, **asdict(self)}
 
 
-# Makers of the values under test: a small network, its training and its lots
+ARCHITECTURE = Architecture(widths=(3, 5, 1), activation="tanh")
 
 
-class Settings:
-    """Makers of the values under test."""
+def training(**changes):
+    constants = {
+        "sampling_rate": 0.25, "steps": 20, "clip": 0.5, "divisor": 10.0, "unit": UNIT,
+        "noise_multiplier": 1.5, "optimiser": Momentum(learning_rate=1.0, momentum=0.0),
+    } | changes  # fmt: skip
+    return PrivateTraining(**constants)
 
-    unit = UNIT
-    architecture = Architecture(widths=(3, 5, 1), activation="tanh")
 
-    def training(self, **changes):
-        constants = {
-            "sampling_rate": 0.25, "steps": 20, "clip": 0.5, "divisor": 10.0, "unit": self.unit,
-            "noise_multiplier": 1.5, "optimiser": Momentum(learning_rate=1.0, momentum=0.0),
-        } | changes  # fmt: skip
-        return PrivateTraining(**constants)
+def rows(values):
+    """Rows where the engine computes."""
+    return CPU.array(values)
 
-    def rows(self, values):
-        """Rows where the engine computes."""
-        return CPU.array(values)
 
-    def values(self, count=40):
-        return np.random.default_rng(5).normal(size=(count, 3))
+def values(count=40):
+    return np.random.default_rng(5).normal(size=(count, 3))
 
-    def lots(self, count=40, **changes):
-        rows = changes.pop("rows", self.values(count))
-        found = PrivateLots(architecture=self.architecture, rows=rows, loss=Logistic(label=1))
-        return dataclasses.replace(found, **changes)
 
-    def start(self, training, noise):
-        initial = self.architecture.initial(np.random.default_rng(6))
-        return training.start(initial, publishable=noise.publishable)
+def lots(count=40, **changes):
+    rows = changes.pop("rows", values(count))
+    found = PrivateLots(architecture=ARCHITECTURE, rows=rows, loss=Logistic(label=1))
+    return dataclasses.replace(found, **changes)
 
-    def network(self, *widths, activation="tanh", seed=0):
-        architecture = Architecture(widths=widths, activation=activation)
-        rng = np.random.default_rng(seed)
-        return architecture.network(rng.normal(size=architecture.size))
 
-    def layers(self, *widths):
-        """Places of each layer's weights and biases, by turns, among a network's parameters."""
-        sizes = [n for i, o in itertools.pairwise(widths) for n in (i * o, o)]
-        return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+def start(training, noise):
+    initial = ARCHITECTURE.initial(np.random.default_rng(6))
+    return training.start(initial, publishable=noise.publishable)
+
+
+def network(*widths, activation="tanh", seed=0):
+    architecture = Architecture(widths=widths, activation=activation)
+    rng = np.random.default_rng(seed)
+    return architecture.network(rng.normal(size=architecture.size))
+
+
+def layers(*widths):
+    """Places of each layer's weights and biases, by turns, among a network's parameters."""
+    sizes = [n for i, o in itertools.pairwise(widths) for n in (i * o, o)]
+    return np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
 
 
 def gradient(network, rows, slopes):

@@ -14,18 +14,19 @@ from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.privacy import accounting
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
+from tests.dpiw.methods.neural import settings
 from tests.support.training_watch import KilledError, Recorder
 from tests.support.worlds import ADD, REPLACE, unit_of
 
 
-def trained(settings, noise, *, lots=None, **changes):
+def trained(noise, *, lots=None, **changes):
     training = settings.training(**changes)
     start = settings.start(training, noise)
     return start, training.train(start, settings.lots() if lots is None else lots, noise=noise)
 
 
-def test_the_event_is_what_was_drawn(settings, counting):
-    trained(settings, counting)
+def test_the_event_is_what_was_drawn(counting):
+    trained(counting)
     (event,) = settings.training().events()
     assert event == PoissonSampledGaussianEvent(
         sampling_probability=0.25, noise_multiplier=1.5, count=20
@@ -34,7 +35,7 @@ def test_the_event_is_what_was_drawn(settings, counting):
     assert set(counting.scales) == {1.5 * 0.5}
 
 
-def test_public_rows_enter_without_noise_and_without_budget(settings, no_noise):
+def test_public_rows_enter_without_noise_and_without_budget(no_noise):
     training = settings.training(steps=3)
     start = settings.start(training, no_noise)
     lots = settings.lots(rows=np.empty((0, 3)))
@@ -49,7 +50,7 @@ def test_public_rows_enter_without_noise_and_without_budget(settings, no_noise):
     np.testing.assert_allclose(start.parameters - end.parameters, 3.0)
 
 
-def test_people_with_several_rows_get_more_noise_and_a_higher_rate(settings):
+def test_people_with_several_rows_get_more_noise_and_a_higher_rate():
     training = settings.training(unit=unit_of(ADD, 3))
     (event,) = training.events()
     assert training.scale == pytest.approx(3 * settings.training().scale)
@@ -64,7 +65,7 @@ def hockey_stick(one, two, epsilon):
 
 
 @pytest.mark.parametrize(("k", "q", "s"), [(2, 0.1, 1.0), (3, 0.3, 2.0), (5, 0.02, 0.6)])
-def test_the_group_event_covers_the_exact_law_of_a_persons_rows(settings, k, q, s):
+def test_the_group_event_covers_the_exact_law_of_a_persons_rows(k, q, s):
     """k rows shift the sum by a binomial number of bounds; j of them by any number up to j."""
     (event,) = settings.training(unit=unit_of(ADD, k), sampling_rate=q, noise_multiplier=s).events()
     cells = np.linspace(-12 * k * s, 12 * k * s + k, 40001)
@@ -85,7 +86,7 @@ def test_the_group_event_covers_the_exact_law_of_a_persons_rows(settings, k, q, 
             assert added <= hockey_stick(nothing, ours, epsilon) + 1e-12
 
 
-def test_replace_one_is_refused(settings):
+def test_replace_one_is_refused():
     with pytest.raises(SpecError, match="replace_one"):
         settings.training(unit=unit_of(REPLACE))
 
@@ -95,23 +96,23 @@ def test_replace_one_is_refused(settings):
     [("sampling_rate", 0.0), ("sampling_rate", 1.1), ("steps", 0), ("resumes", -1), ("clip", 0.0),
      ("clip", math.inf), ("clip", 9e-4), ("divisor", math.nan), ("averaged", 1.0)],
 )  # fmt: skip
-def test_constants_out_of_range_are_refused(settings, name, wrong):
+def test_constants_out_of_range_are_refused(name, wrong):
     with pytest.raises(SpecError, match="steps" if name == "resumes" else name):
         settings.training(**{name: wrong})
 
 
 @pytest.mark.parametrize("multiplier", [None, 0.0, math.nan, math.inf])
-def test_nothing_is_drawn_before_calibration(settings, counting, multiplier):
+def test_nothing_is_drawn_before_calibration(counting, multiplier):
     with pytest.raises(UncalibratedError, match="noise multiplier"):
-        trained(settings, counting, noise_multiplier=multiplier)
+        trained(counting, noise_multiplier=multiplier)
     assert not counting.scales
     with pytest.raises(UncalibratedError, match="calibrate before use"):
         settings.training(noise_multiplier=None).events()
 
 
-def test_training_stops_where_the_accountant_did(settings, counting):
+def test_training_stops_where_the_accountant_did(counting):
     training = settings.training()
-    _, end = trained(settings, counting)
+    _, end = trained(counting)
     assert end.step == training.steps
     with pytest.raises(PrivacyError, match="every accounted step"):
         training.private_step(end, settings.lots(), noise=counting)
@@ -119,16 +120,16 @@ def test_training_stops_where_the_accountant_did(settings, counting):
     assert len(counting.scales) == training.steps
 
 
-def test_seeded_noise_never_becomes_publishable(settings):
+def test_seeded_noise_never_becomes_publishable():
     training = settings.training(steps=2)
     state = settings.start(training, SecureNoise())
     with pytest.raises(PrivacyError, match="publishable noise source"):
         training.private_step(state, settings.lots(), noise=SeededNoise(1))
     assert training.train(state, settings.lots(), noise=SecureNoise()).publishable
-    assert not trained(settings, SeededNoise(1), steps=2)[1].publishable
+    assert not trained(SeededNoise(1), steps=2)[1].publishable
 
 
-def test_effort_becomes_noise_continuously_and_downwards(settings):
+def test_effort_becomes_noise_continuously_and_downwards():
     training = settings.training(steps=300, sampling_rate=0.05)
     efforts = np.geomspace(1e-6, 1e6, 200)
     multipliers = np.array([training.multiplier_for(rho) for rho in efforts])
@@ -148,7 +149,7 @@ def test_effort_becomes_noise_continuously_and_downwards(settings):
         training.multiplier_for(0.0)
 
 
-def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
+def test_the_average_is_over_the_last_share_of_the_steps(counting):
     training = settings.training(steps=10, averaged=0.4)
     state = settings.start(training, counting)
     path = []
@@ -156,11 +157,11 @@ def test_the_average_is_over_the_last_share_of_the_steps(settings, counting):
         state = training.private_step(state, settings.lots(), noise=counting)
         path.append(state.parameters)
     np.testing.assert_allclose(state.average, np.mean(path[6:], axis=0))
-    _, last = trained(settings, counting, steps=10)
+    _, last = trained(counting, steps=10)
     np.testing.assert_array_equal(last.average, last.parameters)
 
 
-def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
+def test_a_resumed_run_continues_and_is_charged_as_planned(counting):
     """KilledError at step 15 before its checkpoint was kept: steps 11 to 15 are drawn again."""
     training = settings.training(steps=100, resumes=1)
     start, killed = settings.start(training, counting), Recorder(dies_at=15)
@@ -180,7 +181,7 @@ def test_a_resumed_run_continues_and_is_charged_as_planned(settings, counting):
         )
 
 
-def test_a_checkpoint_of_other_settings_is_refused(settings, counting):
+def test_a_checkpoint_of_other_settings_is_refused(counting):
     two_resumes, one_resume = settings.training(resumes=2), settings.training(resumes=1)
     first = settings.start(two_resumes, counting)
     for state in (
@@ -195,7 +196,7 @@ def test_a_checkpoint_of_other_settings_is_refused(settings, counting):
     assert counting.scales == []
 
 
-def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped(settings):
+def test_resuming_at_a_checkpoint_gives_the_run_that_was_not_stopped():
     """With the same noise from there on, bit for bit; moments and averages included."""
     changes = {"optimiser": Adam(learning_rate=0.1), "averaged": 0.5}
     training = settings.training(**changes)
@@ -233,15 +234,15 @@ def identity(row):
     return f"{row['rows']}-{row['lot']}-{row['noise_multiplier']}-{row['steps']}"
 
 
-def golden_events(settings, row, *, rate):
+def golden_events(row, *, rate):
     return settings.training(
         sampling_rate=rate, steps=row["steps"], noise_multiplier=row["noise_multiplier"]
     ).events()
 
 
 @pytest.mark.parametrize("row", GOLDEN["rows"], ids=identity)
-def test_epsilon_of_a_training_is_that_of_the_table(settings, row):
-    found = golden_events(settings, row, rate=row["lot"] / (2 * row["rows"]))
+def test_epsilon_of_a_training_is_that_of_the_table(row):
+    found = golden_events(row, rate=row["lot"] / (2 * row["rows"]))
     epsilon = accounting.epsilon(found, delta=DELTA, grid=GOLDEN["grid"])
     assert epsilon == pytest.approx(row["pld"], abs=GOLDEN["tolerance"])
     looser = accounting.epsilon_rdp(found, delta=DELTA)
@@ -249,16 +250,16 @@ def test_epsilon_of_a_training_is_that_of_the_table(settings, row):
 
 
 @pytest.mark.parametrize("row", GOLDEN["rows"][1::5], ids=identity)
-def test_twice_the_rate_costs_what_the_table_says(settings, row):
-    found = golden_events(settings, row, rate=row["lot"] / row["rows"])
+def test_twice_the_rate_costs_what_the_table_says(row):
+    found = golden_events(row, rate=row["lot"] / row["rows"])
     epsilon = accounting.epsilon(found, delta=DELTA, grid=GOLDEN["grid"])
     assert epsilon == pytest.approx(row["pld_double_rate"], abs=GOLDEN["tolerance"])
 
 
 @pytest.mark.parametrize("change", [{"steps": 1576}, {"noise_multiplier": 1.49}])
-def test_one_percent_more_shows(settings, change):
+def test_one_percent_more_shows(change):
     """The table would notice: 1% more steps or less noise is outside its tolerance."""
     row = GOLDEN["rows"][5] | change
-    found = golden_events(settings, row, rate=0.0128)
+    found = golden_events(row, rate=0.0128)
     epsilon = accounting.epsilon(found, delta=DELTA, grid=GOLDEN["grid"])
     assert epsilon > row["pld"] + GOLDEN["tolerance"]

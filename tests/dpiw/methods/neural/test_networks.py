@@ -15,6 +15,7 @@ from dpiw.methods.neural.backend import CPU, Backend, make_backend
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, Critic, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Architecture
 from dpiw.methods.neural.row_norms import SHARE, AllGradients, Convolution
+from tests.dpiw.methods.neural import settings
 from tests.dpiw.methods.neural.settings import gradient
 from tests.support.devices import DEVICES, need
 
@@ -160,7 +161,7 @@ def rows_of(count):
 
 
 @rules
-def test_squares_too_small_for_doubles_keep_the_least_bound(settings, rule):
+def test_squares_too_small_for_doubles_keep_the_least_bound(rule):
     """A slope near 1e-157 times an input near 1e154; a bound of 1e-6 is missed by a 30,000th."""
     network, worst = settings.network(2, 1), {LEAST_CLIP: 0.0, 1e-6: 0.0}
     network = dataclasses.replace(network, parameters=0 * network.parameters)
@@ -176,7 +177,7 @@ def test_squares_too_small_for_doubles_keep_the_least_bound(settings, rule):
         assert worst[1e-6] > 1 + 1e-8
 
 
-def test_large_lots_go_in_parts(settings, monkeypatch):
+def test_large_lots_go_in_parts(monkeypatch):
     network, x = settings.network(3, 5, 1), settings.rows(rows_of(50))
     whole = clipped_sum(network, x, Logistic(label=1), clip=0.4, rule=ClipRule.LOSS)
     monkeypatch.setattr(type(network.architecture), "rows_at_once", 8)
@@ -184,7 +185,7 @@ def test_large_lots_go_in_parts(settings, monkeypatch):
     np.testing.assert_allclose(parts, whole, atol=1e-13)
 
 
-def test_output_clipping_needs_one_output_and_bounded_slopes(settings):
+def test_output_clipping_needs_one_output_and_bounded_slopes():
     def clipped(widths, rows, loss):
         network, x = settings.network(*widths), settings.rows(rows_of(rows))
         return clipped_sum(network, x, loss, clip=0.2, rule=ClipRule.OUTPUT)

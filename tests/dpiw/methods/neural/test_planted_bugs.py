@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.dpiw.methods.neural import settings
 from tests.dpiw.methods.neural.mutants import (
     CHECKS,
     MUTANTS,
@@ -19,7 +20,7 @@ from tests.dpiw.methods.neural.mutants import (
 
 
 @pytest.fixture
-def world(settings, counting, no_noise):
+def world(counting, no_noise):
     """The core with either settings, and sources that count."""
     return SimpleNamespace(
         settings=settings, training=settings.training(steps=200), lots=settings.lots(400),

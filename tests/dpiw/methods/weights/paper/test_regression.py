@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.paper.regression import (
     GRADIENT_TOLERANCE,
@@ -27,22 +25,8 @@ from dpiw.methods.weights.paper.regression import (
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.units import NoiseKind
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
+from tests.proof.adversary import extreme_rows
 from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
-
-
-def corners(schema):
-    choices = []
-    for column in schema.released:
-        cells = [0.0, 1.0] if column.is_numeric else list(range(column.cardinality))
-        if column.nullable:
-            cells.append(np.nan if column.is_numeric else -1)
-        choices.append(cells)
-    combinations = np.array(list(itertools.product(*choices)))
-    columns = {
-        c.name: combinations[:, i] if c.is_numeric else combinations[:, i].astype(np.int32)
-        for i, c in enumerate(schema.released)
-    }
-    return ScaledTable(columns, len(combinations))
 
 
 def extremes(matrix):
@@ -59,8 +43,10 @@ def extremes(matrix):
 def test_bounds_hold_at_corners_and_inside():
     """Those of the schema, attained at the corners."""
     schema, feature_rows = mixed(), LinearMap(mixed())
-    bounds, attained = feature_rows.bounds, extremes(feature_rows.matrix(corners(schema)))
-    inside = feature_rows.matrix(uniform_rows(schema, 400, np.random.default_rng(3)))
+    rng = np.random.default_rng(3)
+    corners = feature_rows.matrix(extreme_rows(schema, 1000, rng))
+    bounds, attained = feature_rows.bounds, extremes(corners)
+    inside = feature_rows.matrix(uniform_rows(schema, 400, rng))
     assert inside.shape == (400, bounds.dimension) == (400, schema.width + 1)
     for found in (attained, extremes(inside)):
         for field, value in found.items():
