@@ -22,8 +22,7 @@ def ran(request):
     with (request.config.rootpath / "ran").open("a") as file:
         file.write(request.node.originalname + "\\n")
     with request.config.getoption("--figures").open("a") as file:
-        line = {"test": "proof P1", "what": request.node.name, "node": "toy", "power": "10% | more",
-                "reached": "1", "limit": "a search"}
+        line = {"test": "proof P1: " + request.node.name, "node": "toy", "reached": "10% | more"}
         file.write(json.dumps(line) + "\\n")
 """,
     "tests/test_toy.py": """

@@ -13,46 +13,28 @@ import pytest
 
 from dpiw.errors import LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, PublishedHead
-from dpiw.ledger.entries import entry_hash, entry_json
+from dpiw.ledger.entries import entry_json
 from dpiw.release.verification import verify
 from tests.crash.harness import Place, Servers
 from tests.crash.stores import on_stores
+from tests.support.ledger import chain, sql, stored
 
-COLUMNS = (
-    "seq", "previous", "hash", "kind", "population", "run_key", "attempt", "stage", "payload", "at",
-)  # fmt: skip
 Row = dict[str, Any]
 Intrude = Callable[..., list[tuple[Any, ...]]]
 
 
-def sql(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+def store(location: str, intrude: Intrude, rows: list[Row]) -> None:
+    """Replace the ledger's rows, guards taken off and put back."""
+    lines = [
+        f"INSERT INTO entries ({', '.join(row)}) VALUES ({', '.join(map(sql, row.values()))})"
+        for row in rows
+    ]
+    intrude(location, "DELETE FROM entries", *lines)
 
 
-class Intruder:
-    """Replaces the ledger's rows, guards taken off and put back."""
-
-    def __init__(self, ledger: Ledger, intrude: Intrude) -> None:
-        self.location, self._intrude = str(ledger.location), intrude
-
-    def rows(self) -> list[Row]:
-        query = f"SELECT {', '.join(COLUMNS)} FROM entries ORDER BY seq"
-        records = self._intrude(self.location, query)
-        return [dict(zip(COLUMNS, row, strict=True)) for row in records]
-
-    def store(self, rows: list[Row]) -> None:
-        lines = [f"({', '.join(sql(row[name]) for name in COLUMNS)})" for row in rows]
-        insert = f"INSERT INTO entries ({', '.join(COLUMNS)}) VALUES {', '.join(lines)}"
-        self._intrude(self.location, "DELETE FROM entries", *([insert] if rows else []))
-
-
-# --- what an intruder does; each changes at least one row -----------------------------------------
-
-
+# What an intruder does; each changes at least one row
 def edit_field(rows: list[Row], rng: random.Random) -> None:
-    row, name = rng.choice(rows), rng.choice(COLUMNS[1:])
+    row, name = rng.choice(rows), rng.choice(sorted(rows[0].keys() - {"seq"}))
     value = row[name]
     if isinstance(value, int):
         row[name] = value + rng.choice((-1, 1, 1000))
@@ -98,21 +80,15 @@ def truncate(rows: list[Row], rng: random.Random) -> None:
 
 def rewrite(rows: list[Row], rng: random.Random) -> None:
     """Change one entry's time and hash it and all after it anew: a perfect chain, another one."""
-    start = rng.randrange(len(rows))
-    rows[start]["at"] = "2001-01-01T00:00:00Z"
-    for index in range(start, len(rows)):
-        fields = {**rows[index], "payload": json.loads(rows[index]["payload"])}
-        fields["previous"] = rows[index - 1]["hash"] if index else fields["previous"]
-        del fields["hash"]
-        rows[index] |= {"previous": fields["previous"], "hash": entry_hash(fields)}
+    entries = [{**row, "payload": json.loads(row["payload"])} for row in rows]
+    rng.choice(entries)["at"] = "2001-01-01T00:00:00Z"
+    rows[:] = stored(chain(entries))
 
 
 KINDS = (edit_field, edit_amount, swap, delete, delete_and_renumber, duplicate, truncate, rewrite)
 
 
-# --- who notices ---------------------------------------------------------------------------------
-
-
+# Who notices
 def noticed_by(url: str, heads: list[PublishedHead]) -> str:
     """What finds the change: the ledger alone, or the heads that were seen outside it."""
     try:
@@ -140,45 +116,41 @@ def place(servers, new_place):
 def heads_seen(place: Place) -> list[PublishedHead]:
     """Of all published manifests, and the one an auditor wrote down last."""
     certificates = [verify(folder).certificate for folder in place.releases.iterdir()]
-    hashes = [
-        *(certificate.ledger_head for certificate in certificates),
-        place.ledger().head().hash,
-    ]
+    hashes = [*(each.ledger_head for each in certificates), place.ledger().head().hash]
     return [PublishedHead(hash=head) for head in hashes]
 
 
 def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
-    ledger = place.ledger()
-    intruder, heads = Intruder(ledger, intrude), heads_seen(place)
-    sound = intruder.rows()
+    location, heads = str(place.ledger().location), heads_seen(place)
+    sound = stored(place.ledger().export())
     assert noticed_by(place.url, heads) == "nobody"
     rng, counts = random.Random(20270101), Counter[str]()
     for number in range(edits):
         rows = copy.deepcopy(sound)
         KINDS[number % len(KINDS)](rows, rng)
         assert rows != sound
-        intruder.store(rows)
+        store(location, intrude, rows)
         by = noticed_by(place.url, heads)
         assert by != "nobody", (KINDS[number % len(KINDS)].__name__, number)
         counts[by] += 1
-        intruder.store(sound)
+        store(location, intrude, sound)
     assert noticed_by(place.url, heads) == "nobody"  # and the last one was put back
     return counts
 
 
 def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
     """Put back every old state of the ledger that a backup could have: no run may spend on it."""
-    intruder = Intruder(place.ledger(), intrude)
-    sound, refused = intruder.rows(), 0
+    location, refused = str(place.ledger().location), 0
+    sound = stored(place.ledger().export())
     numbers = {entry.hash: entry.seq for entry in place.ledger().entries()}
     last = max(numbers[head.hash] for head in heads_seen(place)[:-1])
     for length in range(3, last):
-        intruder.store(sound[:length])
+        store(location, intrude, sound[:length])
         before = place.ledger().head()
         assert servers.run(place, period="third") == LedgerTamperedError.exit_code
         assert place.ledger().head() == before  # nothing was written
         refused += 1
-    intruder.store(sound)
+    store(location, intrude, sound)
     assert servers.run(place, period="third") == 0
     return refused
 

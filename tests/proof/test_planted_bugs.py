@@ -1,8 +1,8 @@
 """E5: known bugs of public packages and papers, planted in our code, and the check that finds each.
 
 "Known" names a public thread or paper where the bug, or one of its kind, is reported; threads are
-other people's reports. Those of DP-SGD are planted by tests/dpiw/methods/neural/test_planted_bugs.py,
-leaks in whole releases by test_noninterference.py.
+other people's reports. Bugs of DP-SGD are planted in tests/dpiw/methods/neural, leaks in whole
+releases in test_noninterference.py.
 """
 
 import pytest

@@ -113,8 +113,8 @@ def test_neighbours_share_support_and_low_bits(tier, name, prove):
     assert least > FALSE_ALARM
     prove(
         f"S2: {name}",
-        f"{pairs} pairs, {size:,} draws a world: {odd} outputs outside the common support,"
-        f" least p of the low bits {least:.1e}",
+        f"{pairs} pairs, {size:,} draws a world: {odd} outside the common support, least p of the"
+        f" low bits {least:.1e}",
     )
 
 
@@ -169,9 +169,7 @@ def test_low_bits_that_stay_are_found(rng):
     assert stats.chi2_contingency(both).pvalue < FALSE_ALARM
 
 
-# --- S3 -------------------------------------------------------------------------------------------
-
-
+# S3
 def seed_fields(kind: type) -> set[str]:
     names = (field.name for field in dataclasses.fields(kind))
     return {name for name in names if "seed" in name or "random" in name}

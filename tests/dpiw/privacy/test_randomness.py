@@ -1,4 +1,4 @@
-"""Noise sources: refusals, hygiene, determinism. Their laws: tests/proof/test_sampler_laws.py."""
+"""Noise sources: refusals, hygiene, determinism. Their laws: tests/proof/test_samplers.py."""
 
 from __future__ import annotations
 
