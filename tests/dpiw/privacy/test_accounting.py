@@ -126,6 +126,17 @@ def test_laplace_and_pure_curves():
 # Two roads to one number
 
 
+@pytest.mark.parametrize(("multiplier", "at"), [(0.7, 1e-3), (4.2247, 1e-6), (30.0, 1e-10)])
+def test_gaussian_closed_form_equals_its_pld(multiplier, at):
+    by_pld = event_privacy_loss(gaussian(multiplier), 1e-4).get_epsilon_for_delta(at)
+    closed = gaussian_epsilon(multiplier, at)
+    total = epsilon([gaussian(multiplier)], delta=at)
+    assert total == pytest.approx(gaussian_epsilon(multiplier / (1 + LATTICE_MARGIN), at))
+    assert total > closed
+    assert closed <= by_pld * (1 + 1e-9) + 1e-9
+    assert by_pld == pytest.approx(closed, rel=1e-3, abs=1e-5)
+
+
 def test_the_margin_covers_the_lattice():
     """Exact curve of the discrete Gaussian, even on a lattice 1000 times coarser than ours."""
     scale = 2.0**10

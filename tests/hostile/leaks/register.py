@@ -206,7 +206,7 @@ REGISTER: tuple[Leak, ...] = (
          " relation per population",
          "dpiw/privacy/accounting.py::epsilon dpiw/privacy/units.py::PrivacyCost",
          "dpiw/privacy/test_accounting.py::test_renyi_accounting_agrees_from_above",
-         "proof/test_accountants.py::test_every_road_to_a_gaussian_ends_at_the_closed_form",
+         "dpiw/privacy/test_accounting.py::test_gaussian_closed_form_equals_its_pld",
          "dpiw/privacy/test_units.py::test_relations_never_mix"),
     leak(33, "lots drawn otherwise than accounted", "H", "Poisson lots from the noise source, at"
          " the accounted rate; as many as accounted",
