@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import comb, floor, prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +183,17 @@ class NetworkModel:
 
     judge: ClassVar[None] = None
     at_hand: ClassVar[None] = None
+
+    @classmethod
+    def independent(
+        cls, domain: Domain, laws: Sequence[NDArray[np.float64]], one_way: OneWayMarginals | None
+    ) -> Self:
+        """A network of columns without parents, from non-negative masses, none all zero."""
+        conditionals = tuple(
+            Conditional.from_table(Family(child=j, parents=()), law, law)
+            for j, law in enumerate(laws)
+        )
+        return cls(domain=domain, conditionals=conditionals, one_way=one_way)
 
     @cached_property
     def splines(self) -> Mapping[int, Histospline]:

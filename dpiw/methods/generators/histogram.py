@@ -17,7 +17,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
-from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
+from dpiw.methods.generators.bayesian_network import NetworkModel
 from dpiw.methods.generators.counted import CountedMarginals, CountedNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
@@ -121,14 +121,7 @@ class Histogram(CountedMarginals):
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
         """Non-negative histograms of one total, sampled independently."""
         known = known_laws(measurement, schema=schema)
-        return NetworkModel(
-            domain=known.domain,
-            conditionals=tuple(
-                Conditional.from_table(Family(child=j, parents=()), law, law)
-                for j, law in enumerate(known.laws)
-            ),
-            one_way=known.one_way,
-        )
+        return NetworkModel.independent(known.domain, known.laws, known.one_way)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -198,9 +198,8 @@ def public_weights(log_pmf: Array, *, width: float) -> Array:
 def pilot_weights(log_pmf: Array, pilot: int, *, width: float) -> Array:
     """Weights, (outcomes,), under which the window cuts nothing near a paid pilot point.
 
-    Near means within `PILOT_MARGIN` nats. All outcomes share the pilot's least likely one's weight,
-    at
-    least the public one: different weights would tilt the posterior away from rare outcomes.
+    Near means within `PILOT_MARGIN` nats. All outcomes share the weight of the pilot's least likely
+    one, at least the public one: others would tilt the posterior away from rare outcomes.
     """
     top = log_pmf.max(axis=0)
     loss = float((top - log_pmf[pilot]).max()) + PILOT_MARGIN

@@ -25,7 +25,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, check_effort
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
-from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
+from dpiw.methods.generators.bayesian_network import NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent, ThresholdEvent, level_threshold
@@ -194,14 +194,7 @@ class UnseenLevels(Synthesizer):
             _law(column, place, measurement, total=ready.nominal_rows)
             for place, column in enumerate(listed_schema.released)
         ]
-        return NetworkModel(
-            domain=Domain.from_schema(listed_schema, bins=1),
-            conditionals=tuple(
-                Conditional.from_table(Family(child=j, parents=()), law, law)
-                for j, law in enumerate(laws)
-            ),
-            one_way=None,
-        )
+        return NetworkModel.independent(Domain.from_schema(listed_schema, bins=1), laws, None)
 
 
 def _unseen(schema: PublicSchema) -> list[Column]:

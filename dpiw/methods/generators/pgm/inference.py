@@ -16,7 +16,6 @@ from functools import cache, cached_property
 from itertools import combinations
 from math import prod
 from string import ascii_letters
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -216,12 +215,7 @@ class Inference:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
