@@ -71,11 +71,6 @@ class FileBytes:
     data: bytes
     skipped: int = 0
 
-    @classmethod
-    def of(cls, path: Path) -> FileBytes:
-        """Read a file of our own that nobody signed."""
-        return cls(name=path.name, data=path.read_bytes())
-
     def stream(self) -> io.IOBase:
         """The file at its whole length; reading skipped bytes raises OSError."""
         return io.BytesIO(self.data) if not self.skipped else _Tail(self)

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -44,15 +43,6 @@ FileSource = bytes | Callable[[Path], None]
 _Maker = Callable[..., SignedManifest]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Publication:
-    """Result of `publish_built`; `already_published`: it existed and nothing was written."""
-
-    folder: Path
-    manifest_digest: str
-    already_published: bool
-
-
 def build_folder(
     folder: Path,
     *,
@@ -77,8 +67,8 @@ def build_folder(
 
 def publish_built(
     built: Path, *, destination: Path, key: PublicKey, commit: Callable[[str], object]
-) -> Publication:
-    """Commit and publish a copy of a folder that `build_folder` made; leave the same release alone.
+) -> bool:
+    """Commit and publish a copy of a folder that `build_folder` made; False: it was there before.
 
     `commit` is called with the manifest's digest when the copy is durable and before it is visible;
     it must accept the same digest again, since a crash may follow. Raises ReleaseError if the
@@ -103,20 +93,22 @@ def _install(
     manifest: Manifest,
     key: PublicKey,
     commit: Callable[[str], object],
-) -> Publication:
+) -> bool:
     if destination.name.startswith("."):
         raise ReleaseError(f"{destination.name}: a release folder's name must not start with a dot")
     if os.path.lexists(destination):
-        return _already_published(destination, manifest, key)
+        _check_published(destination, manifest, key)
+        return False
     commit(manifest.digest)
     _make_readable(folder)  # until now nobody but us could look into it
     with _writing(f"release folder {destination.name}"):
         try:
             move_exclusively(folder, destination)
         except FileExistsError:  # another process was faster
-            return _already_published(destination, manifest, key)
+            _check_published(destination, manifest, key)
+            return False
     _make_durable(destination.parent)
-    return Publication(folder=destination, manifest_digest=manifest.digest, already_published=False)
+    return True
 
 
 def clean_staging(root: Path) -> int:
@@ -218,7 +210,7 @@ def _create(path: Path, source: FileSource) -> int:
     return status.st_size
 
 
-def _already_published(destination: Path, manifest: Manifest, key: PublicKey) -> Publication:
+def _check_published(destination: Path, manifest: Manifest, key: PublicKey) -> None:
     """Accept a destination that holds this very release; refuse links, whose target may change."""
     if manifest_digest(destination) != manifest.digest:
         raise ReleaseError(
@@ -229,7 +221,6 @@ def _already_published(destination: Path, manifest: Manifest, key: PublicKey) ->
     read = read_signed(destination, kind=Manifest, expected=[key], then=then)
     check_files(destination, read, then=then)
     _make_durable(destination.parent)  # the run that renamed it may have ended before this
-    return Publication(folder=destination, manifest_digest=manifest.digest, already_published=True)
 
 
 @contextlib.contextmanager

@@ -266,14 +266,10 @@ def make_visible(
             "the release was built on a ledger entry that this ledger does not hold; it was"
             " restored from an old copy and must be recovered first"
         )
-    publication = publish_built(
-        built,
-        destination=_destination(run),
-        key=key.public,
-        commit=record,
-    )
-    record(publication.manifest_digest)  # also where it was visible before
-    return publication.folder
+    destination = _destination(run)
+    publish_built(built, destination=destination, key=key.public, commit=record)
+    record(manifest.digest)  # also where it was visible before
+    return destination
 
 
 def make_root(root: Path) -> None:

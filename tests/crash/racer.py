@@ -67,7 +67,7 @@ def publish(task: dict[str, Any], number: int) -> list[Any]:
         )
     except ReleaseError:
         return ["refused"]
-    return ["there already" if done.already_published else "published"]
+    return ["published" if done else "there already"]
 
 
 def _tell(task: dict[str, Any], line: Any) -> None:

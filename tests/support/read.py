@@ -8,6 +8,7 @@ from dpiw.data.scaled import ScaledTable
 from dpiw.data.snapshots import open_snapshot
 from dpiw.data.sources import open_parquet
 from dpiw.errors import SourceError
+from dpiw.release.manifest import FileBytes
 
 
 def read_snapshot(path: Path) -> ScaledTable | None:
@@ -20,3 +21,7 @@ def read_snapshot(path: Path) -> ScaledTable | None:
 def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
     with open_parquet(path, names, limits=limits) as raw:
         return raw.whole(most_bytes=limits.max_memory_bytes)
+
+
+def file_bytes(path: Path) -> FileBytes:
+    return FileBytes(name=path.name, data=path.read_bytes())

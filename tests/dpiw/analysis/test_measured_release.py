@@ -28,7 +28,7 @@ from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_me
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
-from dpiw.release.manifest import REPLICATES, FileBytes
+from dpiw.release.manifest import REPLICATES
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
     check_replicates,
@@ -41,6 +41,7 @@ from dpiw.release.replicate_weights import (
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
 from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
+from tests.support.read import file_bytes
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = "omega_seed: 5, frequencies: 20, base_rows: 3000"
@@ -274,7 +275,7 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         return path
 
     def scale_in(path, rows=300):
-        footer = read_replicate_footer(FileBytes.of(path))
+        footer = read_replicate_footer(file_bytes(path))
         return check_replicates(footer, certificate, rows=rows)
 
     assert scale_in(written("good")) == full.scale
@@ -290,7 +291,7 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
         with pytest.raises(ManifestError):
             scale_in(path)
     np.testing.assert_array_equal(
-        read_replicates(FileBytes.of(tmp_path / "good"), certificate, rows=300).weights,
+        read_replicates(file_bytes(tmp_path / "good"), certificate, rows=300).weights,
         full.weights.astype(np.float32),
     )
     good = pq.read_table(tmp_path / "good")
@@ -301,7 +302,7 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
             writer.write_table(good.set_column(3, good.schema.field(3), column))
             writer.add_key_value_metadata(key_values)
         with pytest.raises(ManifestError):
-            read_replicates(FileBytes.of(tmp_path / "odd"), certificate, rows=300)
+            read_replicates(file_bytes(tmp_path / "odd"), certificate, rows=300)
     pq.write_table(pa.table({"r1": [1.0]}), tmp_path / "plain")
     with pytest.raises(ManifestError):
         scale_in(tmp_path / "plain", rows=1)

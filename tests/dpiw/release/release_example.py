@@ -150,9 +150,8 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
     contents = example_contents(workspace, certificate, **changes)
     built, key = workspace / "built", example_key(root)
     build_folder(built, files=contents.files, facts=contents.facts, key=key)
-    return publish_built(
-        built, destination=root / "release", key=key.public, commit=lambda digest: None
-    ).folder
+    publish_built(built, destination=root / "release", key=key.public, commit=lambda digest: None)
+    return root / "release"
 
 
 def example_report(

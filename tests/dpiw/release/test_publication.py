@@ -17,6 +17,7 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureErr
 from dpiw.release import publication
 from dpiw.release.manifest import Manifest
 from dpiw.release.publication import build_folder, clean_staging, publish_built
+from dpiw.release.verification import manifest_digest
 from tests.dpiw.release.publishing import build, names, publish
 from tests.dpiw.release.release_example import example_facts, example_key
 from tests.support.patience import SECONDS
@@ -307,14 +308,13 @@ def test_a_built_folder_is_published_byte_for_byte(tmp_path, key):
     built = tmp_path / "work" / "built"
     manifest = build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)
     digests = []
-    for expected in (False, True):
-        done = publish_built(
-            built, destination=tmp_path / "out" / "r", key=key.public, commit=digests.append
-        )
-        assert done.already_published is expected
-    assert digests == [manifest.digest] == [done.manifest_digest]
+    folder = tmp_path / "out" / "r"
+    for is_new in (True, False):
+        done = publish_built(built, destination=folder, key=key.public, commit=digests.append)
+        assert done is is_new
+    assert digests == [manifest.digest] == [manifest_digest(folder)]
     assert {p.name: p.read_bytes() for p in built.iterdir()} == {
-        p.name: p.read_bytes() for p in done.folder.iterdir()
+        p.name: p.read_bytes() for p in folder.iterdir()
     }
     with pytest.raises(ReleaseError):
         build_folder(built, files={"a.txt": b"text"}, facts=example_facts(), key=key)

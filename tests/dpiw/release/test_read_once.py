@@ -26,6 +26,7 @@ from dpiw.release.parquet import (
 )
 from dpiw.release.verification import verify
 from tests.dpiw.release.release_example import example_certificate, example_facts
+from tests.support.read import file_bytes
 
 
 def other_rows(path):
@@ -86,7 +87,7 @@ def test_a_footer_is_read_of_the_last_bytes_alone(folder):
     """However long the file is: what came before was hashed, and is not kept."""
     numbers = pa.table({"x": np.random.default_rng(1).normal(size=40_000)})
     write_table(folder.parent / "long", numbers, facts=footer_facts(example_certificate()))
-    long = FileBytes.of(folder.parent / "long")
+    long = file_bytes(folder.parent / "long")
     skipped = len(long.data) - 100_000
     assert skipped > 100_000
     tail = FileBytes(name=long.name, data=long.data[skipped:], skipped=skipped)
@@ -115,7 +116,7 @@ def bomb(path, *, rows, text):
     if len(text) < 10:
         table = table.cast(arrow_schema(TWO))
     write_table(path, table, facts=footer_facts(example_certificate()))
-    return FileBytes.of(path)
+    return file_bytes(path)
 
 
 def facts_of(rows, columns=None):
@@ -160,7 +161,7 @@ def test_parts_share_one_limit(tmp_path):
 def made(path, columns, **options):
     """A file whose columns have the types that the reader sees, and what its manifest says."""
     pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False, **options)
-    file = FileBytes.of(path)
+    file = file_bytes(path)
     return file, facts_of(pq.read_metadata(path).num_rows, arrow_fields(pq.read_schema(path)))
 
 

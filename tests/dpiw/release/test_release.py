@@ -15,7 +15,6 @@ from dpiw.data.columns import ColumnKind
 from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.release.manifest import FileBytes
 from dpiw.release.parquet import (
     FACTS,
     ROW_GROUP_ROWS,
@@ -32,6 +31,7 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     publish_example,
 )
+from tests.support.read import file_bytes
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
     schema = pq.read_schema(path)
     assert b"pandas" not in (schema.metadata or {})
     assert schema.names == [*DTYPES, "weight", "log_weight"]
-    facts = read_footer(FileBytes.of(path)).facts
+    facts = read_footer(file_bytes(path)).facts
     assert facts["dpiw.epsilon"] == "1"
     assert facts["dpiw.unit"] == "max_rows=2; id_column=person"
     assert facts["dpiw.mechanisms"] == "generator:privbayes,weights:beta_debiased"
@@ -207,7 +207,7 @@ def test_footer_and_metadata_hold_nothing_beside_the_list(tmp_path):
     for wrong in (table.cast(pa.schema([field])), table.replace_schema_metadata({"host": "x"})):
         pq.write_table(wrong, tmp_path / "p")
         with pytest.raises(ManifestError, match="unknown"):
-            read_footer(FileBytes.of(tmp_path / "p"))
+            read_footer(file_bytes(tmp_path / "p"))
 
 
 def test_mean_one_weights_survive_large_logs():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
-from tests.proof.adversary import extreme_rows
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.paper.regression import (
@@ -26,6 +25,7 @@ from dpiw.methods.weights.paper.regression import (
 from dpiw.privacy.mechanisms import lattice_slack
 from dpiw.privacy.units import NoiseKind
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
+from tests.proof.neighbours import extreme_rows
 from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
 
 
