@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from dpiw.errors import ManifestError
-from dpiw.ledger import EntryKind, Ledger, Population, StageState
+from dpiw.ledger import EntryKind, Ledger, StageState
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
-    NeighbouringRelation,
     PrivacyCost,
     decimal_text,
 )
@@ -33,11 +32,10 @@ from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import STAGING_PREFIX, verify
 from dpiw.run.run import ReleaseRun
 from tests.conftest import SCHEMA, SPEC, town
+from tests.support.ledger import terms
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("fit_generator", "fit_weights")
-_Answer = TypeVar("_Answer")
-_Item = TypeVar("_Item")
 
 
 class LineServer:
@@ -51,17 +49,13 @@ class LineServer:
         )  # fmt: skip
 
     def wait_until_warm(self) -> None:
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
 
     def ask(self, **task: Any) -> dict[str, Any]:
         """Hand over a task and wait for the answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(task) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.communicate()  # the end of its input ends it
@@ -104,9 +98,7 @@ class Servers:
         with self.one() as server:
             return server.run(place, **task)
 
-    def each(
-        self, items: Sequence[_Item], do: Callable[[ForkServer, _Item], _Answer]
-    ) -> list[_Answer]:
+    def each(self, items: Sequence[Any], do: Callable[[ForkServer, Any], Any]) -> list[Any]:
         """`do` for every item, on all servers at once, in order of the items."""
 
         def on_a_server(item):
@@ -166,13 +158,7 @@ class Place:
         return (self.root / "error.txt").read_text()
 
 
-def make_place(
-    root: Path,
-    *,
-    url: str,
-    max_attempts: int = 6,
-    epsilon: str = "500",
-) -> Place:
+def make_place(root: Path, *, url: str, max_attempts: int = 6, epsilon: str = "500") -> Place:
     """A workplace of the suite's table and spec, with a registered population."""
     for private in (root / "state", root / "state" / "keys"):  # whatever the umask
         private.mkdir(mode=0o700)
@@ -185,12 +171,8 @@ def make_place(
     )  # fmt: skip
     (root / "ledger.url").write_text(url)
     (root / "release.yaml").write_text(spec + f'ledger: "{url}"\n')
-    Ledger.create(url).register(
-        Population(
-            name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1,
-            epsilon=Decimal(epsilon), delta=Decimal("1e-2"), max_unpaid_reads=10**6,
-        )
-    )  # fmt: skip
+    budget = {"epsilon": Decimal(epsilon), "delta": Decimal("1e-2"), "max_unpaid_reads": 10**6}
+    Ledger.create(url).register(terms(**budget))
     return Place(root=root, url=url)
 
 
@@ -290,9 +272,8 @@ def _check_releases(place: Place, ledger: Ledger) -> None:
 def _check_release(place: Place, folder: Path, ledger: Ledger) -> None:
     whole = verify(folder, public_key=place.root / "state" / "keys" / "test.pub")
     run = ledger.run(place.run.key)
-    assert (
-        run.manifest_digest == hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-    )
+    manifest = (folder / "manifest.json").read_bytes()
+    assert run.manifest_digest == hashlib.sha256(manifest).hexdigest()
     assert all(stage.state is StageState.COMMITTED for stage in run.stages.values())
     certificate = whole.certificate
     assert ledger.contains(certificate.ledger_head)
@@ -308,9 +289,8 @@ def check_published(place: Place) -> None:
     check(place)
     (folder,) = place.releases.iterdir()
     built = place.run.directory / "built"
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {
-        p.name: p.read_bytes() for p in built.iterdir()
-    }
+    shown, made = ({p.name: p.read_bytes() for p in f.iterdir()} for f in (folder, built))
+    assert shown == made
     kinds = Counter(entry.kind for entry in place.ledger().entries())
     assert kinds[EntryKind.PUBLISH] == 1
     assert kinds[EntryKind.ARM] == kinds[EntryKind.COMMIT] + kinds[EntryKind.LOSE]

@@ -10,15 +10,8 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.harness import (
-    ForkServer,
-    Place,
-    Servers,
-    check,
-    check_charge,
-    check_published,
-)
-from tests.crash.stores import Places, on_stores
+from tests.crash.harness import ForkServer, Place, check, check_charge, check_published
+from tests.crash.stores import on_stores
 
 MILESTONES = ("s", "i", "a", "p")
 """The clock starts at: the first step, the end of ingest, the first arm, before `publish`."""
@@ -56,10 +49,11 @@ def length(servers, new_place):
     return {"s": 0.9 * whole, "i": 0.25 * whole, "a": 0.15 * whole, "p": 0.1 * whole}
 
 
-def go(
-    servers: Servers, new_place: Places, length: dict[str, float], *, until: int
-) -> Counter[str]:
-    """Whole histories, in parallel, until so many processes have been killed."""
+@pytest.mark.crash
+@on_stores("sqlite", "postgresql")
+def test_many_random_kills(servers, new_place, length, figures):
+    """A fault that one kill in fifty shows is missed by all 200 with 0.98^200 = 0.02."""
+    until = 150 if new_place.kind == "sqlite" else 50
 
     def one(server, seed):
         place = new_place(max_attempts=10)
@@ -70,13 +64,5 @@ def go(
     totals, seeds, together = Counter[str](), itertools.count(), max(2, until // 50)
     while totals["kills"] < until:
         totals += sum(servers.each(list(itertools.islice(seeds, together)), one), Counter[str]())
-    return totals
-
-
-@pytest.mark.crash
-@on_stores("sqlite", "postgresql")
-def test_many_random_kills(servers, new_place, length, figures):
-    """A fault that one kill in fifty shows is missed by all 200 with 0.98^200 = 0.02."""
-    counts = go(servers, new_place, length, until=150 if new_place.kind == "sqlite" else 50)
-    assert counts["lost draws"] > 0  # about one kill in ten hits the expensive window
-    figures(f"random-time kills, {new_place.kind}", **counts, violations=0)
+    assert totals["lost draws"] > 0  # about one kill in ten hits the expensive window
+    figures(f"random-time kills, {new_place.kind}", **totals, violations=0)

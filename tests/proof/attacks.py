@@ -219,16 +219,7 @@ def additive(
     events: Sequence[PrivacyEvent], kind: NoiseKind, run: Callable[[bool, Any], Any], *,
     names: Sequence[str] = (), scale: str = "scale", **limits: Any,
 ) -> World:  # fmt: skip
-    """Of arrays under additive noise, scored by the exact likelihood ratio.
-
-    Args:
-        events: of the mechanism.
-        kind: of the noise.
-        run: from (with the canary?, noise) to a measurement.
-        names: of the arrays; without, all.
-        scale: the fact that states it.
-        limits: of the world.
-    """
+    """Of the named arrays of `run`'s measurement (or all), scored by the exact likelihood ratio."""
     exact = [run(within, Still()).arrays for within in (False, True)]
 
     def attack(within, noise):
