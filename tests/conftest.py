@@ -137,6 +137,16 @@ class Workplace:
     def source(self) -> Path:
         return self.root / "data.csv"
 
+    @property
+    def key(self) -> Path:
+        return self.root / "state" / "keys" / "test.pub"
+
+    def rewrite(self, old: str, new: str) -> None:
+        """Change the first such words of the spec, which are there."""
+        text = self.spec.read_text()
+        assert old in text, old
+        self.spec.write_text(text.replace(old, new, 1))
+
     def write_spec(self, **changes: object) -> Path:
         settings = {
             "population": "town", "epsilon": 2, "generator": "histogram",
@@ -148,8 +158,7 @@ class Workplace:
     def add_steps(self, *steps: str) -> None:
         """Add post-processing steps to the spec."""
         anchor, listed = "when_infeasible: keep", ", ".join(steps)
-        text = self.spec.read_text().replace(anchor, f"{anchor}, post_processing: [{listed}]")
-        self.spec.write_text(text)
+        self.rewrite(anchor, f"{anchor}, post_processing: [{listed}]")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -208,3 +217,9 @@ def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
 @pytest.fixture
 def workplace(make_workplace) -> Workplace:
     return make_workplace()
+
+
+@pytest.fixture
+def place(make_workplace) -> Workplace:
+    """One whose releases draw no weights."""
+    return make_workplace(weights="none")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,15 @@ def told(*words: str) -> str:
     code, text = cli(*words)
     assert code == 0
     return text
+
+
+def recover(
+    place: Any, *words: str, releases: Sequence[Path] = (), loss: tuple[str, str] = ("0", "0")
+) -> str:
+    """What `dpiw ledger recover` tells of a workplace's releases, or of these folders."""
+    folders = releases or (place.releases,)
+    return told(
+        "recover", "--ledger", str(place.ledger), "--key", str(place.key),
+        *(word for folder in folders for word in ("--releases", str(folder))),
+        "--loss-epsilon", loss[0], "--loss-delta", loss[1], "--loss-reads", "0", *words,
+    )  # fmt: skip

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import os
+import signal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind
+
+DRAWS = ("discrete_gaussian", "discrete_laplace", "spherical_laplace", "noisy_argmax",
+         "gaussian_vector")  # fmt: skip
+"""What a source of noise adds or selects with. Whom a training or a deal takes is no release."""
+
+LOTS = ("gaussian_vector",)
+"""What a training adds to each of its lots."""
+
+
+class Cut(SecureNoise):
+    """Counts what it draws, and is gone after so many: by an error, or as a process."""
+
+    def __init__(
+        self, draws: int | None = None, *, of: tuple[str, ...] = DRAWS, killed: bool = False,
+        error: BaseException = RuntimeError("gone"),  # noqa: B008
+    ) -> None:  # fmt: skip
+        self.drawn, self.gone = 0, False
+        self._draws, self._killed, self._error = draws, killed, error
+        for name in of:
+            setattr(self, name, self._counted(getattr(self, name)))
+
+    def _counted(self, draw: Any) -> Any:
+        def counted(*words: Any, **options: Any) -> Any:
+            if self.drawn == self._draws:
+                if self._killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                self.gone = True
+                raise self._error
+            self.drawn += 1
+            return draw(*words, **options)
+
+        return counted
 
 
 def integer_mass(kind: NoiseKind, scale: float, reach: int) -> NDArray[np.float64]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
 from dpiw.ledger import Ledger
@@ -26,6 +30,34 @@ def prepared(place: Any, *, period: str | None = None, **settings: Any) -> Relea
     return ReleaseRun.prepare(place.spec, period=period, **settings)
 
 
+def reserved(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run whose cost the ledger holds."""
+    run = prepared(place, period=period)
+    steps.reserve(run)
+    return run
+
+
+def ingested(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run that is ready to draw."""
+    run = reserved(place, period=period)
+    steps.ingest(run)
+    return run
+
+
+def fitted(place: Any, *, period: str | None = None) -> ReleaseRun:
+    """A run whose generator is drawn, and nothing else."""
+    run = ingested(place, period=period)
+    steps.fit_generator(run, noise=SecureNoise())
+    return run
+
+
+def reloaded(run: ReleaseRun, **changes: Any) -> ReleaseRun:
+    """The run, from a record that says otherwise."""
+    path = run.directory / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return ReleaseRun.load(run.directory)
+
+
 def draw(run: ReleaseRun, *, noise: NoiseSource | None = None) -> ReleaseRun:
     """Reserve, and draw everything that the run's plan asks for."""
     noise = noise or SecureNoise()
@@ -37,17 +69,38 @@ def draw(run: ReleaseRun, *, noise: NoiseSource | None = None) -> ReleaseRun:
     return run
 
 
-def finish(run: ReleaseRun) -> Path:
-    """The folder that a run publishes, all of which is drawn."""
+def diagnosed(run: ReleaseRun) -> ReleaseRun:
+    """A run, all of which is drawn, at its last step."""
     steps.debias(run)
     steps.diagnose(run)
-    return steps.publish(run)
+    return run
+
+
+def finish(run: ReleaseRun) -> Path:
+    """The folder that a run publishes, all of which is drawn."""
+    return steps.publish(diagnosed(run))
 
 
 def publish_run(spec: Path, *, period: str | None = None) -> tuple[ReleaseRun, Path]:
     """The run of a spec, and the folder it published."""
     run = draw(ReleaseRun.prepare(spec, period=period))
     return run, finish(run)
+
+
+@contextlib.contextmanager
+def killed_at(owner: Any, name: str, *, behind: bool = False) -> Iterator[None]:
+    """What is done inside ends before a call of this, or behind it, as by Ctrl-C."""
+    real = getattr(owner, name)
+
+    def dies(*words: Any, **options: Any) -> None:
+        if behind:
+            real(*words, **options)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, dies)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def once(place: Any, kept: Path, make: Callable[[], object]) -> None:
