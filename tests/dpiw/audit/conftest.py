@@ -69,7 +69,7 @@ PUBLISHED = pytest.StashKey[Path]()
 
 
 @pytest.fixture
-def published(make_workplace, request) -> Path:
+def published(make_workplace, request):
     """The state folder of a workplace after two releases, 2026-11 and 2026-12; made once."""
     stash = request.config.stash
     if PUBLISHED not in stash:
@@ -81,6 +81,6 @@ def published(make_workplace, request) -> Path:
 
 
 @pytest.fixture
-def site(published, tmp_path) -> Site:
+def site(published, tmp_path):
     shutil.copytree(published, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
     return Site(tmp_path / "site")

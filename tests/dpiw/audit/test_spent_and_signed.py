@@ -1,22 +1,38 @@
 """What is spent with no folder, who signed the entries, and which head is worth keeping."""
 
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
-from dpiw.audit import Severity, found, report_json, write_report
+from dpiw.audit import (
+    AuditReport,
+    Severity,
+    found,
+    report_json,
+    write_report,
+)
 from dpiw.audit.page import build_page
-from dpiw.audit.run_findings import findings_of_runs, published_otherwise
+from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.statements import next_steps
 from dpiw.audit.tally import tally
-from dpiw.audit.unreleased import unreleased
-from dpiw.errors import SignatureError
-from dpiw.ledger import Ledger
-from dpiw.release.signing import create_key_pair
+from dpiw.audit.unreleased import in_folders, unreleased
+from dpiw.errors import LedgerConflictError, SignatureError
+from dpiw.ledger import Ledger, StageState
+from dpiw.privacy.randomness import SecureNoise
+from dpiw.release.certificate import Certificate
+from dpiw.release.signing import create_key_pair, load_public_key
 from dpiw.release.verification import verify
+from dpiw.run import steps
+from tests.conftest import make_workplace
+from tests.dpiw.audit.conftest import Site, publish
 from tests.support.ledger import cli
+from tests.support.whole_runs import finish, fitted
 
 
 def cut(site, after: int) -> None:
@@ -45,16 +61,6 @@ def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
     assert why in page
     (gap,) = json.loads(report_json(report))["populations"][0]["spent_with_no_folder"]
     assert gap["why"] == why
-
-
-def test_a_folder_that_is_gone_and_a_lost_draw(site):
-    shutil.rmtree(site.folders[0])
-    report = site.audit()
-    assert [gap.why for gap in unreleased(report, "town")] == ["published, no such folder"]
-    run = report.counted.runs_of("town")[0]
-    run.attempts[0].stages["fit_generator"].state = "lost"
-    whys = [gap.why for gap in unreleased(report, "town")]
-    assert whys == ["lost: armed, and left no output"]
 
 
 def kinds(site):
@@ -91,11 +97,9 @@ def test_verify_refuses_entries_of_a_key_that_was_not_given(site, tmp_path):
         assert code == 0
         assert output.startswith("ok: 14 entries, head ")
         assert output.count(f"key id {signer}: signed {len(signed)}\n") == 1
-        assert f"unsigned: {14 - len(signed)}; confidential stages sign nothing" in output
     code, output = verified(site, foreign_key)
     assert code == SignatureError.exit_code == 53
     assert output.startswith("SIGNED BY OTHERS, though the chain holds: 14 entries")
-    assert f"entries {signed[0]}, {signed[1]}" in output
     assert signer in output
     assert "signed by" not in verified(site)[1]  # nobody asked
 
@@ -172,15 +176,6 @@ def test_the_report_of_an_audit_is_no_release(site):
     assert len(site.folders) == 1 + len(folders)
 
 
-def test_a_folder_that_was_changed_and_signed_again_is_told_as_such(site):
-    counted = tally(Ledger.open(site.ledger).export())
-    certificate = verify(site.folders[0]).certificate
-    text = published_otherwise(certificate, counted)
-    assert text.startswith("; run ")
-    assert "this folder was changed and signed again" in text
-    assert published_otherwise(replace(certificate, period="2025-01"), counted) == ""
-
-
 def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
     assert any(step.startswith("Keep the ledger head") for step in next_steps(site.audit()))
     site.sql("DELETE FROM entries WHERE seq > 8")  # an old copy: a folder is newer
@@ -190,3 +185,155 @@ def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
     site.sql("UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq = 3")
     assert not any(step.startswith("Keep") for step in next_steps(site.audit()))
     (site.folders[0] / "report.html").write_text("changed")
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory):
+    """A release, and another curator's, whose `fit_weights` was killed once after it was armed."""
+    place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
+    publish(place, "2026-11")
+    create_key_pair(place.root / "state" / "keys", "second")
+    place.rewrite("test.key", "second.key")
+    run = fitted(place, period="2026-12")
+    steps.draw_synthetic(run)
+    run.open_ledger().arm(run.key, 1, "fit_weights")  # kill -9 of its process leaves no more
+    steps.reserve(run)
+    steps.fit_weights(run, noise=SecureNoise())
+    finish(run)
+    return place.root / "state"
+
+
+@pytest.fixture
+def shared(state, tmp_path):
+    shutil.copytree(state, tmp_path / "site", ignore=shutil.ignore_patterns("workspace"))
+    return Site(tmp_path / "site")
+
+
+LOST = {"draw_lost", "unpaid_reads"}  # whatever the keys
+
+
+def keys_of(site: Site) -> list[Path]:
+    return [site.key, site.key.with_name("second.pub")]
+
+
+def ids(keys: list[Path]) -> list[str]:
+    return [load_public_key(key).key_id for key in keys]
+
+
+def audited(site: Site) -> AuditReport:
+    return site.audit(public_keys=keys_of(site))
+
+
+def certified(site: Site) -> Certificate:
+    return verify(site.folders[1]).certificate
+
+
+def words(report: AuditReport) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", build_page(report))).split())
+
+
+def parts(report: AuditReport) -> tuple[Decimal, Decimal, Decimal, Decimal]:
+    """Epsilon by audit.json: spent, in folders, with no folder, by recoveries."""
+    (facts,) = json.loads(report_json(report))["populations"]
+    beside = sum(Decimal(charge["epsilon"]) for charge in facts["spent_with_no_folder"])
+    spent, inside, recovered = (
+        Decimal(facts[name]["epsilon"])
+        for name in ("spent", "spent_in_folders", "spent_by_recoveries")
+    )
+    return spent, inside, Decimal(beside), recovered
+
+
+def test_a_lost_draw_is_in_its_releases_total_and_told_once(shared):
+    report, certificate = audited(shared), certified(shared)
+    assert report.ok
+    total = Decimal(certificate.epsilon)
+    first, second = (Decimal(attempt["epsilon"]) for attempt in certificate.attempts)
+    assert (first, first + second) == (2, total)
+    assert unreleased(report, "town") == []
+    assert len([line for line in found(report) if "(draw_lost)" in line]) == 1
+    page = words(report)
+    assert "with no folder: 0" in page
+    assert f"in these folders: {float(2 + total):.4g}" in page
+    (run,) = [run for run in report.counted.runs.values() if run.period == "2026-12"]
+    charged = ", ".join(str(attempt.seq) for attempt in run.attempts)
+    assert "," in charged  # the lost draw's charge, and the one that was paid again
+    assert f" {charged} {run.published} " in page  # a folder's charges stand beside its entry
+    assert parts(report) == (2 + total, 2 + total, 0, 0)
+
+
+def test_without_its_folder_all_of_it_is_told_and_still_adds_up(shared):
+    total = Decimal(certified(shared).epsilon)
+    shutil.rmtree(shared.folders[1])
+    report = audited(shared)
+    whys = [path.why for path in unreleased(report, "town")]
+    assert whys == ["lost: armed, and left no output", "published, no such folder"]
+    assert parts(report) == (2 + total, 2, total, 0)
+    assert f"with no folder: {float(total):.4g}" in words(report)
+    statement = f"spent with no folder: population town, epsilon={total}, delta=2E-6"
+    assert f"{statement} (lost" in "\n".join(found(report))
+    report.counted.populations["town"].composition = "renyi"  # where no sum is what is spent
+    assert f"{statement}, each charge alone" in "\n".join(found(report))
+
+
+def test_a_folder_that_was_changed_is_taken_for_what_the_ledger_published(shared):
+    total = Decimal(certified(shared).epsilon)
+    for folder in shared.folders:
+        (folder / "report.html").write_text("changed")
+    report = audited(shared)
+    assert not report.ok
+    assert parts(report) == (2 + total, 2 + total, 0, 0)
+
+
+def test_a_charge_after_the_certificate_is_in_no_total(shared):
+    """A second output that turns up later: it is charged, and no published page counts it."""
+    book = Ledger.open(shared.ledger)
+    run = next(candidate for candidate in book.runs("town") if candidate.period == "2026-12")
+    assert run.stages["fit_weights"].state is StageState.COMMITTED
+    with pytest.raises(LedgerConflictError):
+        book.commit_found(run.run_key, 2, "fit_weights", "f" * 64)
+    report, certificate = audited(shared), certified(shared)
+    (row,) = unreleased(report, "town")
+    again = Decimal(certificate.attempts[1]["epsilon"])
+    assert (row.why, row.amount.epsilon) == ("further output, charged again", again * 10**12)
+    total = 2 + Decimal(certificate.epsilon)
+    assert parts(report) == (total + again, total, again, 0)
+    assert in_folders(report, "town").epsilon == total * 10**12
+
+
+def test_with_the_keys_of_both_no_signature_is_told(shared):
+    keys = keys_of(shared)
+    first, second = ids(keys)
+    report = shared.audit(public_keys=keys)
+    assert (report.ok, report.given) == (True, (first, second))
+    assert {finding.code for finding in report.findings} == LOST
+    assert report.signers is not None
+    assert set(report.signers.signed) == {first, second}
+    folders = f"one of the given public keys (key id {first}: 1, key id {second}: 1)"
+    page = build_page(report)
+    assert folders in page
+    assert page.count("whole, signed<") == 2
+    facts = json.loads(report_json(report))
+    assert facts["given_keys"] == facts["entry_signatures"]["given"] == [first, second]
+    assert [release["key_checked"] for release in facts["releases"]] == [True, True]
+    again = shared.audit(public_keys=[*keys, keys[0]])
+    assert again.given == (first, second)
+    assert shared.codes(public_keys=keys[::-1]) == LOST
+
+
+def test_with_the_key_of_one_the_other_s_are_told(shared):
+    for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
+        report = shared.audit(public_keys=[given])
+        assert not report.ok
+        assert {f.code for f in report.findings} == {"other_key", "entry_other_key"} | LOST
+        findings = {f.code: f for f in report.findings}
+        assert findings["other_key"].subject == f"release {shared.folders[folder].name}"
+        assert ids([other])[0] in findings["other_key"].text
+
+
+def test_without_a_key_both_are_named(shared):
+    report = shared.audit(public_keys=[])
+    findings = {f.code: f for f in report.findings}
+    assert findings.keys() == {"key_not_pinned", "several_keys"} | LOST
+    assert all(key in findings["several_keys"].text for key in ids(keys_of(shared)))
+    signers = {verify(folder).key_id for folder in shared.folders}
+    assert signers == set(ids(keys_of(shared)))

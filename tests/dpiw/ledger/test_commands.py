@@ -1,22 +1,52 @@
-"""`dpiw ledger`: what the command line tells, does and refuses."""
-
-from __future__ import annotations
+"""`dpiw ledger`: what it does, refuses, shows and exports, and how many more releases fit."""
 
 import argparse
-import dataclasses
+import csv
+import hashlib
+import itertools
 import json
 import re
-import subprocess
-import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpiw.cli.ledger import add_ledger_commands
-from dpiw.errors import LedgerError, LedgerTamperedError, SpecError
-from dpiw.ledger import Ledger
-from dpiw.ledger.accounts import column_label, told_column
+from dpiw.errors import (
+    BudgetExceededError,
+    LedgerConflictError,
+    LedgerError,
+    LedgerTamperedError,
+    SpecError,
+)
+from dpiw.ledger import CompositionRule, Ledger, RunState
+from dpiw.ledger.accounts import MOST_ADMITTED, Account, column_label, told_column
+from dpiw.ledger.history import more_such, spending
+from dpiw.ledger.values import Charge
+from dpiw.privacy.accounting import renyi_vector
+from dpiw.privacy.events import GaussianEvent
+from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyUnit
-from tests.support.ledger import ADD, MANIFEST, REPLACE, RUN, adult, ask, cli, digest, finish, told
+from tests.support.ledger import (
+    ADD,
+    BOTH,
+    MANIFEST,
+    RUN,
+    adult,
+    ask,
+    cli,
+    cost,
+    digest,
+    finish,
+    key,
+    spend,
+    terms,
+    told,
+)
 
 
 def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
@@ -42,16 +72,8 @@ def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     finish(ledger, attempt=2)
     ledger.publish(RUN, MANIFEST)
     text = cli("show", "--ledger", path)[1]
-    for part in (
-        "population adult  (add_or_remove_one, max_rows=1, id_column=None, composition basic)",
-        "budget     epsilon=2, delta=1E-5",
-        "spent      epsilon=0.5, delta=1E-6\n",
-        "remaining  epsilon=1.5, delta=9E-6",
-        "2027-q1",
-        "published",
-        "generator=committed weights=committed",
-        "generator=voided weights=voided",
-    ):
+    stages = ("generator=committed weights=committed", "generator=voided weights=voided")
+    for part in ("spent      epsilon=0.5, delta=1E-6\n", "2027-q1", "published", *stages):
         assert part in text
     later = cli("show", "--since", "2999-01-01", "--ledger", path)[1]
     assert "1 run has no entry since 2999-01-01, and stays unseen: no --since" in later
@@ -66,30 +88,14 @@ def test_the_command_line_tells_and_does(store_url, capsys, tmp_path):
     assert cli("verify", "--ledger", path, "--head", good)[0] == 0
     with pytest.raises(LedgerTamperedError):
         cli("verify", "--ledger", path, "--head", bad)
+    for typed in (f"{bad}:", f"7:{bad}", f"{bad}:a", bad.upper() + "A"):
+        with pytest.raises(SpecError):
+            cli("verify", "--ledger", path, "--head", typed)
     parser = argparse.ArgumentParser()
     add_ledger_commands(parser.add_subparsers())
     arguments = parser.parse_args(["ledger", "verify", "--ledger", path])
     assert arguments.handler(arguments) == 0
     assert capsys.readouterr().out.startswith(f"ok: {head.seq} entries, head {good}")
-
-
-def test_the_command_line_registers_a_unit_of_several_rows(tmp_path):
-    path = str(tmp_path / "ledger")
-    terms = ["--epsilon", "2", "--delta", "1e-5", "--relation", "add_or_remove_one", "--create"]
-    words = ["register", "adult", *terms, "--max-rows", "3", "--ledger", path]
-    with pytest.raises(SpecError, match="id_column"):
-        cli(*words)
-    text = cli(*words, "--id-column", "person")[1]
-    promised, stated, _ = text.splitlines()
-    assert promised.endswith("; a person is a value of person, with at most 3 row(s); for life")
-    assert 'relation: add_or_remove_one, unit: {id_column: "person", max_rows: 3}; any' in stated
-    assert "max_rows=3, id_column=person" in cli("show", "--ledger", path)[1]
-    unit = PrivacyUnit(relation=ADD, max_rows=3, id_column="person")
-    known = Ledger.open(path).population("adult")
-    assert known.protects(unit)
-    for change in ({"id_column": "visit"}, {"max_rows": 2}, {"relation": REPLACE}):
-        assert not known.protects(dataclasses.replace(unit, **change))
-    assert not known.protects(PrivacyUnit(relation=ADD))
 
 
 def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
@@ -108,29 +114,229 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
         assert told_column(plain) == plain
 
 
-@pytest.mark.parametrize("typed", ["ledgr.sqlite", "ledger.sqlit", "ledger"])
-def test_a_misspelt_ledger_is_answered_by_the_near_name(tmp_path, typed):
-    Ledger.create(tmp_path / "ledger.sqlite")
-    with pytest.raises(LedgerError) as refused:
-        cli("show", "--ledger", str(tmp_path / typed))
-    assert str(refused.value).endswith("no ledger is there; did you mean 'ledger.sqlite'?")
+STAGES = {"s": [{"type": "gaussian", "noise_multiplier": 3.0, "count": 1}]}
 
 
-def test_the_command_line_refuses_clearly(ledger):
-    path = ledger.location
-    ledger.register(adult(name="beta"))
-    ledger.reserve(**ask())
-    for head in ("x", f"{digest(5)}:", f"7:{digest(5)}", f"{digest(5)}:a", digest(5).upper() + "A"):
-        with pytest.raises(SpecError):
-            cli("verify", "--ledger", path, "--head", head)
-    terms = ("--epsilon", "1,0", "--delta", "0", "--relation", "replace_one")
-    with pytest.raises(SpecError, match="epsilon"):
-        cli("register", "c", *terms, "--ledger", path)
-    with pytest.raises(SpecError):
-        cli("show", "--ledger", path, "--run", RUN, "--population", "beta")
-    assert '"name": "beta"' in cli("show", "--ledger", path, "--population", "beta", "--json")[1]
+@pytest.fixture
+def dated(tmp_path):
+    """1 genesis, 2-3 populations, 4-6 a run of town, 7 its conflict, 8 a run of village."""
+    days = (datetime(2027, 1, day, tzinfo=UTC) for day in itertools.count(2))  # one for each entry
+    created = Ledger.create(tmp_path / "ledger.sqlite", clock=lambda: next(days))
+    for name in ("town", "village"):
+        created.register(terms(name=name, epsilon=Decimal(5)))
+    for run, name in ((0xAA01, "town"), (0xAA02, "village")):
+        created.reserve(**ask(population=name, run_key=key(run), stages=STAGES))
+        if name == "town":
+            grant = created.arm(key(run), 1, "s")
+            created.commit(grant, digest(7))
+            with pytest.raises(LedgerConflictError):
+                created.commit(grant, digest(8))
+    return created
 
 
-def test_the_command_line_module_loads_no_database_library():
-    code = "import sys, dpiw.cli.ledger; sys.exit('sqlalchemy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def about(ledger: Ledger, command: str, *words: str) -> str:
+    return told(command, "--ledger", str(ledger.path), *words)
+
+
+def lines(ledger: Ledger, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in about(ledger, "export", *words).splitlines()]
+
+
+def broken(text: str) -> list[int]:
+    """docs/operations.md, re-implemented: numbers of the entries whose hash or link is wrong."""
+    faulty, previous = [], None
+    for line in text.splitlines():
+        fields = json.loads(line)
+        stated = fields.pop("hash")
+        body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        message = b"dpiw.ledger.entry.v1\x00" + body.encode()
+        linked = previous in (None, fields["previous"])
+        if hashlib.sha256(message).hexdigest() != stated or not linked:
+            faulty.append(fields["seq"])
+        previous = stated
+    return faulty
+
+
+def test_an_outsider_checks_the_chain_and_sees_every_edit(dated):
+    text = about(dated, "export")
+    assert len(text.splitlines()) == 8
+    assert broken(text) == []
+    assert json.loads(text.splitlines()[0])["previous"] == "0" * 64
+    head = dated.head()
+    assert json.loads(text.splitlines()[-1])["hash"] == head.hash
+    for number, line in enumerate(text.splitlines()):
+        fields = json.loads(line)
+        fields["at"] = "2026-01-01T00:00:00Z"
+        edited = [*text.splitlines()]
+        edited[number] = json.dumps(fields)
+        assert broken("\n".join(edited)) == [number + 1]
+    without = text.splitlines()[:3] + text.splitlines()[4:]
+    assert broken("\n".join(without)) == [5]
+    assert broken(about(dated, "export", "--since", "4")) == []
+
+
+def test_parts_of_the_chain(dated):
+    for words, part in (
+        ("--since 6", [6, 7, 8]),
+        ("--since 2027-01-07", [6, 7, 8]),
+        ("--since 2027-01-07T00:00:01Z", [7, 8]),
+        ("--since 2028-01-01", []),
+        ("--since 99", []),
+        ("--population village", [3, 8]),
+        ("--population town --since 5", [5, 6, 7]),
+    ):
+        assert [e["seq"] for e in lines(dated, *words.split())] == part, words
+    for text in ("yesterday", "2027-1-1", "-3", "2027-01-01T00:00", ""):
+        with pytest.raises(SpecError, match="since"):
+            about(dated, "export", f"--since={text}")
+
+
+def test_one_run_and_what_happened_since(dated):
+    text = about(dated, "show", "--run", "0000aa01")
+    assert "s=committed+conflict" in text
+    assert "entries of this run" in text
+    for kind in ("reserve", "arm", "commit", "conflict"):
+        assert f"  {kind} " in text
+    assert "village" not in text
+    facts = json.loads(about(dated, "show", "--run", key(0xAA01), "--json"))
+    assert [e["seq"] for e in facts["entries"]] == [4, 5, 6, 7]
+    with pytest.raises(SpecError, match="several keys"):
+        about(dated, "show", "--run", "0000aa0")
+    with pytest.raises(LedgerConflictError):
+        about(dated, "show", "--run", "ffff")
+    recent = json.loads(about(dated, "show", "--since", "8", "--json"))["populations"]
+    assert [len(population["runs"]) for population in recent] == [0, 1]
+    everyone = json.loads(about(dated, "show", "--json"))["populations"]
+    assert [len(population["runs"]) for population in everyone] == [1, 1]
+    assert recent[0]["spent"] == everyone[0]["spent"]  # totals are never those of a part
+
+
+def granted(account: Account, charge: Charge) -> int:
+    """How many times in a row `admit` lets the charge pass."""
+    count = 0
+    while True:
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            return count
+        account, count = account.plus(charge), count + 1
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
+@given(budget=st.integers(1, 300), asked=st.integers(1, 100), before=st.integers(0, 300))
+def test_the_count_is_what_the_sum_grants(budget, asked, before):
+    population = terms(epsilon=Decimal(budget) / 100, delta=Decimal("1e-5"))
+    account = Account.opened(population)
+    if before:
+        account = account.plus(Charge(cost=cost(str(Decimal(before) / 100), "0")))
+    charge = Charge(cost=cost(str(Decimal(asked) / 100), "1e-7"))
+    expected = 0 if account.overdrawn else granted(account, charge)
+    assert account.admits(charge) == expected
+
+
+@pytest.mark.parametrize("multiplier", [3.0, 8.0, 21.5])
+def test_the_count_is_what_the_renyi_filter_grants(multiplier):
+    population = terms(epsilon=Decimal(4), composition=CompositionRule.RENYI)
+    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=multiplier)]))
+    charge = Charge(cost=cost("0.2", "1e-7"), renyi=vector)
+    account = Account.opened(population).plus(charge)
+    count = account.admits(charge)
+    assert count == granted(account, charge)
+    assert count > 3.8 / 0.2 or multiplier < 20  # more than division would say
+
+
+def test_nothing_more_fits_where_no_read_is_left_and_small_charges_have_an_end():
+    account = Account.opened(terms(epsilon=Decimal(2)))
+    small = Charge(cost=cost("1e-7", "0"))
+    assert account.admits(small) == MOST_ADMITTED
+    assert replace(account, unpaid_reads=20).admits(small) == 0
+
+
+@pytest.fixture
+def history(ledger):
+    """Reserved, given back, reserved again and published, on each store in turn; then another."""
+    ledger.reserve(**ask(release="my-release"))
+    ledger.void(RUN, 1)
+    ledger.reserve(**ask(attempt=2, release="my-release"))
+    finish(ledger, attempt=2)
+    ledger.publish(RUN, MANIFEST)
+    spend(ledger, 7, "0.25")
+    return ledger
+
+
+def test_spending_is_every_change_of_what_is_held(history):
+    run = history.run(RUN)
+    states = [run.attempt_state(number) for number in run.attempts]
+    assert states == [RunState.VOIDED, RunState.PUBLISHED]  # each attempt's own, not the run's
+    text = told("show", "--ledger", history.location, "--run", RUN)
+    rows = [line.split() for line in text.splitlines() if RUN[:12] in line]
+    assert [row[3] for row in rows] == ["voided", "published"]
+    changes = spending(history.entries())
+    assert [(change.entry.kind.value, change.epsilon, change.delta) for change in changes] == [
+        ("reserve", "0.5", "1E-6"), ("void", "-0.5", "-1E-6"), ("reserve", "0.5", "1E-6"),
+        ("reserve", "0.25", "0"),
+    ]  # fmt: skip
+    assert [str(change.spent) for change in changes] == [
+        "epsilon=0.5, delta=1E-6", "epsilon=0, delta=0", "epsilon=0.5, delta=1E-6",
+        "epsilon=0.75, delta=1E-6",
+    ]  # fmt: skip
+    assert changes[-1].spent == history.spent("adult")
+    assert [change.run.release for change in changes if change.run] == ["my-release"] * 3 + [None]
+    assert more_such(history.account("adult"), history.run(RUN)) == "2 more such releases fit"
+
+
+def test_show_speaks_of_releases_and_says_what_still_fits(history):
+    text = told("show", "--ledger", history.location)
+    assert "my-release  2027-q1" in text
+    assert "forecast   5 more such releases fit, such as (not named) p (epsilon=0.25" in text
+    facts = json.loads(told("show", "--ledger", history.location, "--json"))
+    (population,) = facts["populations"]
+    assert [record["release"] for record in population["runs"]] == ["my-release", None]
+    assert population["forecast"]["told"] == "5 more such releases fit"
+    assert (population["unpaid_reads"], population["max_unpaid_reads"]) == (0, 20)
+    last = int(population["spending"][-1]["seq"])
+    recent = json.loads(told("show", "--ledger", history.location, "--json", "--since", str(last)))
+    assert [record["seq"] for record in recent["populations"][0]["spending"]] == [last]
+
+
+def test_a_lost_draw_s_charge_is_lost_in_every_form(sqlite_ledger):
+    """The run is published by its second attempt; the first one's charge stays what it is."""
+    ledger = sqlite_ledger
+    ledger.reserve(**ask(release="my-release"))
+    assert "drew nothing: 1" in told("show", "--ledger", ledger.location)
+    ledger.arm(RUN, 1, "generator")
+    ledger.lose(RUN, 1, "generator")
+    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}))
+    assert ledger.run(RUN).state is RunState.RESERVED
+    assert "drew nothing" not in told("show", "--ledger", ledger.location)  # a part is lost
+    ledger.commit(ledger.arm(RUN, 1, "weights"), digest(10))
+    ledger.commit(ledger.arm(RUN, 2, "generator"), digest(11))
+    ledger.publish(RUN, MANIFEST)
+    table = told("show", "--ledger", ledger.location, "--csv")
+    of_csv = {row["attempt"]: row["state"] for row in csv.DictReader(table.splitlines())}
+    facts = json.loads(told("show", "--ledger", ledger.location, "--json"))["populations"][0]
+    of_json = {str(record["attempt"]): record["state"] for record in facts["spending"]}
+    of_runs = {str(record["attempt"]): record["state"] for record in facts["runs"][0]["attempts"]}
+    assert of_csv == of_json == of_runs == {"1": "lost", "2": "published"}
+
+
+def test_show_exports_csv(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPIW_ACTOR", "alice@desk")
+    ledger = Ledger.create(tmp_path / "ledger.sqlite")
+    ledger.register(adult())
+    ledger.reserve(**ask(release="my-release"))
+    ledger.register(terms(name="beta"))
+    text = told("show", "--ledger", ledger.location, "--csv")
+    (row,) = csv.DictReader(text.splitlines())
+    assert row["population"] == "adult"
+    assert (row["release"], row["period"], row["actor"]) == ("my-release", "2027-q1", "alice@desk")
+    assert (row["epsilon"], row["spent_epsilon"], row["spent_delta"]) == ("0.5", "0.5", "1E-6")
+    assert row["budget"] == "epsilon=2, delta=1E-5"
+    assert (row["run_key"], row["key_id"]) == (digest(1), "")
+    terms_of = (row["state"], row["relation"], row["max_rows"])
+    assert terms_of == ("reserved", "add_or_remove_one", "1")
+    assert row["mechanisms"] == (
+        "generator: 3 × gaussian (noise multiplier 1.5); weights: 1 × laplace (noise multiplier 4)"
+    )
+    other = told("show", "--ledger", ledger.location, "--csv", "--population", "beta")
+    assert other.count("\n") == 1

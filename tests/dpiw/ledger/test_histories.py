@@ -1,7 +1,5 @@
 """The ledger against oracles: sums of exact fractions, and a model of random histories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +16,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dpiw.audit.auditing import _compare
+from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, LedgerError, PrivacyError
 from dpiw.ledger import Grant, Ledger, RunState
 from dpiw.privacy.units import PrivacyCost
@@ -229,8 +229,20 @@ class LedgerMachine(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        if hasattr(self, "ledger"):
-            assert self.ledger.verify().ok
+        if not hasattr(self, "ledger"):
+            return
+        assert self.ledger.verify().ok
+        counted = tally(self.ledger.export())
+        assert counted.findings == []
+        assert _compare(self.ledger.snapshot().book, counted) == []
+        states = {
+            run.run_key: (run.state.value, *(run.attempt_state(n).value for n in run.attempts))
+            for run in self.ledger.runs("adult")
+        }
+        assert states == {
+            run.key: (run.state, *(run.attempt_state(n) for n in run.attempts))
+            for run in counted.runs_of("adult")
+        }
 
 
 def try_histories(new_url: Callable[[], str], count: int) -> None:

@@ -1,11 +1,8 @@
 """A ledger restored from an old copy: what it forgot is neither repeated nor refunded."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +19,8 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import restore, terms, told
-from tests.support.whole_runs import draw, finish, prepared
+from tests.support.ledger import recover, restore, terms, told
+from tests.support.whole_runs import diagnosed, draw, finish, killed_at, prepared, reserved
 
 PUBLISHING = importlib.import_module("dpiw.run.publish")
 
@@ -42,24 +39,13 @@ def begun_again(place: Any, name: str, epsilon: str, **changes: Any) -> None:
     registered(place, name, epsilon=epsilon, **changes)
 
 
-def reserved(place: Any, period: str) -> ReleaseRun:
-    run = prepared(place, period=period)
-    steps.reserve(run)
-    return run
-
-
 def drawn(place: Any, period: str) -> ReleaseRun:
     return draw(prepared(place, period=period))
 
 
-def draw_first(run: ReleaseRun) -> None:
-    """What a run with a reservation draws first."""
+def go_on(run: ReleaseRun) -> None:
     steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
-
-
-def released(place: Any, period: str) -> Path:
-    return finish(drawn(place, period))
 
 
 def spent(place: Any, name: str = "town") -> float:
@@ -68,17 +54,9 @@ def spent(place: Any, name: str = "town") -> float:
     return ledger.spent(name).epsilon
 
 
-def recover(place: Any, *words: str, releases: Path | None = None) -> str:
+def lose(place: Any, epsilon: str) -> str:
     return told(
-        "recover", "--ledger", str(place.ledger), "--releases", str(releases or place.releases),
-        "--key", str(place.root / "state" / "keys" / "test.pub"),
-        "--loss-epsilon", "0", "--loss-delta", "0", "--loss-reads", "0", *words,
-    )  # fmt: skip
-
-
-def lose(place: Any, epsilon: str, name: str = "town") -> str:
-    return told(
-        "recover", "--ledger", str(place.ledger), "--loss-only", "--population", name,
+        "recover", "--ledger", str(place.ledger), "--loss-only", "--population", "town",
         "--loss-epsilon", epsilon, "--loss-delta", "1e-6", "--loss-reads", "0",
     )  # fmt: skip
 
@@ -95,12 +73,12 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 ):
     """Given back, spent otherwise, and back in the restored ledger."""
     place = make_workplace(epsilon="4", weights="none")
-    waiting = reserved(place, "2026-09")
+    waiting = reserved(place, period="2026-09")
     steps.ingest(waiting)
     before = place.ledger.read_bytes()
     void(place, waiting)
-    released(place, "2026-10")
-    released(place, "2026-11")
+    finish(drawn(place, "2026-10"))
+    finish(drawn(place, "2026-11"))
     restore(place, before)
     recover(place)
     assert spent(place) == 6
@@ -115,10 +93,10 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 def test_heads_are_compared_before_every_draw(make_workplace):
     """The copy comes back between two steps of a run."""
     place = make_workplace(epsilon="9", weights="none")
-    run = reserved(place, "2026-10")
+    run = reserved(place, period="2026-10")
     steps.ingest(run)
     before = place.ledger.read_bytes()
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     restore(place, before)
     with pytest.raises(LedgerTamperedError):
         steps.fit_generator(run, noise=SecureNoise())
@@ -126,7 +104,7 @@ def test_heads_are_compared_before_every_draw(make_workplace):
     assert stage.state is StageState.RESERVED
 
 
-def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monkeypatch):
+def test_two_releases_built_on_one_head_are_both_recovered(make_workplace):
     """The second certificate was written between the first one's and its publishing entry."""
     place = make_workplace(epsilon="3", weights="none")
     registered(place, "city")
@@ -135,43 +113,36 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace, monke
     place.write_spec(population="city", weights="none")
     second = drawn(place, "2026-11")
     for run in (first, second):
-        steps.debias(run)
-        steps.diagnose(run)
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PUBLISHING, "publish_built", killed)
-        with pytest.raises(KeyboardInterrupt):
-            steps.publish(first)
+        diagnosed(run)
+    with killed_at(PUBLISHING, "publish_built"):
+        steps.publish(first)
     one, two = (verify(steps.publish(run)).certificate for run in (second, first))
     assert one.ledger_head != two.ledger_head  # no two certificates share one
 
     restore(place, before)
     recover(place, "--population", "city")
     with pytest.raises(LedgerTamperedError):  # a missing head of one stops all populations
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
     assert "town" in recover(place)
     assert (spent(place), spent(place, "city")) == (2, 2)
     with pytest.raises(BudgetExceededError):
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
 
 
 def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace):
     """Two ledgers may publish into one folder, as long as each has its own populations."""
     place = make_workplace(epsilon="3", weights="none")
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     other = make_workplace(epsilon="3", weights="none", population="city")
     other.ledger.unlink()
     Ledger.create(other.ledger)
     registered(other, "city")
     shutil.copytree(place.releases, other.releases)
-    reserved(other, "2026-11")
+    reserved(other, period="2026-11")
     assert spent(other, "city") == 2
     registered(other, "town")  # now it must have its releases, too
     with pytest.raises(LedgerTamperedError):
-        reserved(other, "2026-12")
+        reserved(other, period="2026-12")
 
 
 @pytest.mark.crash_cases("[published]")
@@ -183,28 +154,27 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
     run = drawn(place, "2026-11")
     finish(run)
     restore(place, before)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: elsewhere"))
+    place.rewrite("publish_to: state/releases", "publish_to: elsewhere")
     if where == "published":
         shutil.rmtree(run.directory / "built")
     else:
         shutil.rmtree(place.releases)
     with pytest.raises(LedgerTamperedError):
-        reserved(place, "2026-12")
-    recover(place, releases=run.directory / "built" if where == "built" else None)
-    reserved(place, "2026-12")
+        reserved(place, period="2026-12")
+    recover(place, releases=[run.directory / "built"] if where == "built" else [])
+    reserved(place, period="2026-12")
     assert spent(place) == 4
 
 
 def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     before = place.ledger.read_bytes()
-    released(place, "2026-10")
-    folder = released(place, "2026-11")
+    finish(drawn(place, "2026-10"))
+    folder = finish(drawn(place, "2026-11"))
     manifest = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").unlink()
     with pytest.raises(ReleaseError, match=r"manifest\.json"):
-        reserved(place, "2026-12")
+        reserved(place, period="2026-12")
     restore(place, before)
     with pytest.raises(ReleaseError, match=folder.name):
         recover(place)
@@ -221,8 +191,7 @@ def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     assert spent(place) == 4
 
 
-def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_run_that_cannot_be_read_may_have_published_anywhere(place):
     first, other = (prepared(place, period=period) for period in ("2026-10", "2026-11"))
     record = (first.directory / "run.json").read_bytes()
     for damaged in (b"{", b"[]", b"{}"):
@@ -239,10 +208,10 @@ def test_a_run_that_cannot_be_read_may_have_published_anywhere(make_workplace):
 def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, published_before):
     place = make_workplace(epsilon="6.5", weights="none")
     if published_before:
-        released(place, "2026-10")
-    run = reserved(place, "2026-11")
+        finish(drawn(place, "2026-10"))
+    run = reserved(place, period="2026-11")
     before = place.ledger.read_bytes()
-    draw_first(run)
+    go_on(run)
     restore(place, before)
     steps.reserve(run)
     with pytest.raises(LedgerTamperedError, match="stage fit_generator: the workspace"):
@@ -260,9 +229,9 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, pub
 
 def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     place = make_workplace(epsilon="4", weights="none")
-    run = reserved(place, "2026-09")
+    run = reserved(place, period="2026-09")
     before = place.ledger.read_bytes()
-    draw_first(run)
+    go_on(run)
     restore(place, before)
     run.snapshot.unlink()
     place.source.write_text("nonsense\n1\n")
@@ -272,9 +241,8 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     assert spent(place) == 2
 
 
-def test_a_void_needs_the_workspace_to_look_into(make_workplace):
-    place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
+def test_a_void_needs_the_workspace_to_look_into(place):
+    run = reserved(place, period="2026-11")
     (place.root / "other").mkdir()
     words = ("void", run.key, "--ledger", str(place.ledger))
     with pytest.raises(SpecError):
@@ -289,7 +257,7 @@ def test_a_void_needs_the_workspace_to_look_into(make_workplace):
 def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     """The copy knows attempt 1 as armed; it was lost, and attempt 2 was drawn."""
     place = make_workplace(epsilon="9", weights="none", max_attempts=2)
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     steps.ingest(run)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and its process dies
     before = place.ledger.read_bytes()
@@ -299,6 +267,12 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     restore(place, before)
     with pytest.raises(LedgerTamperedError, match="another arm"):
         steps.reserve(run)
+    measurement = run.measurement("fit_generator")
+    data = measurement.read_bytes()
+    measurement.write_bytes(b"torn")  # one that cannot be read is not committed, either
+    with pytest.raises(LedgerTamperedError, match="another arm"):
+        steps.reserve(run)
+    measurement.write_bytes(data)
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert (stage.state, stage.output_digest) == (StageState.ARMED, None)
     lose(place, "2")
@@ -307,31 +281,21 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
         steps.reserve(run)
 
 
-def test_a_draw_that_cannot_be_read_is_not_committed(make_workplace):
-    place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
-    run.measurement("fit_generator").write_bytes(b"torn")
-    with pytest.raises(LedgerTamperedError, match="another arm"):
-        steps.reserve(run)
-
-
-def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypatch):
+def test_a_found_draw_is_durable_before_it_is_committed(place, monkeypatch):
     """Killed between rename and commit: the name may not be on the disk yet."""
-    place = make_workplace(weights="none")
-    run = reserved(place, "2026-11")
+    run = reserved(place, period="2026-11")
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "commit", lambda *_: None)
-        draw_first(run)
+        go_on(run)
     done: list[str] = []
     module = importlib.import_module("dpiw.run.reserve")
     sync, commit = module.sync_directory, Ledger.commit_found
 
-    def synced(folder: Path) -> None:
+    def synced(folder):
         sync(folder)
         done.append(f"sync {folder.name}")
 
-    def committed(*arguments: Any) -> None:
+    def committed(*arguments):
         commit(*arguments)
         done.append("commit")
 
@@ -343,13 +307,12 @@ def test_a_found_draw_is_durable_before_it_is_committed(make_workplace, monkeypa
 
 @pytest.mark.nightly_cases("RENYI")
 @pytest.mark.parametrize("composition", list(CompositionRule))
-def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composition):
+def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
     """Draws that were never published show in later certificates; nothing is charged twice."""
-    place = make_workplace(weights="none")
     registered(place, "village", epsilon="30", composition=composition)
     place.write_spec(population="village", weights="none")
 
-    def begun_again_and_recovered() -> None:
+    def begun_again_and_recovered():
         old = Ledger.open(place.ledger)
         before = old.spent("village"), old.renyi_spent("village")
         begun_again(place, "village", "30", composition=composition)
@@ -358,44 +321,39 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(make_workplace, composit
         assert (new.spent("village"), new.renyi_spent("village")) == before
 
     drawn(place, "2026-07")
-    released(place, "2026-08")
+    finish(drawn(place, "2026-08"))
     drawn(place, "2026-09")
-    released(place, "2026-10")
+    finish(drawn(place, "2026-10"))
     begun_again_and_recovered()
     # the next release continues the recovered ones, so that it, too, can be recovered exactly
-    released(place, "2026-11")
+    finish(drawn(place, "2026-11"))
     begun_again_and_recovered()
 
 
 def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(make_workplace):
     place = make_workplace(epsilon="30", weights="none")
     drawn(place, "2026-09")
-    released(place, "2026-10")
+    finish(drawn(place, "2026-10"))
     before = place.ledger.read_bytes()
     drawn(place, "2026-11")
-    folder = released(place, "2026-12")
+    folder = finish(drawn(place, "2026-12"))
     truth = spent(place)
     restore(place, before)
     with pytest.raises(SpecError):
-        recover(place, releases=folder)
-    recover(place, "--previous-lost", releases=folder)
+        recover(place, releases=[folder])
+    recover(place, "--previous-lost", releases=[folder])
     assert spent(place) == 4 + 8  # what the certificate says was spent, none of it known to be here
     restore(place, before)
     recover(place)  # with the release before it: for the new draws alone
     assert spent(place) == truth == 8
 
 
-def test_a_conflict_before_publication_is_in_the_certificate(make_workplace, monkeypatch):
+def test_a_conflict_before_publication_is_in_the_certificate(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     run = drawn(place, "2026-11")
 
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PUBLISHING, "publish_built", killed)
-        with pytest.raises(KeyboardInterrupt):
-            finish(run)
+    with killed_at(PUBLISHING, "publish_built"):
+        finish(run)
     with pytest.raises(LedgerConflictError):
         Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "1" * 64)
     folder = steps.publish(run)

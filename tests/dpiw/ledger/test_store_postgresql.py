@@ -1,14 +1,6 @@
-"""The ledger on a PostgreSQL server: opening it, what it must promise, who may do what.
-
-The suites of the ledger itself (test_ledger, test_transitions, test_tamper and others) run on both
-stores; here is what only a server has, and in test_store_postgresql_failures what becomes of it
-when something fails. Every server is a real one.
-"""
-
-from __future__ import annotations
+"""The ledger on a real PostgreSQL server: opening it, what it must promise, who may do what."""
 
 import itertools
-import sys
 import traceback
 from decimal import Decimal
 
@@ -27,12 +19,12 @@ from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture
-def url(new_ledger_url) -> str:
+def url(new_ledger_url):
     return new_ledger_url("postgresql")
 
 
 @pytest.fixture
-def ledger(postgresql_ledger) -> Ledger:
+def ledger(postgresql_ledger):
     return postgresql_ledger
 
 
@@ -72,12 +64,6 @@ def test_no_server_no_database_no_ledger(postgresql_server, address):
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerError, match="no answer"):
             act(f"postgresql+psycopg://custodian@{text}")
-
-
-def test_without_the_driver_the_extra_is_named(url, monkeypatch):
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(LedgerError, match=r"dpiw\[postgresql\]"):
-        Ledger.open(url)
 
 
 def test_the_environment_does_not_choose_the_server(ledger, monkeypatch):

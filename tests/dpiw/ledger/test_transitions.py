@@ -1,6 +1,4 @@
-"""What may follow what: every transition of a stage, legal and illegal, and every attempt."""
-
-from __future__ import annotations
+"""What may follow what: every transition, legal and illegal, attempts, checkpoints, resumes."""
 
 import json
 from collections.abc import Callable
@@ -11,12 +9,15 @@ import pytest
 from dpiw.audit.tally import tally
 from dpiw.errors import BudgetExceededError, GrantSpentError, LedgerConflictError, SpecError
 from dpiw.ledger import EntryKind, Grant, Ledger, RunState, StageState
+from dpiw.ledger.entries import chained
+from dpiw.privacy.resumption import Resumption, interval
 from tests.support.ledger import (
     BOTH,
     FORGED,
     MANIFEST,
     OUT,
     RUN,
+    adult,
     ask,
     chain,
     cost,
@@ -173,20 +174,6 @@ def test_a_second_output_is_put_on_record_and_charged_again(ledger):
     assert ledger.verify().ok
 
 
-@both_stores
-def test_conflicts_beyond_the_budget_leave_nothing_and_no_less(ledger):
-    ledger.reserve(**ask(cost=cost("1.5")))
-    grant = ledger.arm(RUN, 1, "generator")
-    ledger.commit(grant, OUT)
-    with pytest.raises(LedgerConflictError):
-        ledger.commit(grant, digest(6))
-    assert ledger.spent("adult") == cost("3", "2e-6")
-    assert ledger.remaining("adult").epsilon_units == 0
-    assert ledger.verify().ok
-    more = ask(run_key=digest(7), cost=cost("0.1"))
-    refused(ledger, BudgetExceededError, lambda: ledger.reserve(**more))
-
-
 def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger):
     bring(ledger, StageState.LOST)
     assert ledger.run(RUN).state is RunState.LOST
@@ -201,13 +188,6 @@ def test_a_lost_stage_is_drawn_again_in_a_new_attempt_at_a_new_cost(ledger):
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("state", [StageState.RESERVED, StageState.ARMED, StageState.COMMITTED])
-def test_only_a_lost_stage_may_be_drawn_again(ledger, state):
-    bring(ledger, state)
-    again = ask(attempt=2, stages={"generator": BOTH["generator"]})
-    refused(ledger, GrantSpentError, lambda: ledger.reserve(**again))
-
-
 def test_attempts_have_no_gaps_and_keep_the_plan(ledger):
     refused(ledger, LedgerConflictError, lambda: ledger.reserve(**ask(attempt=2)))
     bring(ledger, StageState.LOST)
@@ -220,17 +200,6 @@ def test_attempts_have_no_gaps_and_keep_the_plan(ledger):
     for change in wrong:
         refused(ledger, LedgerConflictError, lambda c=change: ledger.reserve(**second | c))
     ledger.reserve(**second)
-
-
-def test_max_attempts_ends_it(ledger):
-    stages = {"generator": BOTH["generator"]}
-    for attempt in (1, 2):
-        ledger.reserve(**ask(attempt=attempt, stages=stages, max_attempts=2, cost=cost("0.1")))
-        ledger.arm(RUN, attempt, "generator")
-        ledger.lose(RUN, attempt, "generator")
-    third = ask(attempt=3, stages=stages, max_attempts=2, cost=cost("0.1"))
-    refused(ledger, GrantSpentError, lambda: ledger.reserve(**third))
-    assert ledger.spent("adult") == cost("0.2", "2e-6")
 
 
 @both_stores
@@ -250,9 +219,174 @@ def test_a_void_gives_back_once_and_burns_the_number_but_no_attempt(ledger):
     assert ledger.verify().ok
 
 
-def test_voiding_a_second_attempt_leaves_the_first_one_lost(ledger):
-    bring(ledger, StageState.LOST)
-    ledger.reserve(**ask(attempt=2, stages={"generator": BOTH["generator"]}, cost=cost("0.3")))
-    ledger.void(RUN, 2)
-    assert ledger.run(RUN).state is RunState.LOST
-    assert ledger.spent("adult") == cost("0.5")
+TERMS = Resumption(steps=100, every=5, resumes=2)
+DRAWS = [{"type": "poisson_sampled_gaussian", "noise_multiplier": 1.5, "count": 110}]
+OTHER = [{"type": "laplace", "noise_multiplier": 4.0, "count": 1}]
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    stages = {"generator": DRAWS, "weights": OTHER}
+    return ask(**{"stages": stages, "resumptions": {"generator": TERMS}} | changes)
+
+
+@pytest.fixture
+def training(store_url):
+    made = Ledger.create(store_url)
+    made.register(adult())
+    made.reserve(**asked())
+    return made
+
+
+def trained_to(training: Ledger, step: int) -> Grant:
+    grant = training.arm(RUN, 1, "generator")
+    for at in range(0, step + 1, 5):
+        training.checkpoint(grant, step=at, digest=digest(1000 + at))
+    return grant
+
+
+@both_stores
+def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(training):
+    before = training.spent("adult")
+    grants = [trained_to(training, 20)]
+    for _ in range(TERMS.resumes):
+        grants.append(training.resume(RUN, 1, "generator", step=20))
+    stage = training.run(RUN).stages["generator"]
+    assert stage.state is StageState.ARMED
+    assert stage.tokens == tuple(grant.digest for grant in grants)
+    assert stage.resumes_left == 0
+    refused(training, GrantSpentError, lambda: training.resume(RUN, 1, "generator", step=20))
+    for old in grants[:-1]:
+        refused(training, GrantSpentError, lambda g=old: training.confirm(g))
+        refused(training, GrantSpentError, lambda g=old: training.commit(g, digest(9)))
+        late = {"step": 25, "digest": digest(8)}
+        refused(training, GrantSpentError, lambda g=old, late=late: training.checkpoint(g, **late))
+    training.confirm(grants[-1])
+    training.commit(grants[-1], digest(9))
+    assert training.spent("adult") == before
+    assert training.verify().ok
+    counted = tally(training.export())
+    assert counted.findings == []
+    assert counted.runs[RUN].attempts[0].stages["generator"].resumes == 2
+
+
+def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(training):
+    grant = training.arm(RUN, 1, "generator")
+    refused(training, GrantSpentError, lambda: training.resume(RUN, 1, "generator", step=0))
+
+    def at(step):
+        return lambda: training.checkpoint(grant, step=step, digest=digest(7))
+
+    for step in (1, 5, -1, True):
+        refused(training, LedgerConflictError, at(step))
+    at(0)()
+    for step in (0, 6, 100):
+        refused(training, LedgerConflictError, at(step))
+    for step in range(4, 97, 4):  # closer together is admissible: a resume repeats less
+        at(step)()
+    refused(training, LedgerConflictError, at(101))
+    at(100)()
+    refused(training, LedgerConflictError, at(100))
+    refused(training, LedgerConflictError, lambda: training.resume(RUN, 1, "generator", step=96))
+    assert tally(training.export()).findings == []
+
+
+def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(training):
+    weights = training.arm(RUN, 1, "weights")
+    first = {"step": 0, "digest": digest(7)}
+    refused(training, LedgerConflictError, lambda: training.checkpoint(weights, **first))
+    refused(training, GrantSpentError, lambda: training.resume(RUN, 1, "weights", step=0))
+    refused(training, GrantSpentError, lambda: training.resume(RUN, 1, "generator", step=0))
+    grant = trained_to(training, 5)
+    training.lose(RUN, 1, "generator")
+    refused(
+        training, GrantSpentError, lambda: training.checkpoint(grant, step=10, digest=digest(7))
+    )
+    refused(training, GrantSpentError, lambda: training.resume(RUN, 1, "generator", step=5))
+
+
+@pytest.mark.parametrize(
+    "resumptions",
+    [
+        {"generator": Resumption(steps=100, every=5, resumes=3)},
+        {"weights": TERMS},
+        {"nothing": TERMS},
+    ],
+)
+def test_what_a_resume_may_repeat_must_be_among_the_draws(training, resumptions):
+    terms = asked(run_key=digest(5), resumptions=resumptions)
+    refused(training, SpecError, lambda: training.reserve(**terms))
+
+
+def test_the_terms_are_part_of_the_reservation(training):
+    before = training.head()
+    training.reserve(**asked())
+    assert training.head() == before
+    other = {"generator": Resumption(steps=108, every=1, resumes=2)}
+    for terms in (None, other):
+        refused(
+            training, LedgerConflictError, lambda t=terms: training.reserve(**asked(resumptions=t))
+        )
+    trained_to(training, 5)
+    training.lose(RUN, 1, "generator")
+    again = asked(attempt=2, stages={"generator": DRAWS})
+    for terms in (None, other):
+        wrong = again | {"resumptions": terms}
+        refused(training, LedgerConflictError, lambda w=wrong: training.reserve(**w))
+    training.reserve(**again)
+    assert training.run(RUN).stages["generator"].checkpoint is None
+
+
+def test_nothing_is_resumed_on_an_overdrawn_account(training):
+    trained_to(training, 10)
+    training.recover("adult", [], loss=cost("3"))
+    refused(training, BudgetExceededError, lambda: training.resume(RUN, 1, "generator", step=10))
+
+
+def appended(training: Ledger, kind: EntryKind, payload: dict[str, Any]) -> None:
+    """An entry of stage `generator` that no rule in Python has seen."""
+    entry = chained(
+        training.head(), kind=kind, payload=payload, at="2027-01-01T00:00:00Z", population="adult",
+        run_key=RUN, attempt=1, stage="generator",
+    )  # fmt: skip
+    with training._store.transaction(write=True) as connection:
+        training._store.append(connection, entry)
+
+
+RESUMES = [{"step": 20, "token_digest": digest(60 + number)} for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payloads"),
+    [
+        (EntryKind.CHECKPOINT, [{"step": 30, "digest": digest(7)}]),
+        (EntryKind.CHECKPOINT, [{"step": 20, "digest": digest(7)}]),
+        (EntryKind.CHECKPOINT, [{"step": "25", "digest": digest(7)}]),
+        (EntryKind.RESUME, [{"step": 15, "token_digest": digest(6)}]),
+        (EntryKind.RESUME, [{"step": 20, "token_digest": "none"}]),
+        (EntryKind.RESUME, RESUMES),  # one too many
+    ],
+)
+def test_the_replay_and_the_audit_refuse_what_may_not_follow(training, kind, payloads):
+    trained_to(training, 20)
+    for payload in payloads:
+        appended(training, kind, payload)
+    assert not training.verify().ok
+    if payloads[0].get("token_digest") != "none":  # the audit counts resumes, not tokens
+        assert [f.code for f in tally(training.export()).findings] == ["illegal_step"]
+
+
+@pytest.mark.parametrize(("steps", "every"), [(1, 1), (19, 1), (20, 1), (21, 2), (500, 25)])
+def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps, every):
+    assert interval(steps) == every
+    terms = Resumption.of(steps=steps, resumes=3)
+    assert terms is not None
+    assert (terms.every, terms.reserve) == (every, 3 * every)
+    assert Resumption.from_json(terms.to_json()) == terms
+    assert Resumption.of(steps=steps, resumes=0) is None
+
+
+@pytest.mark.parametrize("facts", [{"steps": 1, "every": 1}, {"steps": 0, "every": 1, "resumes": 1},
+                                   {"steps": 1, "every": True, "resumes": 1}])  # fmt: skip
+def test_terms_that_are_none_are_refused(facts):
+    with pytest.raises(SpecError):
+        Resumption.from_json(facts)
