@@ -143,7 +143,7 @@ def test_a_draw_is_let_end_and_the_same_command_goes_on(environment, workplace, 
 
 @pytest.mark.crash
 def test_a_second_one_stops_at_once_and_says_what_stands(environment, workplace, tmp_path):
-    """Ctrl-C; each other signal: `dpiw/run/test_shield.py`, and below."""
+    """Ctrl-C; each other signal: `dpiw/run/test_launch.py`, and below."""
     with drawing(workplace.spec, environment, tmp_path) as process:
         os.killpg(process.pid, signal.SIGINT)
         until(lambda: "stopping when" in said(tmp_path), what="the answer to the first")
@@ -199,7 +199,7 @@ STEPS = logging.getLogger("dpiw.progress")
 )
 @pytest.mark.parametrize("number", HELD)
 def test_a_second_one_does_not_wait_for_the_step(step, charged, number, capfd):
-    """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
+    """The stage ends with it: `tests/dpiw/run/test_launch.py`."""
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
         STEPS.warning(f"start {step}")

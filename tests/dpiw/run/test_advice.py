@@ -1,13 +1,11 @@
-"""Before a run a plan prints four facts, and a release then does what they say."""
-
-from __future__ import annotations
+"""Before a run a plan prints four facts, names what is missing, and a release does as it says."""
 
 import datetime
 import errno
 import os
 import shlex
-import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,26 +18,24 @@ from dpiw.errors import (
     GrantSpentError,
     LedgerTamperedError,
     ReleaseError,
-    SignatureError,
     SourceError,
+    SpecError,
+    UnsupportedRelationError,
 )
 from dpiw.ledger import Ledger
-from dpiw.privacy.randomness import SecureNoise
-from dpiw.release.signing import create_key_pair
 from dpiw.run import steps
 from dpiw.run.commands import program
-from dpiw.run.run import ReleaseRun
+from dpiw.run.reserve import check_ahead
+from tasks.stages import plan as plan_task
 from tests.support.ledger import cost, restore
-from tests.support.whole_runs import draw, prepared, publish_run
+from tests.support.whole_runs import asked, draw, fitted, ingested, prepared, publish_run, reserved
 
 FACTS = ("period", "cost", "left", "next")
 
 
 @pytest.fixture
-def make(make_workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Make a workplace, and go there."""
-
-    def here(**changes: Any) -> Any:
+def make(make_workplace, monkeypatch):
+    def here(**changes):
         place = make_workplace(**{"weights": "none"} | changes)
         monkeypatch.chdir(place.root)
         return place
@@ -48,10 +44,10 @@ def make(make_workplace: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.fixture
-def facts(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, str]]:
+def facts(capsys):
     """What `dpiw plan` prints of the run to come."""
 
-    def planned(*words: str) -> dict[str, str]:
+    def planned(*words):
         capsys.readouterr()
         assert main(["plan", "release.yaml", *words]) == 0
         output = capsys.readouterr()
@@ -66,27 +62,8 @@ def facts(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, str]]:
     return planned
 
 
-def rewritten(place: Any, old: str, new: str) -> None:
-    text = place.spec.read_text()
-    assert old in text
-    place.spec.write_text(text.replace(old, new, 1))
-
-
-def begun(place: Any) -> ReleaseRun:
-    run = prepared(place)
-    steps.reserve(run)
-    return run
-
-
-def fitted(place: Any) -> None:
-    run = begun(place)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-
-
 def cut_off(place: Any) -> None:
-    run = begun(place)
-    steps.ingest(run)
+    run = ingested(place)
     run.open_ledger().arm(run.key, 1, "fit_generator")  # and its process dies
 
 
@@ -97,13 +74,13 @@ def settled(place: Any) -> None:
 
 
 def given_back(place: Any) -> None:
-    run = begun(place)
+    run = reserved(place)
     run.open_ledger().void(run.key, 1)
 
 
 def changed(place: Any) -> None:
     publish_run(place.spec)
-    rewritten(place, "synthetic_rows: 300", "synthetic_rows: 301")
+    place.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
 
 
 def forgotten(place: Any) -> None:
@@ -118,10 +95,10 @@ def torn(place: Any) -> None:
 
 STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[DPIWError] | None]] = {
     "new": (lambda _: None, {}, None),
-    "reserved": (begun, {"epsilon": "3"}, None),
+    "reserved": (reserved, {"epsilon": "3"}, None),
     "given back": (given_back, {}, None),
     "between two draws": (fitted, {"epsilon": "3", "weights": "beta_debiased"}, None),
-    "drawn": (lambda place: draw(begun(place)), {"epsilon": "3"}, None),
+    "drawn": (lambda place: draw(reserved(place)), {"epsilon": "3"}, None),
     "cut off": (cut_off, {}, GrantSpentError),
     "lost": (settled, {}, GrantSpentError),
     "lost, with another attempt": (settled, {"max_attempts": 2}, None),
@@ -139,9 +116,7 @@ STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[DPIWError] | 
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_release_costs_and_leaves_what_was_said_or_is_refused(
-    name: str, make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_release_costs_and_leaves_what_was_said_or_is_refused(name, make, facts):
     state, changes, error = STATES[name]
     place = make(**changes)
     state(place)
@@ -166,9 +141,7 @@ def test_a_release_costs_and_leaves_what_was_said_or_is_refused(
     assert said["left"].startswith(f"{ledger.remaining('town')} of ")
 
 
-def test_what_is_published_costs_nothing(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_what_is_published_costs_nothing(make, facts):
     place = make()
     publish_run(place.spec)
     place.source.unlink()
@@ -178,11 +151,9 @@ def test_what_is_published_costs_nothing(
     assert said["next"] == f"{program()} release release.yaml"
 
 
-def test_a_period_is_named_where_there_are_several(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_period_is_named_where_there_are_several(make, facts):
     """Rows of another quarter would be signed as this one's, and the right label pays again."""
-    rewritten(make(), "cadence: once", "cadence: yearly")
+    make().rewrite("cadence: once", "cadence: yearly")
     said, year = facts(), datetime.datetime.now(datetime.UTC).year
     assert said["period"].startswith(f"{year} (today's")
     assert said["next"].endswith(f" --period {year}")
@@ -197,9 +168,7 @@ def recovery(step: str) -> list[str]:
     return shlex.split(command)
 
 
-def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(make, facts):
     """By the command that is named; and the recovered release is never drawn again."""
     place = make()
     forgotten(place)
@@ -213,36 +182,7 @@ def test_a_ledger_that_forgot_counts_nothing_until_it_is_recovered(
         steps.reserve(prepared(place))
 
 
-def test_after_a_change_of_keys_a_recovery_wants_the_old_one_too(
-    make: Callable[..., Any],
-    facts: Callable[..., dict[str, str]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    place = make()
-    forgotten(place)
-    create_key_pair(place.root / "state" / "keys", "new")
-    rewritten(place, "keys/test.key", "keys/new.key")
-    words = recovery(facts()["next"])
-    assert main(words) == SignatureError.exit_code
-    assert "--key is given once for each, older ones too" in capsys.readouterr().err
-    assert main([*words, "--key", "state/keys/test.pub"]) == 0
-
-
-def test_what_a_run_built_and_did_not_publish_shows_it_too(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
-    place = make()
-    forgotten(place)
-    built = prepared(place).directory / "built"
-    shutil.rmtree(built, ignore_errors=True)
-    shutil.move(next(place.releases.iterdir()), built)
-    assert facts()["left"] == "not known"
-
-
-def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
-    make: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By its own path nobody says where to look."""
+def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(make, capsys):
     forgotten(make())
     for words, shown in (((), "out"), (("--json",), "err"), (("--csv",), "err")):
         assert main(["ledger", "show", "--ledger", "release.yaml", *words]) == 0
@@ -253,14 +193,12 @@ def test_a_ledger_that_is_shown_by_a_spec_is_held_against_its_releases(
     assert "warning" not in capsys.readouterr().out
 
 
-def test_who_may_not_look_into_the_workspace_is_told_so(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_look_into_the_workspace_is_told_so(make, facts, monkeypatch):
     """Releases that it built may be unknown to the ledger, so nothing is said of what is left."""
     workspace, scandir = make().root / "state" / "workspace", os.scandir
     workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def closed(path: Any = ".") -> Any:
+    def closed(path="."):
         if os.fspath(path) == str(workspace):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
         return scandir(path)
@@ -271,13 +209,9 @@ def test_who_may_not_look_into_the_workspace_is_told_so(
     assert "Permission denied" in said["next"]
 
 
-def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(make, facts):
     """A recovery may charge more than was left beside a reservation; a read would count."""
-    place = make()
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(make())
     ledger = run.open_ledger()
     ledger.recover("town", [], loss=cost("100"))
     head = ledger.head()
@@ -288,11 +222,58 @@ def test_nothing_is_read_that_an_overdrawn_account_would_not_let_draw(
     assert not run.snapshot.exists()
 
 
-def test_on_another_host_a_draw_may_still_go_on(
-    make: Callable[..., Any], facts: Callable[..., dict[str, str]]
-) -> None:
+def test_on_another_host_a_draw_may_still_go_on(make, facts):
     place = make(max_attempts=2)
     cut_off(place)
     assert facts()["cost"].startswith("epsilon=2,")
     prepared(place).directory.rename(place.root / "elsewhere")
     assert facts()["cost"].startswith("nothing more: ")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, capsys, held):
+    """Another name for the same people is another budget; what was given back tells of them too."""
+    if held:
+        run = reserved(workplace)
+        Ledger.open(workplace.ledger).void(run.key, 1)
+    workplace.rewrite("relation: add_or_remove_one", "relation: replace_one")
+    with pytest.raises(UnsupportedRelationError) as refused:
+        check_ahead(asked(workplace.spec))
+    assert main(["plan", str(workplace.spec)]) == UnsupportedRelationError.exit_code
+    for text in (str(refused.value), capsys.readouterr().err):
+        assert ("register OTHER" in text) is not held
+        assert ("something was reserved from it" in text) is held
+
+
+def test_a_plan_names_no_other_file_beside_the_source(workplace, capsys):
+    """Its output may stand in the log of a CI; a release says it to who starts it."""
+    workplace.rewrite("path: data.csv", "path: dta.csv")
+    assert main(["plan", str(workplace.spec)]) == 0
+    assert "data.csv" not in capsys.readouterr().out
+    with pytest.raises(SourceError, match=r"dta.csv; did you mean 'data.csv'\?"):
+        check_ahead(asked(workplace.spec))
+
+
+def by_hand(spec: Path, period: str | None) -> None:
+    check_ahead(asked(spec, period))
+
+
+@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
+def test_a_label_of_another_form_is_refused(workplace, door):
+    """By hand and by a deployment's parameters; nothing is made, held or charged."""
+    entries = len(Ledger.open(workplace.ledger).entries())
+
+    def check_refused(label):
+        with pytest.raises(SpecError, match=f"^period {label}: "):
+            door(workplace.spec, label)
+        assert not (workplace.root / "state/workspace").exists()
+        assert len(Ledger.open(workplace.ledger).entries()) == entries
+
+    check_refused("2026-q4")  # the spec has one period
+    workplace.rewrite("cadence: once", "cadence: monthly\nback_fill: true")
+    for label in ("2026-1", "2026-13", "2026-q4"):
+        check_refused(label)
+    door(workplace.spec, "2026-01")
+    door(workplace.spec, None)
+    reserved(workplace, period="2026-q4")  # a run that began under such a label goes on
+    door(workplace.spec, "2026-q4")

@@ -1,11 +1,9 @@
 """A run that another version of dpiw drew, by other defaults, is not signed as if it were ours."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -24,6 +22,8 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.noise import Cut
+from tests.support.whole_runs import finish, prepared
 
 GENERATORS = {
     DPGAN: "{method: dpgan, settings: {steps: 20, lot: 32, batch: 8}}",
@@ -44,20 +44,19 @@ REFUSED = "fit_generator: what was drawn differs from what this version .* nothi
 
 
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., Callable[[], ReleaseRun]]:
+def make_run(make_workplace):
     """Makes a function that takes a run up, as the version of dpiw does that is there."""
 
-    def make(kind: type = DPGAN, *, weights: str = WEIGHTS) -> Callable[[], ReleaseRun]:
-        spec = make_workplace(weights=weights, max_attempts=3).spec
-        spec.write_text(spec.read_text().replace(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM)))
-        return lambda: ReleaseRun.prepare(spec, period=None)
+    def make(kind=DPGAN, *, weights=WEIGHTS):
+        place = make_workplace(weights=weights, max_attempts=3)
+        place.rewrite(HISTOGRAM, GENERATORS.get(kind, HISTOGRAM))
+        return lambda: prepared(place)
 
     return make
 
 
 @contextlib.contextmanager
 def another_version(kind: Any, defaults: Mapping[str, Any]) -> Iterator[None]:
-    """Of other defaults, and the same run key."""
     ours = kind.from_settings
 
     def from_settings(cls: Any, /, settings: Mapping[str, Any], **known: Any) -> Any:
@@ -69,19 +68,16 @@ def another_version(kind: Any, defaults: Mapping[str, Any]) -> Iterator[None]:
 
 
 def drawn(run: ReleaseRun, noise: SecureNoise | None = None) -> ReleaseRun:
-    """With its generator's draw."""
     steps.reserve(run)
     steps.ingest(run)
     steps.fit_generator(run, noise=noise or SecureNoise())
     return run
 
 
-def finish(run: ReleaseRun) -> Any:
+def ended(run: ReleaseRun) -> Any:
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=SecureNoise())
-    steps.debias(run)
-    steps.diagnose(run)
-    return steps.publish(run)
+    return finish(run)
 
 
 def entries(run: ReleaseRun) -> list[EntryKind]:
@@ -91,9 +87,7 @@ def entries(run: ReleaseRun) -> list[EntryKind]:
 @pytest.mark.nightly_cases("defaults0-PATEGAN", "defaults1-DPGAN")
 @pytest.mark.parametrize("kind", [DPGAN, PATEGAN])
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
-def test_what_another_version_drew_is_not_signed(
-    make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
-) -> None:
+def test_what_another_version_drew_is_not_signed(make_run, kind, defaults):
     take_up = make_run(kind, weights="none")
     with another_version(kind, defaults):
         key = drawn(take_up()).key
@@ -102,7 +96,7 @@ def test_what_another_version_drew_is_not_signed(
     (planned,), (stage,) = run.plan.stages, run.open_ledger().run(key).stages.values()
     assert len(planned.events) == len(stage.events) or defaults is EVENTS
     with pytest.raises(LedgerConflictError, match=REFUSED):
-        finish(run)
+        ended(run)
     assert not {EntryKind.CERTIFY, EntryKind.PUBLISH} & set(entries(run))
     assert not (run.directory / "built").exists()
     with another_version(kind, defaults):
@@ -111,10 +105,7 @@ def test_what_another_version_drew_is_not_signed(
     assert stage.declares(declared)
 
 
-def test_other_events_of_the_same_settings_are_not_signed(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a version that counted one more."""
+def test_other_events_of_the_same_settings_are_not_signed(make_run, monkeypatch):
     ours, further = Histogram.events, GaussianEvent(noise_multiplier=1e4)
     take_up = make_run(Histogram, weights="none")
     monkeypatch.setattr(Histogram, "events", lambda self, **whom: (further, *ours(self, **whom)))
@@ -124,15 +115,13 @@ def test_other_events_of_the_same_settings_are_not_signed(
     run = take_up()
     assert run.plan.stages[0].settings == settings
     with pytest.raises(LedgerConflictError, match=REFUSED):
-        finish(run)
+        ended(run)
     assert EntryKind.CERTIFY not in entries(run)
 
 
 @pytest.mark.nightly_cases("DPGAN")
 @pytest.mark.parametrize(("kind", "defaults"), [(Histogram, COARSER), (DPGAN, EVENTS)])
-def test_nothing_more_is_drawn_beside_it(
-    make_run: Callable[..., Any], kind: type, defaults: Mapping[str, Any]
-) -> None:
+def test_nothing_more_is_drawn_beside_it(make_run, kind, defaults):
     take_up = make_run(kind)
     with another_version(kind, defaults):
         steps.draw_synthetic(drawn(take_up()))
@@ -145,10 +134,10 @@ def test_nothing_more_is_drawn_beside_it(
         assert before in (None, entries(run))
         before = entries(run)
     with another_version(kind, defaults):
-        finish(take_up())
+        ended(take_up())
 
 
-def test_nothing_is_reserved_anew_beside_it(make_run: Callable[..., Any]) -> None:
+def test_nothing_is_reserved_anew_beside_it(make_run):
     take_up = make_run(Histogram)
     with another_version(Histogram, COARSER):
         run = drawn(take_up())
@@ -159,16 +148,14 @@ def test_nothing_is_reserved_anew_beside_it(make_run: Callable[..., Any]) -> Non
     assert run.open_ledger().spent("town") == spent
     with another_version(Histogram, COARSER):
         steps.reserve(take_up())
-        finish(take_up())
+        ended(take_up())
 
 
-def test_a_draw_that_does_not_say_its_settings_is_not_signed(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draw_that_does_not_say_its_settings_is_not_signed(make_run, monkeypatch):
     """Of a version that did not keep them; which it drew with, nobody can tell."""
     under = Measurement.under
 
-    def silent(self: Measurement, grant: str, *, settings: str) -> Measurement:
+    def silent(self, grant, *, settings):
         measurement = under(self, grant, settings=settings)
         facts = {
             name: fact for name, fact in measurement.facts.items() if name != "planned_settings"
@@ -179,23 +166,8 @@ def test_a_draw_that_does_not_say_its_settings_is_not_signed(
     monkeypatch.setattr(Measurement, "under", silent)
     run = drawn(take_up())
     with pytest.raises(LedgerConflictError):
-        finish(run)
+        ended(run)
     assert EntryKind.CERTIFY not in entries(run)
-
-
-class Dies(SecureNoise):
-    """Gone at the twelfth lot."""
-
-    left = 12
-
-    def poisson_sample(self, *, rows: int, probability: float) -> Any:
-        self.left -= 1
-        return self._gone() if self.left < 0 else super().poisson_sample(
-            rows=rows, probability=probability
-        )  # fmt: skip
-
-    def _gone(self) -> NoReturn:
-        raise RuntimeError("gone")
 
 
 @pytest.mark.nightly_cases("defaults0", "defaults1", "defaults3")
@@ -208,29 +180,24 @@ class Dies(SecureNoise):
         (DensityNetwork, NETWORK, {"hidden": [4]}),
     ],
 )
-def test_another_version_s_checkpoint_uses_no_resume_up(
-    make_run: Callable[..., Any], kind: type, weights: str, defaults: Mapping[str, Any]
-) -> None:
+def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights, defaults):
     """Whose training had the same events; the version that began it still goes on."""
     take_up = make_run(kind, weights=weights)
     with another_version(kind, defaults), pytest.raises(StageFailedError):
-        trained(take_up(), Dies())
+        trained(take_up(), Cut(12, of=("poisson_sample",)))
     check_refused(take_up())
     with another_version(kind, defaults):
         drawn(run := take_up())
-        verify(finish(take_up()))
+        verify(ended(take_up()))
     assert entries(run).count(EntryKind.RESUME) == 1
 
 
 @pytest.mark.nightly
-def test_nor_does_a_checkpoint_of_rounds(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which keeps no settings in its state."""
+def test_nor_does_a_checkpoint_of_rounds(make_run, monkeypatch):
     pytest.importorskip("mbi")
     take_up, calls = make_run(AIM, weights="none"), iter(range(1))
 
-    def dies(*drawn: Any, **terms: Any) -> Any:
+    def dies(*drawn, **terms):
         if next(calls, None) is None:
             raise RuntimeError("gone")
         return draw_round(*drawn, **terms)
@@ -251,7 +218,6 @@ def trained(run: ReleaseRun, noise: SecureNoise) -> None:
 
 
 def check_refused(run: ReleaseRun) -> None:
-    """Before a resume is used up."""
     steps.reserve(run)
     name = run.plan.stages[-1].name
     with pytest.raises(LedgerConflictError, match=f"{name}: what was drawn differs"):

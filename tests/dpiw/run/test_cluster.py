@@ -1,7 +1,5 @@
 """Passes on a cluster: the same integers and draws, whatever dies, and no cell in what it logs."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import http.client
@@ -11,11 +9,8 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import dask
@@ -28,15 +23,13 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from dpiw.data import snapshots
 from dpiw.data.passes import Passes, Totals, add_up, arithmetic, in_process, tally_part
 from dpiw.data.scaled import ScaledTable
-from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import Snapshot, open_snapshot, state_of, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import ClusterError, LedgerTamperedError, PrivacyError, SpecError
 from dpiw.ledger import StageState
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.privacy.randomness import SecureNoise, SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.run import cluster, steps
 from dpiw.run.cluster import TLS, cluster_of, local_cluster, no_cluster
 from dpiw.run.launch import HELD, launch_stage, shielded
@@ -50,28 +43,25 @@ from tests.support.clusters import (
     count_rows,
     site,
 )
+from tests.support.noise import Cut
 from tests.support.patience import until
+from tests.support.whole_runs import ingested
+from tests.support.worlds import UNIT, declared
 
 # Of a peer that was killed Dask leaves sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 ROWS, GROUP = 600, 128
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
-            {"name": "income", "kind": "continuous", "lower": 0, "upper": 1000, "nullable": True},
-            {"name": "region", "kind": "categorical", "levels": ["north", "south"]},
-            {"name": "ill", "kind": "boolean", "role": "target"},
-        ],
-    }
+SCHEMA = declared(
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 1000, "nullable": True},
+    {"name": "region", "kind": "categorical", "levels": ["north", "south"]},
+    {"name": "ill", "kind": "boolean", "role": "target"},
 )
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _collected() -> Iterator[None]:
+def _collected():
     """What is left is collected here, and not in a test of another module."""
     yield
     dask.config.refresh()  # `local_cluster` sets it for the length of a process
@@ -79,7 +69,7 @@ def _collected() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+def snapshot(tmp_path_factory):
     """Five row groups, and in them the cells that no log may hold."""
     rng = np.random.default_rng(17)
     income = np.where(rng.random(ROWS) < 0.1, np.nan, rng.random(ROWS))
@@ -97,19 +87,18 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_parts(monkeypatch):
     monkeypatch.setattr(cluster, "GROUPS_A_PART", 1)
 
 
 @pytest.fixture(scope="module")
-def local(snapshot: Snapshot) -> Iterator[Any]:
-    """A local cluster, to be scaled, and its client."""
+def local(snapshot):
     with local_cluster(1, snapshot.path.parent) as workers, distributed.Client(workers) as client:
         yield client
 
 
 @pytest.fixture
-def elsewhere(local: Any) -> Passes:
+def elsewhere(local):
     return cluster._OnCluster(local)
 
 
@@ -134,9 +123,7 @@ def draws(snapshot: Snapshot, passes: Passes) -> list[np.ndarray[Any, Any]]:
     return [array for measurement in drawn for array in measurement.arrays.values()]
 
 
-def test_one_worker_and_three_draw_what_one_process_draws(
-    snapshot: Snapshot, local: Any, elsewhere: Passes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_worker_and_three_draw_what_one_process_draws(snapshot, local, elsewhere, monkeypatch):
     expected, sums = draws(snapshot, in_process), in_process(count_rows, snapshot)
     # What a cluster was asked comes from it: nothing is counted here.
     monkeypatch.setattr("dpiw.data.passes.in_process", lambda *_: pytest.fail("counted here"))
@@ -149,9 +136,7 @@ def test_one_worker_and_three_draw_what_one_process_draws(
         assert all(np.array_equal(a, b) for a, b in zip(again, expected, strict=True))
 
 
-def test_a_worker_that_is_killed_in_mid_pass_changes_nothing(
-    snapshot: Snapshot, local: Any, elsewhere: Passes, tmp_path: Path
-) -> None:
+def test_a_worker_that_is_killed_in_mid_pass_changes_nothing(snapshot, local, elsewhere, tmp_path):
     before = set(settled(local).run(os.getpid).values())
     assert equal(
         elsewhere(KillsOnce(tmp_path / "killed"), snapshot), in_process(count_rows, snapshot)
@@ -162,9 +147,7 @@ def test_a_worker_that_is_killed_in_mid_pass_changes_nothing(
     settled(local)
 
 
-def test_what_workers_fail_at_is_counted_here(
-    snapshot: Snapshot, local: Any, elsewhere: Passes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_workers_fail_at_is_counted_here(snapshot, local, elsewhere, monkeypatch):
     monkeypatch.setattr(local.cluster.scheduler, "allowed_failures", 0)
     monkeypatch.setattr(cluster, "GROUPS_A_PART", 3)
     for tally in (QuotesElsewhere(os.getpid()), DiesElsewhere(os.getpid())):
@@ -174,8 +157,8 @@ def test_what_workers_fail_at_is_counted_here(
 
 
 def test_workers_that_stand_still_are_not_waited_for_without_end(
-    snapshot: Snapshot, elsewhere: Passes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    snapshot, elsewhere, tmp_path, monkeypatch
+):
     monkeypatch.setattr(cluster, "PATIENCE_SECONDS", 1)
     tally = WaitsElsewhere(os.getpid(), tmp_path / "go on")
     assert equal(elsewhere(tally, snapshot), in_process(count_rows, snapshot))
@@ -184,8 +167,8 @@ def test_workers_that_stand_still_are_not_waited_for_without_end(
 
 
 def test_a_worker_that_rounds_otherwise_counts_nothing_and_is_refused_at_once(
-    snapshot: Snapshot, local: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    snapshot, local, monkeypatch
+):
     here = arithmetic(), state_of(snapshot.path)
     assert tally_part(count_rows, snapshot, here) is not None
     assert tally_part(count_rows, snapshot, ("another processor", here[1])) is None
@@ -196,12 +179,8 @@ def test_a_worker_that_rounds_otherwise_counts_nothing_and_is_refused_at_once(
 
 
 def test_a_worker_that_sees_another_snapshot_counts_nothing_and_is_refused_at_once(
-    snapshot: Snapshot,
-    local: Any,
-    elsewhere: Passes,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    snapshot, local, elsewhere, monkeypatch, capsys
+):
     """Another file at the path, as on another disk: the stage's own look is of the right one."""
     mine, expected = state_of(snapshot.path), in_process(count_rows, snapshot)
     monkeypatch.setattr(cluster, "state_of", lambda _: "of another file")
@@ -217,9 +196,7 @@ def test_a_worker_that_sees_another_snapshot_counts_nothing_and_is_refused_at_on
     assert lacks.startswith("a worker does not see the workspace's disk")
 
 
-def test_two_snapshots_differ_whatever_their_size_and_time(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_two_snapshots_differ_whatever_their_size_and_time(snapshot, tmp_path):
     copy = tmp_path / "snapshot"
     shutil.copy2(snapshot.path, copy)
     state, status = state_of(snapshot.path), copy.stat()
@@ -235,18 +212,8 @@ def test_two_snapshots_differ_whatever_their_size_and_time(
     assert state_of(copy) == state_of(tmp_path / "nothing") == ""
 
 
-def test_workers_that_count_for_another_stage_are_waited_for(snapshot, local, monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
-    busy = [
-        local.submit(time.sleep, 2, workers=[worker], pure=False, priority=1)  # before the question
-        for worker in local.nthreads()
-    ]
-    assert cluster._problems(local, snapshot.path) == []
-    assert all(worker.done() for worker in busy)
-
-
 @pytest.mark.nightly
-def test_threads_and_kinds_of_processor_are_told_apart() -> None:
+def test_threads_and_kinds_of_processor_are_told_apart():
     (blas, *_) = [one for one in threadpool_info() if one["user_api"] == "blas"]
     if blas["internal_api"] != "openblas" or platform.machine() != "x86_64":
         pytest.skip("processors are played by OpenBLAS on x86-64")
@@ -270,9 +237,7 @@ def test_threads_and_kinds_of_processor_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "order", [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [0, 0, 1, 1, 2, 3, 4, 0], [3], []]
 )
-def test_each_part_counts_once_however_often_it_arrives(
-    snapshot: Snapshot, order: list[int]
-) -> None:
+def test_each_part_counts_once_however_often_it_arrives(snapshot, order):
     parts = snapshot.parts(1)
     assert len(parts) == 5
     totals = [in_process(count_rows, part) for part in parts]
@@ -285,9 +250,7 @@ def test_each_part_counts_once_however_often_it_arrives(
     assert (naive == ROWS) == (sorted(order) == [0, 1, 2, 3, 4])
 
 
-def test_sums_of_floats_are_refused_wherever_they_are_made(
-    snapshot: Snapshot, elsewhere: Passes
-) -> None:
+def test_sums_of_floats_are_refused_wherever_they_are_made(snapshot, elsewhere):
     for passes in (in_process, elsewhere):
         table = PrivateTable(schema=SCHEMA, scaled=snapshot, passes=passes)
         with pytest.raises(PrivacyError, match="whole numbers"):
@@ -297,16 +260,14 @@ def test_sums_of_floats_are_refused_wherever_they_are_made(
     assert sum(cells) != sum(reversed(cells))
 
 
-def test_a_setting_that_says_something_else_is_refused() -> None:
+def test_a_setting_that_says_something_else_is_refused():
     wrong = ["0", "-1", "257", "two", "2 ", "tcp://host:8786", "tls://host", "tls://u:p@host:1"]
     for said in wrong:
         with pytest.raises(SpecError, match=r"^DPIW_CLUSTER: "):
             cluster_of({"DPIW_CLUSTER": said})
 
 
-def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
-    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(snapshot, monkeypatch):
     assert cluster_of({}) is no_cluster
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ClusterError, match=r"dpiw\[dask\]"):  # noqa: SIM117
@@ -315,7 +276,7 @@ def test_without_a_setting_there_is_no_cluster_and_without_the_extra_no_draw(
 
 
 @pytest.fixture
-def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def keys(tmp_path, monkeypatch):
     """A site's certificate and key in files: as Dask's variables name them, and as options."""
     tls = distributed.Security.temporary()
     files = {"ca": tls.tls_ca_file, "cert": tls.tls_client_cert, "key": tls.tls_client_key}
@@ -332,7 +293,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 
 
 @pytest.fixture
-def two_threads() -> Iterator[None]:
+def two_threads():
     """As a stage has, whatever this process was given."""
     with threadpool_limits(limits=2):
         arithmetic.cache_clear()
@@ -345,13 +306,8 @@ def cells(snapshot: Snapshot) -> list[str]:
 
 
 def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
-    snapshot: Snapshot,
-    keys: list[str],
-    two_threads: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    snapshot, keys, two_threads, tmp_path, monkeypatch, capsys
+):
     expected = in_process(count_rows, snapshot)
     with site(tmp_path, keys) as place:
         assert [answer(f"{place.page}/{page}") for page in PAGES] == [404] * len(PAGES)
@@ -382,29 +338,17 @@ def test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell(
                 pytest.fail("opened")
 
 
-class Draws(SecureNoise):
-    """Counts its draws."""
-
-    drawn = 0
-
-    def discrete_gaussian(self, *, scale: float, size: int) -> Any:
-        self.drawn += 1
-        return super().discrete_gaussian(scale=scale, size=size)
-
-
-def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(make_workplace, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     run = ReleaseRun.prepare(make_workplace().spec, period=None)
     steps.reserve(run)
     steps.ingest(run)
-    nobody, noise = cluster_of({"DPIW_CLUSTER": "tls://127.0.0.1:9"}), Draws()
+    nobody, noise = cluster_of({"DPIW_CLUSTER": "tls://127.0.0.1:9"}), Cut()
     with pytest.raises(ClusterError):
         steps.fit_generator(run, noise=noise, cluster=nobody)
     assert not run.measurement("fit_generator").exists()
 
-    def restores_an_old_copy(_: Path) -> contextlib.nullcontext[Passes]:
+    def restores_an_old_copy(_):
         run.measurement("fit_generator").touch()
         return contextlib.nullcontext(in_process)
 
@@ -424,12 +368,10 @@ def test_a_scheduler_that_does_not_answer_costs_and_draws_nothing(
 
 @pytest.mark.nightly
 def test_a_stage_asks_its_deployment_s_cluster_and_leaves_no_trace_of_it(
-    make_workplace: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_workplace, monkeypatch
+):
     place = make_workplace(weights="measured, settings: {frequencies: 20, omega_seed: 1}")
-    run = ReleaseRun.prepare(place.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     monkeypatch.setenv("DPIW_CLUSTER", "1")
     assert ReleaseRun.prepare(place.spec, period=None).key == run.key
     launch_stage("fit_generator", run.directory)
@@ -453,9 +395,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(snapshot, tmp_path):
     """Nor of a worker that follows a killed one; and but for that, nothing stops the stage."""
     (tmp_path / "opens.py").write_text(OPENS)
     with shielded():
@@ -490,7 +430,6 @@ def test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing(
 
 
 def answer(page: str) -> int | None:
-    """The status that a server gives a stranger; None where it speaks no HTTP."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         try:
             with urllib.request.urlopen(page, timeout=60) as response:

@@ -1,15 +1,23 @@
-"""A changed line never pays a second time for a release and period without a person's word."""
+"""No changed line, name, copy or clock pays a second time unasked, or buys more than is left."""
 
-from __future__ import annotations
-
+import contextlib
+import dataclasses
 import pickle
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from dpiw.errors import AlreadyPaidError
+from dpiw.errors import (
+    AlreadyPaidError,
+    BudgetExceededError,
+    LedgerTamperedError,
+    SpecError,
+    UnsupportedRelationError,
+)
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
 from dpiw.ledger.values import Charge
 from dpiw.plan import spec as specs
@@ -18,8 +26,8 @@ from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.stages import reserve as reserve_task
-from tests.support.ledger import NONE, cost, digest
-from tests.support.whole_runs import asked, prepared
+from tests.support.ledger import NONE, cost, digest, terms
+from tests.support.whole_runs import asked, prepared, publish_run, reserved, spent
 
 CHANGED = {
     "synthetic_rows: 300": "synthetic_rows: 301",
@@ -30,9 +38,12 @@ CHANGED = {
     "method: histogram": "method: privbayes",
     "when_infeasible: keep": "when_infeasible: none",
     "format: csv}": "format: csv, snapshot: second}",
-    "cadence: once": "shares: {generator: 0.4, weights: 0.6}\\ncadence: once",
+    "cadence: once": "shares: {generator: 0.4, weights: 0.6}\ncadence: once",
 }
 """A line of the spec, and what it is changed to."""
+
+
+NO_NAME = {"release": None}
 
 
 def brought(run: ReleaseRun, state: RunState) -> None:
@@ -53,10 +64,13 @@ def brought(run: ReleaseRun, state: RunState) -> None:
         ledger.publish(run.key, digest(9))
 
 
-def rewrite(place: Any, old: str, new: str) -> None:
-    text = place.spec.read_text()
-    assert old in text, old
-    place.spec.write_text(text.replace(old, new.replace("\\n", "\n"), 1))
+@contextlib.contextmanager
+def nameless() -> Iterator[None]:
+    """Earlier versions reserved without a name."""
+    reserve = Ledger.reserve
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "reserve", lambda *who, **facts: reserve(*who, **facts | NO_NAME))
+        yield
 
 
 def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
@@ -69,13 +83,13 @@ def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
     return caught.value
 
 
-def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -> None:
+def test_a_changed_line_is_refused_before_anything_is_reserved(workplace):
     """By hand, before a plan is made; and in the step that a worker runs."""
     first, text = prepared(workplace), workplace.spec.read_text()
     brought(first, RunState.PUBLISHED)
     for old, new in CHANGED.items():
         workplace.spec.write_text(text)
-        rewrite(workplace, old, new)
+        workplace.rewrite(old, new)
         error = refused(workplace, lambda: check_ahead(asked(workplace.spec)))
         run = prepared(workplace)
         assert run.key != first.key
@@ -95,11 +109,11 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace: Any) -
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_whatever_became_of_the_run_that_paid(workplace: Any, state: RunState) -> None:
+def test_whatever_became_of_the_run_that_paid(workplace, state):
     """Refused where something was drawn; what is only held may be given back, as a plan says."""
     first = prepared(workplace)
     brought(first, state)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     if state in (RunState.RESERVED, RunState.VOIDED):
         steps.reserve(run)
@@ -108,22 +122,19 @@ def test_whatever_became_of_the_run_that_paid(workplace: Any, state: RunState) -
     assert ("--rows" in str(error)) is (state is RunState.PUBLISHED)
 
 
-def test_another_version_of_dpiw_pays_no_second_time(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_dpiw_pays_no_second_time(workplace, monkeypatch):
     brought(prepared(workplace), RunState.ARMED)
     monkeypatch.setattr(specs, "__version__", "0.9.9")
     refused(workplace, lambda: steps.reserve(prepared(workplace)))
 
 
 @pytest.mark.parametrize("what", ["the same spec", "another name", "another period"])
-def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str) -> None:
-    place = make_workplace(weights="none")
-    rewrite(place, "cadence: once", "cadence: yearly")
+def test_what_is_no_second_payment_is_not_refused(place, what):
+    place.rewrite("cadence: once", "cadence: yearly")
     first = prepared(place, period="2026")
     brought(first, RunState.ARMED)
     if what == "another name":
-        rewrite(place, "name: town", "name: village")
+        place.rewrite("name: town", "name: village")
     run = prepared(place, period="2027" if what == "another period" else "2026")
     if what == "the same spec":
         assert run.key == first.key
@@ -133,25 +144,12 @@ def test_what_is_no_second_payment_is_not_refused(make_workplace: Any, what: str
         steps.reserve(run)
 
 
-def test_a_run_that_was_given_back_does_not_come_back_beside_a_published_one(
-    workplace: Any,
-) -> None:
-    """Its own reservation was voided; meanwhile the other settings drew and published."""
-    given_back = prepared(workplace)
-    brought(given_back, RunState.VOIDED)
-    text = workplace.spec.read_text()
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
-    brought(prepared(workplace), RunState.PUBLISHED)
-    workplace.spec.write_text(text)
-    refused(workplace, lambda: steps.reserve(given_back))
-
-
-def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> None:
+def test_of_two_reservations_the_first_draw_is_the_only_one(workplace):
     """A line is changed while a run waits; then that run goes on, by a worker perhaps."""
     waits = prepared(workplace)
     brought(waits, RunState.RESERVED)
     text = workplace.spec.read_text()
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     brought(prepared(workplace), RunState.PUBLISHED)
     workplace.spec.write_text(text)
     for again in (False, True):
@@ -164,16 +162,11 @@ def test_of_two_reservations_the_first_draw_is_the_only_one(workplace: Any) -> N
 
 
 @pytest.mark.parametrize("before", ["ingest", "fit_generator", "arm"])
-def test_of_two_runs_at_once_only_the_first_that_draws_pays(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, before: str
-) -> None:
-    """Both are reserved before either draws; the other one draws before a step of this one.
-
-    `arm`: after this run has looked for others, so that the ledger itself has to refuse.
-    """
+def test_of_two_runs_at_once_only_the_first_that_draws_pays(workplace, monkeypatch, before):
+    """Both are reserved before either draws; `arm`: after this run has looked for others."""
     this = prepared(workplace)
     brought(this, RunState.RESERVED)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     other = prepared(workplace)
     brought(other, RunState.RESERVED)
     rival = Ledger.open(workplace.ledger)
@@ -182,7 +175,7 @@ def test_of_two_runs_at_once_only_the_first_that_draws_pays(
     if before == "arm":
         real = draw.check_not_overtaken
 
-        def looks(*words: Any) -> Any:
+        def looks(*words):
             seen = real(*words)
             rival.arm(other.key, 1, "fit_generator")
             return seen
@@ -210,11 +203,11 @@ def recover(run: ReleaseRun) -> None:
 
 @pytest.mark.parametrize("name", ["town", "village", None])
 @pytest.mark.parametrize("rows", ["", "rows450-"])
-def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | None) -> None:
+def test_a_recovered_release_is_paid_too(workplace, rows, name):
     """Its reservation was lost with the ledger; only a folder, or more rows', says whose it is."""
     first = prepared(workplace)
     recover(first)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     run = prepared(workplace)
     if name:
         folder = workplace.releases / f"{name}-once-{rows}{first.key[:8]}"
@@ -230,10 +223,10 @@ def test_a_recovered_release_is_paid_too(workplace: Any, rows: str, name: str | 
 
 
 @pytest.mark.parametrize("before", ["reserve", "ingest", "fit_generator"])
-def test_a_release_recovered_since_a_reservation_is_paid_too(workplace: Any, before: str) -> None:
+def test_a_release_recovered_since_a_reservation_is_paid_too(workplace, before):
     """The old copy of the ledger holds this run's reservation, and not what was drawn."""
     first = prepared(workplace)
-    rewrite(workplace, "synthetic_rows: 300", "synthetic_rows: 301")
+    workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     waits = prepared(workplace)
     brought(waits, RunState.RESERVED)
     if before == "fit_generator":
@@ -248,20 +241,14 @@ def test_a_release_recovered_since_a_reservation_is_paid_too(workplace: Any, bef
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, state: RunState
-) -> None:
-    """Earlier versions reserved without a name; the ledger's own look at the draw refuses, too."""
-    reserved = Ledger.reserve
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
-        )
+def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, state):
+    """The ledger's own look at the draw refuses, too."""
+    with nameless():
         first = prepared(workplace)
         brought(first, state)
     ledger = Ledger.open(workplace.ledger)
     assert ledger.run(first.key).release is None
-    rewrite(workplace, "name: town", "name: village")
+    workplace.rewrite("name: town", "name: village")
     run = prepared(workplace)
     if state in (RunState.RESERVED, RunState.VOIDED):
         steps.reserve(run)
@@ -275,20 +262,14 @@ def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(
 
 
 @pytest.mark.parametrize("when", ["before", "since"])
-def test_a_run_without_a_recorded_name_is_not_refused_for_ever(
-    workplace: Any, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_run_without_a_recorded_name_is_not_refused_for_ever(workplace, when):
     """Another release drew: before, it draws beside that; since, it is refused before it reads."""
     run = prepared(workplace)
-    rewrite(workplace, "name: town", "name: village")
+    workplace.rewrite("name: town", "name: village")
     other = prepared(workplace)
     if when == "before":
         brought(other, RunState.PUBLISHED)
-    reserved = Ledger.reserve
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Ledger, "reserve", lambda self, **facts: reserved(self, **facts | {"release": None})
-        )
+    with nameless():
         brought(run, RunState.RESERVED)
     if when == "since":
         brought(other, RunState.PUBLISHED)
@@ -298,3 +279,110 @@ def test_a_run_without_a_recorded_name_is_not_refused_for_ever(
     steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
     assert run.measurement("fit_generator").exists()
+
+
+@pytest.fixture
+def used(make_workplace):
+    """A workplace whose budget of 3 has one unit left: each release costs 2."""
+    place = make_workplace(epsilon="3")
+    reserved(place, period="2026-11")
+    assert spent(place).epsilon == 2
+    return place
+
+
+def overspends(place: Any, run: ReleaseRun) -> None:
+    with pytest.raises(BudgetExceededError, match=r"epsilon=1, .* is left"):
+        steps.reserve(run)
+    assert spent(place).epsilon == 2
+    assert not run.snapshot.exists()
+
+
+def second_spec(place: Any, old: str, new: str) -> Any:
+    second = dataclasses.replace(place, spec=place.root / "second.yaml")
+    shutil.copy(place.spec, second.spec)
+    second.rewrite(old, new)
+    return second
+
+
+@pytest.mark.parametrize("how", ["renamed", "copied", "linked"])
+def test_another_name_for_the_file(used, how):
+    other = used.root / "other.csv"
+    if how == "renamed":
+        used.source.rename(other)
+    elif how == "copied":
+        shutil.copy(used.source, other)
+    else:
+        other.hardlink_to(used.source)
+    used.rewrite("data.csv", "other.csv")
+    reserved(used, period="2026-11")  # the same run: it goes on, and costs nothing more
+    assert spent(used).epsilon == 2
+    overspends(used, prepared(used, period="2026-12"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("name: town", "name: hamlet"), ("synthetic_rows: 300", "synthetic_rows: 301"),
+     ("nominal_rows: 400", "nominal_rows: 401"), ("format: csv}", "format: csv, snapshot: again}")],
+)  # fmt: skip
+def test_a_second_spec(used, old, new):
+    overspends(used, prepared(second_spec(used, old, new), period="2026-11"))
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [("relation: replace_one", UnsupportedRelationError),
+     ("relation: add_or_remove_one\nunit: {max_rows: 2, id_column: person}", SpecError),
+     ("relation: add_or_remove_one\nunit: {max_rows: 1, id_column: person}", SpecError)],
+)  # fmt: skip
+def test_other_terms_than_the_populations(used, terms, error):
+    """A relation or a bound of rows per person that is not the registered one is refused."""
+    if "person" in terms:
+        identified(used)
+    used.rewrite("relation: add_or_remove_one", terms)
+    with pytest.raises(error, match=r"is registered (under|with)"):
+        reserved(used, period="2026-12")
+    assert spent(used).epsilon == 2
+
+
+def identified(place: Any) -> None:
+    with (place.root / "schema.yaml").open("a") as schema:
+        schema.write("  - {name: person, kind: integer, role: identifier}\n")
+
+
+def test_a_population_of_persons_is_not_paid_by_rows(make_workplace):
+    """The registered unit is drawn; the same rows without their identifier are another promise."""
+    place = make_workplace(population="visitors", weights="none")
+    identified(place)
+    Ledger.open(place.ledger).register(terms(name="visitors", id_column="person"))
+    with pytest.raises(SpecError):
+        reserved(place, period="2026-11")
+    place.rewrite("relation: add_or_remove_one",
+                  "relation: add_or_remove_one\nunit: {id_column: person}")  # fmt: skip
+    reserved(place, period="2026-11")
+    assert spent(place, "visitors").epsilon == 2
+
+
+def test_a_cloned_ledger(workplace):
+    """Two copies of one ledger: what one releases, the other must pay before it goes on."""
+    clone = workplace.root / "clone.sqlite"
+    shutil.copy(workplace.ledger, clone)
+    second = second_spec(workplace, "state: state", f"state: state\nledger: sqlite:///{clone}")
+    clone.chmod(0o600)
+    publish_run(workplace.spec, period="2026-11")
+    for period in ("2026-12", "2026-11"):
+        with pytest.raises(LedgerTamperedError):
+            reserved(second, period=period)
+    assert Ledger.open(clone).spent("town").epsilon == 0
+    assert spent(workplace).epsilon == 2
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_clock_set_elsewhere(used, years):
+    """Time is a label: neither a period of long ago nor one to come has a budget of its own."""
+    now = datetime.now(UTC) + timedelta(days=365 * years)
+    ledger = Ledger.open(used.ledger, clock=lambda: now)
+    ledger.register(terms(name="village"))
+    run = ReleaseRun.prepare(used.spec, period=f"{now.year}-11", today=now.date())
+    overspends(used, run)
+    assert ledger.verify().ok
+    assert ledger.spent("town").epsilon == 2

@@ -1,6 +1,5 @@
 """What a run publishes, where, signed by whom: folders, keys, weights, the certificate."""
 
-import json
 import os
 import stat
 from decimal import Decimal
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw.data import snapshots
-from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import NotPublishableError, ReleaseError
 from dpiw.ledger import Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
@@ -19,81 +17,47 @@ from dpiw.release.manifest import row_files
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import publish, steps
-from dpiw.run.run import ReleaseRun
 from dpiw.run.weigh import read_rows
-from tests.support.whole_runs import draw, finish, loaded, prepared
+from tests.support.whole_runs import diagnosed, draw, finish, ingested, loaded, prepared, reloaded
 
 
-def diagnosed(place):
-    run = draw(prepared(place))
-    steps.debias(run)
-    steps.diagnose(run)
-    return run
+def ready(place):
+    return diagnosed(draw(prepared(place)))
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o2775])
-def test_publishing_leaves_the_mode_of_a_folder_that_was_there(make_workplace, tmp_path, mode):
+def test_publishing_leaves_the_mode_of_a_folder_that_was_there(place, tmp_path, mode):
     """It may be a home: what else lies in it was never meant for the world."""
-    place = make_workplace(weights="none")
     home = tmp_path / "home"
     home.mkdir()
     (home / "diary.txt").write_text("mine")
     home.chmod(mode)
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", f"publish_to: {home}"))
-    folder = steps.publish(diagnosed(place))
+    place.rewrite("publish_to: state/releases", f"publish_to: {home}")
+    folder = steps.publish(ready(place))
     assert stat.S_IMODE(home.stat().st_mode) == mode
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_a_folder_of_releases_that_is_made_is_readable_by_all(make_workplace, umask, monkeypatch):
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
+def test_a_folder_of_releases_that_is_made_is_readable_by_all(place, umask, open_umask, synced):
+    ready(place)
     outer = place.root / "public"
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("publish_to: state/releases", "publish_to: public/releases"))
+    place.rewrite("publish_to: state/releases", "publish_to: public/releases")
     run = prepared(place)
-    before = os.umask(umask)
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    try:
-        steps.publish(run)
-    finally:
-        os.umask(before)
+    os.umask(umask)
+    synced.clear()
+    steps.publish(run)
     assert stat.S_IMODE((outer / "releases").stat().st_mode) == 0o755
     assert stat.S_IMODE(outer.stat().st_mode) == 0o777 & ~umask  # not ours to open
-    assert {str(place.root), str(outer), str(outer / "releases")} <= set(synced)
-
-
-def test_a_folder_of_releases_that_cannot_be_opened_is_not_left_closed(make_workplace, monkeypatch):
-    """The next run would take its mode for the custodian's wish."""
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
-    with monkeypatch.context() as patch:
-
-        def refused(path, mode, **options):
-            raise PermissionError(1, "Operation not permitted")
-
-        patch.setattr(os, "chmod", refused)
-        with pytest.raises(ReleaseError, match=r"publish_to: .* Operation not permitted"):
-            steps.publish(run)
-    assert not place.releases.exists()
-    assert stat.S_IMODE(steps.publish(run).parent.stat().st_mode) == 0o755
+    assert {place.root, outer, outer / "releases"} <= set(synced)
 
 
 def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
-    make_workplace, monkeypatch
+    make_workplace, monkeypatch, synced
 ):
     """Its builder may have died between the rename and the fsync."""
-    place = make_workplace(weights="none")
-    run = diagnosed(place)
-    real = publication.sync_directory
+    run = ready(make_workplace(weights="none"))
+    real, record = publication.sync_directory, Ledger.publish
 
     def killed(folder):
         if folder == run.directory:
@@ -105,26 +69,18 @@ def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
         with pytest.raises(KeyboardInterrupt):
             steps.publish(run)
     assert (run.directory / "built").exists()
-    seen, fsync, publish = [], os.fsync, Ledger.publish
-
-    def synced(descriptor):
-        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
+    synced.clear()
 
     def recorded(ledger, *arguments):
-        seen.append("recorded")
-        return publish(ledger, *arguments)
+        assert run.directory in synced
+        return record(ledger, *arguments)
 
-    monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Ledger, "publish", recorded)
     steps.publish(run)
-    assert str(run.directory) in seen[: seen.index("recorded")]
 
 
 def test_seeded_noise_cannot_be_published(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     steps.fit_generator(run, noise=SeededNoise(1))
     with pytest.raises(NotPublishableError):
         steps.draw_synthetic(run)
@@ -142,8 +98,8 @@ def test_post_processing_is_repeatable(workplace):
 
 
 def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workplace):
-    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: none")
-    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
+    workplace.rewrite("when_infeasible: keep", "when_infeasible: none")
+    workplace.rewrite("epsilon: 2", "epsilon: 0.2")
     run = prepared(workplace)
     assert run.plan.weights is None
     assert not run.plan.forecast.feasible
@@ -155,32 +111,9 @@ def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workp
     assert run.plan.epsilon_pld > 0.2 * 0.999  # all of it, not half
 
 
-def test_an_unreadable_release_is_never_visible(workplace):
-    run = draw(prepared(workplace))
-    steps.debias(run)
-    steps.diagnose(run)
-    workplace.releases.mkdir(parents=True)
-    os.chmod(run.spec.signing_key, 0o644)
-    with pytest.raises(ReleaseError):
-        steps.publish(run)
-    assert list(workplace.releases.iterdir()) == []
-    os.chmod(run.spec.signing_key, 0o600)
-    assert verify(steps.publish(run))
-
-
-def test_what_cannot_be_signed_is_not_paid_for(workplace):
-    run = prepared(workplace)
-    os.unlink(run.spec.signing_key)
-    with pytest.raises(ReleaseError):
-        steps.reserve(run)
-    assert Ledger.open(workplace.ledger).find_run(run.key) is None
-
-
 def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
     """Built and signed, not yet published; then the key is replaced."""
-    run = draw(prepared(workplace))
-    steps.debias(run)
-    steps.diagnose(run)
+    run = ready(workplace)
     blocker = workplace.releases / run.release_id
     blocker.mkdir(parents=True)
     with pytest.raises(ReleaseError):
@@ -219,9 +152,7 @@ def test_unnormalised_weights_estimate_totals(workplace):
 
 def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
     place = make_workplace(max_attempts=2)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     draw(run)
     certificate = loaded(finish(run)).certificate
@@ -237,54 +168,16 @@ def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
 def test_the_certificate_states_what_was_composed_not_what_was_kept(workplace):
     """`run.json` is a file of the workspace: its epsilons are to be read, not to be signed."""
     run = draw(prepared(workplace))
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record |= {"epsilon_pld": 0.25, "epsilon_rdp": 0.25}
-    path.write_text(json.dumps(record))
-    reloaded = ReleaseRun.load(run.directory)
-    assert (reloaded.plan.epsilon_pld, reloaded.plan.epsilon_rdp) == (0.25, 0.25)
-    stated = loaded(finish(reloaded)).certificate.accountants
+    kept = reloaded(run, epsilon_pld=0.25, epsilon_rdp=0.25)
+    assert (kept.plan.epsilon_pld, kept.plan.epsilon_rdp) == (0.25, 0.25)
+    stated = loaded(finish(kept)).certificate.accountants
     assert stated == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
     assert stated["rdp"] > stated["pld"] > 1
 
 
-@pytest.mark.parametrize(
-    ("weights", "models"), [("beta_debiased", 0), ("measured, settings: {omega_seed: 7}", 1)]
-)
-def test_weights_rebuild_the_generator_only_if_they_ask_it(
-    make_workplace, monkeypatch, weights, models
-):
-    place = make_workplace(weights=weights)
-    run = draw(prepared(place))
-    calls = []
-    model = type(run.plan.generator).model
-    monkeypatch.setattr(
-        type(run.plan.generator),
-        "model",
-        lambda self, *measured, **options: calls.append(1) or model(self, *measured, **options),
-    )
-    steps.debias(run)
-    assert len(calls) == models
-
-
-def test_rows_are_admissible_as_they_lie_and_are_not_projected_at_every_pass(
-    make_workplace, monkeypatch
-):
-    run = draw(prepared(make_workplace(weights="none")))
-    path = run.directory / "synthetic_rows.parquet"
-    table = pq.read_table(path)
-    more = table.append_column("more", table.column(0))
-    pq.write_table(more.select(more.column_names[::-1]), path)
-    rows = read_rows(run, "synthetic_rows.parquet")
-    before = [*rows.batches()]
-    assert all(rows.schema.project(batch).equals(batch) for batch in before)
-    monkeypatch.setattr(PublicSchema, "project", None)
-    assert all(map(ScaledTable.equals, rows.batches(), before))
-
-
 @pytest.mark.parametrize("how", ["cut", "columns"])
 def test_damaged_rows_are_named_and_not_taken_for_confidential_ones(make_workplace, how):
-    run = diagnosed(make_workplace(weights="none"))
+    run = ready(make_workplace(weights="none"))
     path = run.directory / "synthetic_rows.parquet"
     if how == "cut":
         path.write_bytes(path.read_bytes()[:-100])
@@ -317,26 +210,13 @@ def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace
     path.unlink()
     steps.draw_synthetic(run)
     steps.fit_weights(run, noise=noise)
-    steps.debias(run)
-    steps.diagnose(run)
-    drawn = verify(steps.publish(run)).certificate.diagnostics["measured"]
+    drawn = verify(finish(run)).certificate.diagnostics["measured"]
     assert set(drawn["ranges"]) <= {column.name for column in run.plan.schema.released}
-
-
-def test_what_killed_attempts_left_is_removed(make_workplace):
-    run = diagnosed(make_workplace(weights="none"))
-    left = [run.directory / name for name in (".building-0a", ".synthetic_rows.parquet.0b")]
-    left[0].mkdir()
-    (left[0] / "synthetic.parquet").write_bytes(b"x")
-    left[1].write_bytes(b"x")
-    steps.publish(run)
-    assert not any(path.exists() for path in left)
-    assert (run.directory / "synthetic_rows.parquet").exists()
 
 
 def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, monkeypatch):
     """Rows are read in batches of 64 and published in parts of 100, whatever was interrupted."""
-    run = diagnosed(workplace)
+    run = ready(workplace)
     whole = read_rows(run, "synthetic_rows.parquet").frame()
     chosen = np.load(run.directory / "weights.npz")["chosen"]
     for module in (parquet, publish):

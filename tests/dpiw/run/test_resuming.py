@@ -1,24 +1,14 @@
 """A training that dies in the middle goes on from its checkpoint, and costs what was planned."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpiw.errors import (
-    GrantSpentError,
-    LedgerConflictError,
-    LedgerTamperedError,
-    StageFailedError,
-)
+from dpiw.errors import GrantSpentError, LedgerConflictError, LedgerTamperedError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
@@ -29,46 +19,50 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from tests.conftest import town
+from tests.support.noise import LOTS, Cut
+from tests.support.whole_runs import finish, ingested
 
 GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"
 WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32, replays: 0}"
 
 
-class Dies(SecureNoise):
-    """Draws the Gaussian noise of `draws` lots, and is gone; counts them."""
-
-    def __init__(self, draws: int | None = None) -> None:
-        self.drawn, self._draws = 0, draws
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Any:
-        if self.drawn == self._draws:
-            raise RuntimeError("gone")
-        self.drawn += 1
-        return super().gaussian_vector(scale=scale, size=size)
-
-
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
+def make_run(make_workplace):
     """A run that is ready to train its generator."""
 
-    def make(*, resumes: int = 1, weights: str = "none") -> ReleaseRun:
+    def make(*, resumes=1, weights="none"):
         place = make_workplace(weights=weights, max_attempts=2)
-        text = place.spec.read_text().replace(
-            "{method: histogram, settings: {bins: 4}}",
-            GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}"),
-        )
-        place.spec.write_text(text)
-        run = ReleaseRun.prepare(place.spec, period=None)
-        steps.reserve(run)
-        steps.ingest(run)
-        return run
+        stated = GENERATOR.replace("steps: 40", f"steps: 40, resumes: {resumes}")
+        place.rewrite("{method: histogram, settings: {bins: 4}}", stated)
+        return ingested(place)
 
     return make
 
 
+@pytest.fixture
+def at_step_four(monkeypatch):
+    """Do something once the training's checkpoint of that step is kept."""
+
+    def watch(act):
+        write = confidential.StageCheckpoints._keep
+
+        def keep(self, step, data):
+            write(self, step, data)
+            if step == 4:
+                act()
+
+        monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+
+    return watch
+
+
+def gone(*_: object) -> None:
+    raise OSError("gone")
+
+
 def train(run: ReleaseRun, draws: int | None = None) -> int:
     """Train the generator until it is done, or until `draws` lots are drawn."""
-    noise = Dies(draws)
+    noise = Cut(draws, of=LOTS)
     if draws is None:
         steps.fit_generator(run, noise=noise)
     else:
@@ -87,9 +81,7 @@ def checkpoints(run: ReleaseRun) -> list[Path]:
 
 @pytest.mark.nightly_cases("[0]", "[39]")
 @pytest.mark.parametrize("dies_after", [0, 7, 39])
-def test_a_killed_training_goes_on_and_costs_what_was_planned(
-    make_run: Callable[..., ReleaseRun], dies_after: int
-) -> None:
+def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_after):
     run = make_run()
     *_, event = run.plan.stages[0].events
     assert event.count == 42
@@ -104,7 +96,7 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(
     assert path.name.split(".")[:2] == ["fit_generator", f"{kept:08d}"]
     assert hashlib.sha256(path.read_bytes()).hexdigest() == stage(run).checkpoint.digest
     steps.reserve(run)
-    noise = Dies()
+    noise = Cut(of=LOTS)
     steps.fit_generator(run, noise=noise, progress=lambda *at: told.append(at))
     again = noise.drawn
     assert again == 40 - kept
@@ -117,14 +109,8 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(
     assert (kinds.count(EntryKind.RESUME), kinds.count(EntryKind.LOSE)) == (1, 0)
 
 
-def test_what_died_after_its_last_step_draws_nothing_more(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_died_after_its_last_step_draws_nothing_more(make_run, monkeypatch):
     run = make_run()
-
-    def gone(*_: object) -> None:
-        raise OSError("gone")
-
     monkeypatch.setattr(confidential, "check_room", lambda *_, **__: None)
     monkeypatch.setattr(confidential, "write_durably", gone)
     assert train(run, 100) == 40
@@ -134,21 +120,19 @@ def test_what_died_after_its_last_step_draws_nothing_more(
     assert stage(run).state is StageState.COMMITTED
 
 
-def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., ReleaseRun]) -> None:
+def test_a_resumed_run_is_published_at_the_plans_cost(make_run):
     run = make_run(weights=WEIGHTS)
     train(run, 11)
     steps.reserve(run)
     train(run)
     steps.draw_synthetic(run)
     with pytest.raises(StageFailedError):
-        steps.fit_weights(run, noise=Dies(25))
+        steps.fit_weights(run, noise=Cut(25, of=LOTS))
     steps.reserve(run)
-    noise = Dies()
+    noise = Cut(of=LOTS)
     steps.fit_weights(run, noise=noise)
     assert noise.drawn == 16
-    steps.debias(run)
-    steps.diagnose(run)
-    folder = steps.publish(run)
+    folder = finish(run)
     certificate = verify(folder).certificate
     events = [event for planned in run.plan.stages for event in planned.events]
     assert [event.count for event in events] == [1, 1, 1, 1, 42, 42]  # four columns' histograms
@@ -158,9 +142,7 @@ def test_a_resumed_run_is_published_at_the_plans_cost(make_run: Callable[..., Re
     assert attempt["resumed"] == {"fit_generator": 1, "fit_weights": 1}
 
 
-def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_without_a_resume_left_the_draw_is_lost_and_paid_again(make_run):
     run = make_run()
     train(run, 11)
     steps.reserve(run)
@@ -168,7 +150,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
     assert stage(run).resumes_left == 0
     before = run.open_ledger().spent("town").epsilon_units
     with pytest.raises(GrantSpentError):
-        steps.fit_generator(run, noise=Dies())
+        steps.fit_generator(run, noise=Cut(of=LOTS))
     steps.reserve(run)
     assert (stage(run).state, stage(run).attempt) == (StageState.RESERVED, 2)
     assert run.open_ledger().spent("town").epsilon_units > before
@@ -176,9 +158,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(
     assert checkpoints(run) == []
 
 
-def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(make_run):
     run = make_run(resumes=0)
     assert run.plan.stages[0].resumption is None
     assert run.plan.stages[0].events[-1].count == 40
@@ -210,18 +190,9 @@ def purged(run: ReleaseRun) -> None:
 
 @pytest.mark.nightly_cases("removed", "purged", "rolled_back")
 @pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
-def test_what_cannot_be_resumed_as_it_was_is_lost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, spoil: Any
-) -> None:
+def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, at_step_four, spoil):
     run = make_run()
-    write = confidential.StageCheckpoints._keep
-
-    def keep(self: Any, step: int, data: bytes) -> None:
-        write(self, step, data)
-        if step == 4:
-            shutil.copy(checkpoints(run)[0], run.directory / "earlier")
-
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    at_step_four(lambda: shutil.copy(checkpoints(run)[0], run.directory / "earlier"))
     train(run, 11)
     spoil(run)
     steps.reserve(run)
@@ -230,14 +201,12 @@ def test_what_cannot_be_resumed_as_it_was_is_lost(
     assert train(run) == 40
 
 
-def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkeypatch):
     """Killed between the file of step 12 and its entry: it goes on from step 10."""
     run = make_run()
     record = confidential.Ledger.checkpoint
 
-    def checkpoint(self: Any, grant: Any, *, step: int, digest: str) -> None:
+    def checkpoint(self, grant, *, step, digest):
         if step == 12:
             raise RuntimeError("gone")
         record(self, grant, step=step, digest=digest)
@@ -250,9 +219,7 @@ def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(
     assert train(run) == 30  # 12 + 30 = 42, all that is accounted
 
 
-def test_a_restored_ledger_does_not_train_a_second_time(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_restored_ledger_does_not_train_a_second_time(make_run):
     """The ledger comes back from before the arm, or from before the resume."""
     run = make_run()
     ledger = Path(run.open_ledger().path)
@@ -270,7 +237,7 @@ def test_a_restored_ledger_does_not_train_a_second_time(
 
 def go_on(run: ReleaseRun) -> None:
     steps.reserve(run)
-    steps.fit_generator(run, noise=Dies(0))
+    steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
 def restore(ledger: Path, copy: bytes) -> None:
@@ -279,58 +246,43 @@ def restore(ledger: Path, copy: bytes) -> None:
     ledger.write_bytes(copy)
 
 
-def test_a_restored_ledger_buys_no_step(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     """Resumed, dead before its first own checkpoint, and the ledger restored to before that."""
     run = make_run()
     ledger = Path(run.open_ledger().path)
     train(run, 11)
     copy = ledger.read_bytes()
-
-    def dies(*_: object) -> None:
-        raise RuntimeError("gone before its first checkpoint")
-
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", dies)
+    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", gone)
     steps.reserve(run)
     train(run, 100)
     restore(ledger, copy)
     with pytest.raises(LedgerTamperedError):
         steps.reserve(run)
     with pytest.raises(LedgerTamperedError):
-        steps.fit_generator(run, noise=Dies(0))
+        steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
 def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_run, at_step_four, back_up
+):
     run, saved = make_run(), {}
     ledger = Path(run.open_ledger().path)
-    write = confidential.StageCheckpoints._keep
 
-    def keep(self: Any, step: int, data: bytes) -> None:
-        write(self, step, data)
-        if step == 4:
-            (path,) = checkpoints(run)
-            saved[path] = path.read_bytes()
-            with (
-                closing(sqlite3.connect(ledger)) as one,
-                closing(sqlite3.connect(run.directory / "copy")) as two,
-            ):
-                one.backup(two)
+    def save():
+        copied = Path(back_up(str(ledger)))
+        saved.update({path: path.read_bytes() for path in checkpoints(run)})
+        saved[ledger] = copied.read_bytes()
 
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+    at_step_four(save)
     train(run, 11)
-    restore(ledger, (run.directory / "copy").read_bytes())
+    restore(ledger, saved.pop(ledger))
     for path, data in saved.items():
         path.write_bytes(data)
     with pytest.raises(LedgerTamperedError):
         steps.reserve(run)
 
 
-def test_a_training_is_not_resumed_on_another_snapshot(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_training_is_not_resumed_on_another_snapshot(make_run):
     """The workspace is purged between `reserve` and `ingest`, and the source has changed."""
     run = make_run()
     train(run, 11)
@@ -348,53 +300,36 @@ def test_a_training_is_not_resumed_on_another_snapshot(
     assert train(run) == 40
 
 
-def test_a_training_begun_with_seeded_noise_stays_unpublishable(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
-    class Seeded(SeededNoise):
-        drawn = 0
-
-        def gaussian_vector(self, *, scale: float, size: int) -> Any:
-            self.drawn += 1
-            if self.drawn > 39:
-                raise RuntimeError("gone")
-            return super().gaussian_vector(scale=scale, size=size)
-
+def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
+    noise = SeededNoise(1)
+    noise.gaussian_vector = Cut(39, of=LOTS).gaussian_vector
     run = make_run()
     with pytest.raises(StageFailedError):
-        steps.fit_generator(run, noise=Seeded(1))
+        steps.fit_generator(run, noise=noise)
     steps.reserve(run)
     train(run)
     data = run.measurement("fit_generator").read_bytes()
     assert not Measurement.from_bytes(data).publishable
 
 
-def test_what_was_committed_after_a_death_leaves_no_checkpoint(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeypatch):
     run = make_run()
-
-    def gone(*_: object) -> None:
-        raise OSError("gone")
-
     monkeypatch.setattr(confidential.Ledger, "commit", gone)
     with pytest.raises(OSError, match="gone"):
         steps.fit_generator(run, noise=SecureNoise())
     monkeypatch.undo()
     steps.reserve(run)
-    steps.fit_generator(run, noise=Dies(0))
+    steps.fit_generator(run, noise=Cut(0, of=LOTS))
     assert stage(run).state is StageState.COMMITTED
     assert checkpoints(run) == []
 
 
-def test_who_was_taken_over_writes_no_output(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_taken_over_writes_no_output(make_run, monkeypatch):
     """Its lock was lost, and another process resumed the stage while it drew its last step."""
     run = make_run()
     record = confidential.Ledger.checkpoint
 
-    def overtaken(self: Any, grant: Any, *, step: int, digest: str) -> None:
+    def overtaken(self, grant, *, step, digest):
         record(self, grant, step=step, digest=digest)
         if step == 40:
             self.resume(run.key, 1, "fit_generator", step=40)
@@ -404,9 +339,7 @@ def test_who_was_taken_over_writes_no_output(
     assert not run.measurement("fit_generator").exists()
 
 
-def test_a_damaged_table_is_found_before_anything_is_armed(
-    make_run: Callable[..., ReleaseRun],
-) -> None:
+def test_a_damaged_table_is_found_before_anything_is_armed(make_run):
     run = make_run()
     whole = run.snapshot.read_bytes()
     run.snapshot.write_bytes(whole[:60] + bytes([whole[60] ^ 4]) + whole[61:])

@@ -1,7 +1,6 @@
 """The steps of a run without Prefect: draw once, resume, refuse, pay."""
 
 import json
-import multiprocessing
 import signal
 import subprocess
 import sys
@@ -9,14 +8,12 @@ import sys
 import pytest
 
 from dpiw.errors import (
-    BudgetExceededError,
     GrantSpentError,
     LedgerConflictError,
     LedgerError,
     LedgerTamperedError,
     PrivacyError,
     SourceError,
-    SpecError,
     StageFailedError,
 )
 from dpiw.ledger import Ledger, RunState, StageState
@@ -27,12 +24,22 @@ from dpiw.run import process, steps
 from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import restore
-from tests.support.whole_runs import draw, finish, loaded, prepared, spent
+from tests.support.noise import Cut
+from tests.support.whole_runs import (
+    draw,
+    finish,
+    ingested,
+    loaded,
+    prepared,
+    publish_run,
+    reloaded,
+    reserved,
+    spent,
+)
 
 
 def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
-    run = draw(prepared(workplace))
-    folder = finish(run)
+    run, folder = publish_run(workplace.spec)
     release = loaded(folder)
     certificate = release.certificate
     assert len(release.table) == 300
@@ -54,21 +61,6 @@ def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
     assert len(list(workplace.releases.iterdir())) == 1
 
 
-def test_another_period_is_another_run_and_another_cost(workplace):
-    keys = set()
-    for period in ("2026-11", "2026-12"):
-        run = prepared(workplace, period=period)
-        steps.reserve(run)
-        keys.add(run.key)
-    assert len(keys) == 2
-    assert spent(workplace).epsilon == 4
-    third = prepared(workplace, period="2027-01")
-    with pytest.raises(BudgetExceededError):
-        steps.reserve(third)
-    assert not (third.private / "scaled.parquet").exists()
-    assert spent(workplace).epsilon == 4
-
-
 def test_no_private_byte_is_read_before_the_reservation(workplace):
     run = prepared(workplace)
     with pytest.raises(LedgerError):
@@ -80,8 +72,7 @@ def test_no_private_byte_is_read_before_the_reservation(workplace):
 
 def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace):
     workplace.source.write_text("age,income,region\n1,2,north\n")
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     with pytest.raises(SourceError):
         steps.ingest(run)
     assert spent(workplace).epsilon == 0
@@ -92,26 +83,9 @@ def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace
     assert spent(workplace).epsilon == 2
 
 
-def test_a_draw_that_died_is_lost_and_charged(make_workplace):
-    place = make_workplace(max_attempts=1)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and the process dies here
-    with pytest.raises(GrantSpentError):
-        steps.fit_generator(run, noise=SecureNoise())
-    with pytest.raises(GrantSpentError):
-        steps.reserve(run)
-    record = Ledger.open(place.ledger).run(run.key)
-    assert record.stages["fit_generator"].state is StageState.LOST
-    assert spent(place).epsilon == 2
-
-
 def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     place = make_workplace(max_attempts=2)
-    run = prepared(place)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     draw(run)
     folder = finish(run)
@@ -120,25 +94,6 @@ def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
     assert total.epsilon_units == run.plan.cost.epsilon_units + again.epsilon_units
     assert total.delta_units == 2 * run.plan.cost.delta_units
     assert verify(folder).certificate.epsilon == str(total).split(",")[0].removeprefix("epsilon=")
-
-
-def test_a_durable_output_is_committed_and_not_drawn_again(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
-    ledger = Ledger.open(workplace.ledger)
-    grant = ledger.arm(run.key, 1, "fit_generator")
-    # what a process killed between fsync and commit leaves behind
-    from dpiw.data.tables import PrivateSource
-
-    table = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema).open(grant, ledger)
-    drawn = run.plan.generator.measure(table, noise=SecureNoise())
-    data = drawn.under(grant.digest, settings=run.plan.stages[0].settings).to_bytes()
-    run.measurement("fit_generator").write_bytes(data)
-    draw(run)
-    assert run.measurement("fit_generator").read_bytes() == data
-    assert spent(workplace).epsilon == 2
-    finish(run)
 
 
 def test_a_committed_output_that_changed_is_refused(workplace):
@@ -153,43 +108,14 @@ def test_a_committed_output_that_changed_is_refused(workplace):
         steps.debias(run)
 
 
-def test_when_infeasible_refuse_stops_the_plan(workplace):
-    text = workplace.spec.read_text().replace("when_infeasible: keep", "when_infeasible: refuse")
-    workplace.spec.write_text(text.replace("epsilon: 2", "epsilon: 0.2"))
-    with pytest.raises(SpecError, match="log ratio's variance"):
-        prepared(workplace)
-
-
 def test_postprocessing_needs_a_committed_draw(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     with pytest.raises(StageFailedError):
         steps.draw_synthetic(run)
 
 
-def _stage(stage, directory):
-    return subprocess.run(
-        [sys.executable, "-m", "dpiw.run.process", stage, str(directory)], check=False
-    ).returncode
-
-
-@pytest.mark.crash
-def test_two_processes_draw_a_stage_once(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        codes = pool.starmap(_stage, [("fit_generator", run.directory)] * 2)
-    assert 0 in codes
-    record = Ledger.open(workplace.ledger).run(run.key)
-    assert record.stages["fit_generator"].state is StageState.COMMITTED
-    assert spent(workplace).epsilon == 2
-
-
 def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     script = tmp_path / "hang.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\n"
@@ -218,18 +144,14 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
 
 def test_a_run_folder_of_another_plan_is_refused(workplace):
     run = prepared(workplace)
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record["spec"]["synthetic_rows"] = 301
-    path.write_text(json.dumps(record))
+    kept = json.loads((run.directory / "run.json").read_text())
     with pytest.raises(Exception, match="key does not belong"):
-        ReleaseRun.load(run.directory)
+        reloaded(run, spec=kept["spec"] | {"synthetic_rows": 301})
 
 
 def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
     """The copy is from between reservation and draw: nothing new is reserved, but nothing runs."""
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     copy = workplace.ledger.read_bytes()
     draw(run)
     drawn = run.measurement("fit_generator").read_bytes()
@@ -241,8 +163,7 @@ def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
 
 
 def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     copy = workplace.ledger.read_bytes()
     draw(run)
     finish(run)
@@ -255,11 +176,8 @@ def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workp
 
 def test_a_stored_effort_above_the_promise_is_refused(workplace):
     run = prepared(workplace)
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    record["effort"] *= 1.5
-    path.write_text(json.dumps(record))
-    louder = ReleaseRun.load(run.directory)
+    kept = json.loads((run.directory / "run.json").read_text())
+    louder = reloaded(run, effort=kept["effort"] * 1.5)
     with pytest.raises(PrivacyError):
         steps.reserve(louder)
     assert Ledger.open(workplace.ledger).find_run(run.key) is None
@@ -313,23 +231,16 @@ def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
 
 def test_a_failure_once_rows_are_open_has_one_code(workplace):
     """Whatever a mechanism raises after arming, operators see the same code."""
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
 
-    class Broken(SecureNoise):
-        def discrete_gaussian(self, *, scale, size):
-            raise PrivacyError("an entry leaves the lattice range")
-
+    broken = Cut(0, error=PrivacyError("an entry leaves the lattice range"))
     with pytest.raises(StageFailedError) as caught:
-        steps.fit_generator(run, noise=Broken())
+        steps.fit_generator(run, noise=broken)
     assert caught.value.exit_code == 70
 
 
 def test_a_second_ingest_does_not_replace_the_snapshot(workplace):
-    run = prepared(workplace)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     first = run.snapshot.read_bytes()
     workplace.source.write_text("age,income,region,ill\n1,2,north,true\n")
     steps.ingest(run)
@@ -341,8 +252,7 @@ def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(work
     lines = workplace.source.read_text().splitlines()
     lines.insert(3, "1,2,canary-ragged")
     workplace.source.write_text("\n".join(lines) + "\n")
-    run = prepared(workplace)
-    steps.reserve(run)
+    run = reserved(workplace)
     monkeypatch.setattr(process, "_confine", lambda _: None)  # this process has its own limits
     assert process.run_stage("ingest", run.directory) == SourceError.exit_code
     public = "SourceError: the CSV file is ragged, or a row exceeds the declared cell sizes"

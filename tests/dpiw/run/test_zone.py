@@ -7,6 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,25 +15,15 @@ import pytest
 from dpiw.data import files as durable
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
-from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from dpiw.run.workspace import survey
-from tests.support.whole_runs import draw, finish, prepared
-
-
-@pytest.fixture
-def open_umask():
-    """Whatever is closed under this umask is closed by its own mode."""
-    before = os.umask(0)
-    yield
-    os.umask(before)
+from tests.support.whole_runs import draw, finish, prepared, reserved
 
 
 def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     state = workplace.root / "state"
     state.chmod(0o755)
-    run = prepared(workplace)
-    draw(run)
+    run = draw(prepared(workplace))
     with Ledger.open(workplace.ledger)._store.transaction(write=False):
         paths = [*state.glob("workspace/**/*"), state / "workspace", *state.glob("ledger.sqlite*")]
         open_ones = [path.name for path in paths if path.stat().st_mode & 0o077]
@@ -53,8 +44,7 @@ def test_a_stage_process_is_confined_and_what_it_leaves_is_closed(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-in-the-environment")
     place = make_workplace(weights="none")
     (place.root / "state").chmod(0o755)
-    run = prepared(place)
-    steps.reserve(run)
+    run = reserved(place)
     probe = tmp_path / "sitecustomize.py"
     probe.write_text(
         "import json, os, resource, sys, tempfile\n"
@@ -93,18 +83,40 @@ def refused(place, folder: Path) -> None:
     assert str(folder) in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o701])
-def test_an_open_folder_of_the_zone_is_refused(make_workplace, mode):
-    place = make_workplace(weights="none")
+def linked(folder: Path) -> None:
+    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
+    shutil.move(folder, folder.with_name("moved"))
+    folder.symlink_to(folder.with_name("moved"))
+
+
+def unlinked(folder: Path) -> None:
+    folder.unlink()
+    shutil.move(folder.with_name("moved"), folder)
+
+
+HARM: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
+    "open to a group": (lambda folder: folder.chmod(0o750), lambda folder: folder.chmod(0o700)),
+    "open to all": (lambda folder: folder.chmod(0o701), lambda folder: folder.chmod(0o700)),
+    "a link": (linked, unlinked),
+    "another user's": (lambda folder: os.chown(folder, 65534, 65534),
+                       lambda folder: os.chown(folder, 0, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_a_folder_of_the_zone_that_others_reach_is_refused(place, name):
+    """And what is another user's, whose mode 0700 closes it to everybody but them."""
+    if name == "another user's" and os.geteuid() != 0:
+        pytest.skip("only root gives folders away")
+    harm, mend = HARM[name]
     for folder in zone(prepared(place)):
-        folder.chmod(mode)
+        harm(folder)
         refused(place, folder)
-        folder.chmod(0o700)
+        mend(folder)
         assert prepared(place)
 
 
-def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
-    place = make_workplace(weights="none")
+def test_a_state_folder_others_may_write_to_is_refused(place):
     state = place.root / "state"
     for mode in (0o775, 0o757, 0o777):
         state.chmod(mode)
@@ -114,32 +126,7 @@ def test_a_state_folder_others_may_write_to_is_refused(make_workplace):
     assert prepared(place)
 
 
-def test_a_state_that_cannot_be_a_folder_is_refused(make_workplace):
-    place = make_workplace(weights="none")
-    run = prepared(place)
-    shutil.rmtree(run.private)
-    run.private.write_text("")
-    with pytest.raises(SpecError, match="private cannot be used"):
-        prepared(place)
-    place.spec.write_text(place.spec.read_text().replace("state: state", "state: data.csv"))
-    with pytest.raises(SpecError, match=r"data\.csv cannot be used"):
-        prepared(place)
-
-
-def test_a_link_in_the_zone_is_refused(make_workplace, tmp_path):
-    """What it leads to would be missed by a purge, and lies in somebody else's folder."""
-    place = make_workplace(weights="none")
-    for folder in zone(prepared(place)):
-        shutil.move(folder, tmp_path / "elsewhere")
-        folder.symlink_to(tmp_path / "elsewhere")
-        refused(place, folder)
-        folder.unlink()
-        shutil.move(tmp_path / "elsewhere", folder)
-        assert prepared(place)
-
-
-def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_path):
-    place = make_workplace(weights="none")
+def test_the_state_folder_itself_may_be_reached_by_a_link(place, tmp_path):
     shutil.move(place.root / "state", tmp_path / "disk")
     (place.root / "state").symlink_to(tmp_path / "disk")
     run = prepared(place)
@@ -147,23 +134,8 @@ def test_the_state_folder_itself_may_be_reached_by_a_link(make_workplace, tmp_pa
     assert [each.key for each in survey(place.root / "state")] == [run.key]
 
 
-NOBODY = 65534
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
-def test_a_folder_of_another_user_is_refused(make_workplace):
-    """Whose mode 0700 closes it to everybody but them."""
-    place = make_workplace(weights="none")
-    for folder in (place.root / "state", *zone(prepared(place))):
-        os.chown(folder, NOBODY, NOBODY)
-        refused(place, folder)
-        os.chown(folder, 0, 0)
-        assert prepared(place)
-
-
-def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeypatch):
+def test_what_root_owns_is_trusted_by_a_container_s_user(place, monkeypatch):
     """Volumes are often root's; their mode still keeps others out."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
@@ -174,25 +146,16 @@ def test_what_root_owns_is_trusted_by_a_container_s_user(make_workplace, monkeyp
             prepared(place)
 
 
-def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(make_workplace, monkeypatch):
+def test_the_names_of_the_folders_are_durable_when_a_run_is_prepared(place, synced):
     """Also those that an earlier process made just before it died."""
-    place = make_workplace(weights="none")
-    synced, real = [], os.fsync
-
-    def fsync(descriptor):
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
     for _ in range(2):
         synced.clear()
         run = prepared(place)
         assert {folder.parent for folder in (place.root / "state", *zone(run))} <= set(synced)
 
 
-def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(make_workplace, monkeypatch):
+def test_a_parent_that_is_not_ours_to_sync_is_no_obstacle(place, monkeypatch):
     """A read-only root, or a folder that may be passed and not read."""
-    place = make_workplace(weights="none")
     prepared(place)
     real = durable.sync_directory
 

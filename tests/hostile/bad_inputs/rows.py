@@ -137,7 +137,7 @@ ROWS: tuple[Row, ...] = (
         "dpiw/ledger/test_files.py::"
         "test_disks_are_local_by_name_and_whatever_is_not_known_as_such_is_refused",
         f"{STORE}::test_a_connection_with_weaker_settings_is_refused",
-        "dpiw/run/test_laundering.py::test_a_restored_backup"),
+        "dpiw/ledger/test_recover_releases.py::test_a_restored_ledger_is_recovered_and_goes_on"),
     row(44, "schema drift", "S", "another run, same population and budget",
         "hostile/bad_inputs/test_structure.py::"
         "test_a_changed_schema_is_another_run_of_the_same_population",
@@ -147,7 +147,7 @@ ROWS: tuple[Row, ...] = (
         note="other people under the same name and terms cannot be told: no hash of data is kept"),
     row(46, "mixed relations", "C", "refused", SPEC,
         "dpiw/privacy/test_units.py::test_relations_never_mix",
-        "dpiw/run/test_laundering.py::test_other_terms_than_the_populations"),
+        "dpiw/run/test_paid_twice.py::test_other_terms_than_the_populations"),
     row(47, "unknown mechanism, failing solver", "C", "unknown: refused; failing: code 70, charged"
         " if armed", SPEC,
         "dpiw/methods/weights/paper/test_regression.py::test_failure_has_one_text",

@@ -1,19 +1,17 @@
-"""What is started in the shield hears no Ctrl-C, SIGTERM or SIGHUP; who starts it does."""
-
-from __future__ import annotations
+"""A stage's process: its signals, what it inherits, its exit code, and that none is left behind."""
 
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpiw.errors import StageFailedError
 from dpiw.run import launch
-from dpiw.run.launch import HELD, shielded
+from dpiw.run.launch import HELD, launch_stage, shielded
 from tests.support.interrupts import foreground
 
 SAYS = (
@@ -24,15 +22,15 @@ SAYS = (
 
 
 @pytest.fixture(autouse=True)
-def in_the_foreground() -> Iterator[None]:
+def in_the_foreground():
     with foreground():
         yield
 
 
 @pytest.mark.parametrize("number", HELD)
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_process_started_inside_does_not_hear_it(inside: bool, number: int) -> None:
-    def start() -> subprocess.Popen[str]:
+def test_a_process_started_inside_does_not_hear_it(inside, number):
+    def start():
         return subprocess.Popen(
             [sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
@@ -52,11 +50,11 @@ def test_a_process_started_inside_does_not_hear_it(inside: bool, number: int) ->
 
 
 @pytest.mark.parametrize("number", HELD)
-def test_who_starts_it_hears_it_at_the_end(number: int) -> None:
+def test_who_starts_it_hears_it_at_the_end(number):
     heard: list[str] = []
     before = signal.signal(number, signal.default_int_handler)
 
-    def start() -> None:
+    def start():
         with shielded():
             signal.pthread_kill(threading.get_ident(), number)  # other threads may hear it
             heard.append("not inside")
@@ -71,13 +69,13 @@ def test_who_starts_it_hears_it_at_the_end(number: int) -> None:
     assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -> None:
+def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside():
     heard: list[str] = []
     over = threading.Event()
     other = threading.Thread(target=over.wait)
     other.start()
 
-    def start() -> None:
+    def start():
         with shielded():
             assert other.ident is not None
             signal.pthread_kill(other.ident, signal.SIGINT)  # its handler is the main thread's
@@ -94,15 +92,13 @@ def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside() -
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(tmp_path, monkeypatch):
     """Held back while it starts, the signal is heard where the stage is waited for."""
     (tmp_path / "log").mkdir()
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
-    def sleeper(*_: object, **__: object) -> subprocess.Popen[bytes]:
+    def sleeper(*_, **__):
         started.append(real(["sleep", "600"]))
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         return started[0]
@@ -112,3 +108,59 @@ def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(
     with pytest.raises(KeyboardInterrupt):
         launch.launch_stage("ingest", tmp_path)
     assert started[0].returncode is not None
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "log").mkdir()
+    return tmp_path
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, script: str) -> list[dict[str, str]]:
+    """Let stages run a shell script, with their socket as its output; their environments."""
+    real, environments = subprocess.Popen, list[dict[str, str]]()
+
+    def start(_: object, *, pass_fds: list[int], env: dict[str, str], **__: Any) -> Any:
+        environments.append(env)
+        return real(["sh", "-c", script], stdout=pass_fds[0])
+
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    return environments
+
+
+def test_progress_is_two_numbers_and_nothing_else(folder, monkeypatch):
+    told: list[tuple[int, int]] = []
+    typed(monkeypatch, "echo 1 20; echo 12 a; echo 123456789 1; echo cell 7; echo 20 20")
+    launch_stage("fit_generator", folder, progress=lambda *numbers: told.append(numbers))
+    assert told == [(1, 20), (20, 20)]
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 12", 12), ("kill -9 $$", 70)])
+def test_a_stage_that_fails_tells_its_name_and_its_code(folder, monkeypatch, script, code):
+    typed(monkeypatch, script)
+    with pytest.raises(StageFailedError, match=f"ingest ended with code {code}"):
+        launch_stage("ingest", folder)
+
+
+def test_a_stage_without_a_gpu_sees_none(folder, monkeypatch):
+    environments = typed(monkeypatch, "exit 0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    launch_stage("fit_generator", folder)
+    launch_stage("fit_generator", folder, without_gpu=True)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in environments] == ["0", ""]
+
+
+def test_an_interrupted_start_leaves_no_process(folder, monkeypatch):
+    real, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
+
+    def start(_, *, pass_fds, **__):
+        started.append(real(["sh", "-c", "echo 1 2; sleep 60"], stdout=pass_fds[0]))
+        return started[-1]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch.subprocess, "Popen", start)
+    with pytest.raises(KeyboardInterrupt):
+        launch_stage("ingest", folder, progress=interrupted)
+    assert started[0].returncode == -9

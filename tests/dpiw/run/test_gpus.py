@@ -1,76 +1,45 @@
-"""A GPU that vanishes in the middle of a training: it goes on elsewhere, at the planned cost."""
+"""GPUs that are not there are asked for first; one that vanishes is gone on without, at no cost."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.ledger import EntryKind, StageState
-from dpiw.privacy.randomness import SecureNoise
-from dpiw.run import checkpoints, steps
+from dpiw.methods.neural import backend
+from dpiw.run import steps
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.run import ReleaseRun
 from tests.support.devices import DEVICES, PosedGPU
+from tests.support.noise import LOTS, Cut
+from tests.support.whole_runs import ingested, prepared
 
 GENERATOR = "dpgan, settings: {device: DEVICE, steps: 40, lot: 32, batch: 8, generator: [4]}"
 WEIGHTS = "dp_mlp, settings: {device: DEVICE, hidden: [4], steps: 40, lot: 32, replays: 0}"
 STEPS, EVERY, ACCOUNTED = 40, 2, 42
 
 
-class Counts(SecureNoise):
-    """Counts the lots whose noise is drawn."""
-
-    def __init__(self) -> None:
-        self.drawn = 0
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Any:
-        self.drawn += 1
-        return super().gaussian_vector(scale=scale, size=size)
-
-
-class Dies(Counts):
-    """Is gone at its twelfth lot."""
-
-    def gaussian_vector(self, *, scale: float, size: int) -> Any:
-        if self.drawn == 11:
-            raise RuntimeError("gone")
-        return super().gaussian_vector(scale=scale, size=size)
-
-
 @pytest.fixture
-def make_run(make_workplace: Callable[..., Any]) -> Callable[..., ReleaseRun]:
+def make_run(make_workplace):
     """A run, ready to train its generator where a word of the spec says."""
 
-    def make(word: str, weights: str = WEIGHTS) -> ReleaseRun:
+    def make(word, weights=WEIGHTS):
         place = make_workplace(weights=weights.replace("DEVICE", word))
-        place.spec.write_text(
-            place.spec.read_text().replace(
-                "{method: histogram, settings: {bins: 4}}",
-                f"{{method: {GENERATOR.replace('DEVICE', word)}}}",
-            )
-        )
-        run = ReleaseRun.prepare(place.spec, period=None)
-        steps.reserve(run)
-        steps.ingest(run)
-        return run
+        place.rewrite("histogram, settings: {bins: 4}", GENERATOR.replace("DEVICE", word))
+        return ingested(place)
 
     return make
 
 
 def train(run: ReleaseRun, stage: str = "fit_generator") -> int:
-    noise = Counts()
+    noise = Cut(of=LOTS)
     getattr(steps, stage)(run, noise=noise)
     return noise.drawn
 
 
 def lose(run: ReleaseRun, gpu: PosedGPU, stage: str = "fit_generator", after: int = 60) -> int:
     """Train until the GPU has been handed this many arrays; how many lots were drawn."""
-    noise, gpu.vanishes_at = Counts(), gpu.handed + after
+    noise, gpu.vanishes_at = Cut(of=LOTS), gpu.handed + after
     with pytest.raises(StageFailedError) as failed:
         getattr(steps, stage)(run, noise=noise)
     assert failed.value.exit_code == 70  # as whatever else may depend on rows
@@ -87,9 +56,7 @@ def entries(run: ReleaseRun, kind: EntryKind) -> int:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(make_run, monkeypatch, device):
     """Both trainings of one release lose it: as many draws as are accounted, and on the record."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
     before = run.open_ledger().spent("town")
@@ -113,9 +80,7 @@ def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(make_run, monkeypatch, device):
     """Where there is none it is refused before it draws or resumes; another worker goes on."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("cuda", "none")
     gpu.there = False
@@ -140,12 +105,10 @@ def refused(run: ReleaseRun) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_checkpoint_of_either_loads_on_the_other(
-    make_run: Callable[..., ReleaseRun], monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_a_checkpoint_of_either_loads_on_the_other(make_run, monkeypatch, device):
     """Of the CPU on a GPU; and of one that vanishes before its first lot, which loses no draw."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
-    gpu.there, dies = False, Dies()
+    gpu.there, dies = False, Cut(11, of=LOTS)
     with pytest.raises(StageFailedError):
         steps.fit_generator(run, noise=dies)
     assert (dies.drawn, gpu.handed) == (11, 0)
@@ -158,20 +121,33 @@ def test_a_checkpoint_of_either_loads_on_the_other(
     assert train(run, "fit_weights") == STEPS
 
 
-def test_it_goes_on_by_itself_only_where_that_is_paid_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Not without a checkpoint or a resume left, nor beside an output, which `reserve` settles."""
-    stages, kept = {"fit_generator": object()}, [b"noised"]
-    run = SimpleNamespace(
-        key="key", plan=SimpleNamespace(device=lambda stage: "auto"),
-        measurement=lambda stage: tmp_path / stage,
-        open_ledger=lambda: SimpleNamespace(find_run=lambda key: SimpleNamespace(stages=stages)),
-    )  # fmt: skip
-    monkeypatch.setattr(checkpoints, "last_checkpoint", lambda run, stage: kept[0])
-    assert goes_on_without_gpu(run, "fit_generator")
-    (tmp_path / "fit_generator").touch()
-    assert not goes_on_without_gpu(run, "fit_generator")
-    (tmp_path / "fit_generator").unlink()
-    kept[0] = None
-    assert not goes_on_without_gpu(run, "fit_generator")
+@pytest.fixture(params=["fit_generator", "fit_weights"])
+def asking(request, make_workplace):
+    def make(device):
+        trains = request.param == "fit_weights"
+        place = make_workplace(weights=WEIGHTS.replace("DEVICE", device) if trains else "none")
+        if not trains:
+            place.rewrite("histogram, settings: {bins: 4}", GENERATOR.replace("DEVICE", device))
+        return prepared(place)
+
+    return make
+
+
+def test_nothing_is_reserved_where_no_gpu_is(asking, monkeypatch):
+    monkeypatch.setattr(backend, "_cuda_is_there", lambda **_: False)
+    run = asking("cuda")
+    with pytest.raises(SpecError, match="cuda"):
+        steps.reserve(run)
+    assert entries(run, EntryKind.RESERVE) == 0
+
+
+def test_no_read_is_counted_where_a_gpu_has_gone(asking, monkeypatch):
+    """It was there when the run was reserved, or is not on the machine that would read."""
+    monkeypatch.setattr(backend, "_cuda_is_there", lambda *, computes=True: not computes)
+    run = asking("cuda")
+    steps.reserve(run)
+    for _ in range(2):
+        with pytest.raises(SpecError, match="cuda"):
+            steps.ingest(run)
+    assert run.open_ledger().account("town").unpaid_reads == 0
+    assert entries(run, EntryKind.READ) == 0
