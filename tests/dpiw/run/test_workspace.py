@@ -43,9 +43,6 @@ def command(*arguments) -> tuple[int, str]:
     return parsed.handler(parsed), parsed.stream.getvalue()
 
 
-# --- purging ----------------------------------------------------------------------------------
-
-
 def test_a_published_run_loses_its_confidential_files_and_nothing_else(place):
     run, folder = publish_run(place.spec)
     (run.directory / "log" / "ingest.log").write_text("confidential")
@@ -195,9 +192,6 @@ def test_a_ledger_out_of_reach_does_not_hide_the_other_runs(place):
         purge(gone, abandon=True)
 
 
-# --- choosing ---------------------------------------------------------------------------------
-
-
 def entry(number, state="published", last_at="2027-01-01T00:00:00Z"):
     return WorkspaceRun(
         directory=Path(f"{number}"), key=f"{number:08d}" + "0" * 56, population="town",
@@ -236,9 +230,6 @@ def test_runs_are_chosen_by_key_and_age(options, chosen):
 def test_every_unfinished_state_says_what_purging_it_means():
     unfinished = {state.value for state in RunState} - {"published", "voided"}
     assert set(CONSEQUENCES) == unfinished | {"unknown to its ledger"}
-
-
-# --- the command line -------------------------------------------------------------------------
 
 
 def test_the_commands_show_ask_and_remove(place):
