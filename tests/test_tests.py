@@ -2,8 +2,12 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.support.named_tests import TESTS
 
@@ -53,57 +57,17 @@ def test_the_rooms() -> None:
     assert rooms == {*agreed.split()}
 
 
-PYTEST_S_OWN = {"capsys", "monkeypatch", "recwarn", "request", "tmp_path"}
-
-
-def fixtures_of_others(text: str) -> set[str]:
-    """What tests and fixtures of a file ask for that neither it nor pytest has."""
-    tree = ast.parse(text)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    fixtures, asked = set(PYTEST_S_OWN), set()
-    for function in functions:
-        decorators = [ast.unparse(node) for node in function.decorator_list]
-        if is_fixture := any("fixture" in text.split("(")[0] for text in decorators):
-            fixtures.add(function.name)
-        if not (is_fixture or function.name.startswith("test_")):
-            continue
-        names = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
-        for node in function.decorator_list:
-            words = {
-                word
-                for constant in ast.walk(node)
-                if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
-                for word in re.findall(r"\w+", constant.value)
-            }
-            if ".parametrize" in ast.unparse(node) and isinstance(node, ast.Call):
-                names -= set(re.findall(r"\w+", ast.unparse(node.args[0])))
-            elif "usefixtures" in ast.unparse(node):
-                names |= words
-        asked |= names
-    return asked - fixtures - {"self"}
-
-
+@pytest.mark.nightly
 def test_what_runs_in_an_analyst_s_install_asks_no_fixture_of_ours() -> None:
     """`make test-oldest` runs these files without a conftest, which would need the pipeline."""
     makefile = (TESTS.parent / "Makefile").read_text()
     (light,) = re.findall(r"^LIGHT = \$\(addprefix (\S+),(.+)\)$", makefile, re.MULTILINE)
-    for name in light[1].split():
-        assert not fixtures_of_others((TESTS.parent / f"{light[0]}{name}").read_text()), name
-    for text in (  # whoever asks for one, and however
-        "def test_a(released): ...",
-        "def test_a(*, released): ...",
-        "class TestA:\n    def test_a(self, released): ...",
-        "@pytest.fixture\ndef own(released): ...\ndef test_a(own): ...",
-        "@pytest.mark.usefixtures('released')\ndef test_a(): ...",
-        "@pytest.mark.parametrize('a', ['released'])\ndef test_a(a, released): ...",
-        "def released(): ...\ndef test_a(released): ...",
-    ):
-        assert fixtures_of_others(text) == {"released"}, text
-    own = "@pytest.fixture\ndef own(): ...\n@pytest.mark.parametrize('a, b', [])\n"
-    assert not fixtures_of_others(own + "def test_a(own, a, b, tmp_path): ...")
+    files = [f"{light[0]}{name}" for name in light[1].split()]
+    words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "--setup-plan", *files]
+    subprocess.run(words, cwd=TESTS.parent, check=True, capture_output=True)
 
 
 def test_a_test_file_is_of_one_subject() -> None:
-    """At most 600 lines: a longer one has two."""
+    """At most 500 lines: a longer one has two."""
     lines = {path.name: len(path.read_text().splitlines()) for path in PATHS}
-    assert not {name: count for name, count in lines.items() if count > 600}
+    assert not {name: count for name, count in lines.items() if count > 500}

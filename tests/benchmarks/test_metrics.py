@@ -180,20 +180,3 @@ def test_macro_auc_is_the_mean_of_each_level_against_the_rest():
     assert metrics.auc(y, np.ones((6, 3))) == 0.5
     two = np.column_stack([1 - score[:, 1], score[:, 1]])
     assert metrics.auc((y == 1) * 1.0, two) == pytest.approx(area(1))
-
-
-def test_models_of_three_levels_score_every_level_even_one_they_never_saw():
-    rng = np.random.default_rng(4)
-    x, held = rng.random((600, 2)), rng.random((200, 2))
-    y, truth = (np.floor(3 * rows[:, 0]) for rows in (x, held))  # grows with the first column
-    for mask in (y >= 0, y != 1):  # all levels, and none of the middle one
-        fit = metrics.linear_fit(x[mask], y[mask], np.ones(mask.sum()), regression=False, levels=3)
-        deep = metrics.Perceptron().score(
-            x[mask], y[mask], np.ones(mask.sum()), held, regression=False, seed=0, levels=3
-        )
-        for score in (fit.score(held), deep):
-            assert score.shape == (200, 3)
-            assert metrics.auc(truth == 0, score[:, 0]) > 0.98
-            assert metrics.auc(truth == 2, score[:, 2]) > 0.98
-            if not (y[mask] == 1).any():
-                assert not score[:, 1].any()

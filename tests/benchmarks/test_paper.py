@@ -120,17 +120,6 @@ def test_regression_without_noise_is_that_of_beta_weights(rng):
     np.testing.assert_allclose(logits, features.matrix(tables.rows.scaled) @ exact, atol=1e-7)
 
 
-def test_no_weights_go_below_the_least_distance(rng):
-    """The nearest-row bound holds for any weights, and the best weights attain it."""
-    rows, test = rng.random((6, 3)), rng.random((4, 3))
-    distances = np.linalg.norm(rows[:, None] - test[None], axis=2)
-    least = distances.min(axis=0).mean()
-    best = np.bincount(distances.argmin(axis=0), minlength=6).astype(float)
-    assert least_transport(rows, best, test) == pytest.approx(least)
-    for _ in range(5):
-        assert least_transport(rows, rng.random(6), test) >= least - 1e-9
-
-
 def test_known_ratios_have_the_density_they_say(rng):
     """Importance weights exp(b.x) of uniform rows give the means of the drawn rows."""
     known, b = paper_known.log_linear(3, 20_000, rng)

@@ -28,7 +28,6 @@ from dpiw.run.run import ReleaseRun
 from flows import release
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
-from tasks import window
 from tasks.progress import PlannedTraining, ProgressArtefact, TrainingProgress
 from tasks.stages import fit_generator
 from tasks.step import StepFailedError, _guarded
@@ -212,23 +211,6 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     if met is not None:
         assert first >= 2  # it was asked twice
         assert len(met) == first  # and then left alone
-
-
-def test_requests_that_are_left_behind_hold_none_of_the_engine_s_connections(dripping, monkeypatch):
-    url, met = dripping
-    monkeypatch.setattr(window, "TIMEOUT_SECONDS", 0.01)
-    with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as engine:
-        run = SimpleNamespace(id=uuid4(), flow_run_id=None)
-        context = SimpleNamespace(client=engine, task_run=run)
-        monkeypatch.setattr(window.TaskRunContext, "get", classmethod(lambda _: context))
-        windows = [Window.of_this_task() for _ in range(3)]
-        for task_window in windows:
-            task_window.line("a step")
-        assert until(lambda: met, what="a request")
-        assert not engine._client._transport_for_url(engine.api_url)._pool.connections
-        (client,) = {task_window._client for task_window in windows}
-    client._client.close()
-    window._own_client.cache_clear()
 
 
 # What a person sees

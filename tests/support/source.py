@@ -15,6 +15,10 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("dpiw", "tasks", "flows")
 DEBTS = ROOT / "tests" / "golden" / "debts.json"
@@ -98,33 +102,14 @@ def graph(known: dict[str, Path], *, only_loaded: bool = False) -> dict[str, set
 
 def circles(edges: dict[str, set[str]]) -> list[list[str]]:
     """Sets of modules that all lead to each other, by name."""
-    reached = {name: _reached(edges, name) for name in _in_circles(edges)}
-    groups = {
-        frozenset(other for other in below if name in reached.get(other, ()))
-        for name, below in reached.items()
-        if name in below
-    }
-    return sorted(sorted(group) for group in groups)
-
-
-def _in_circles(edges: dict[str, set[str]]) -> set[str]:
-    """Modules that are left when all that start or end a path are taken away."""
-    rest = dict(edges)
-    while True:
-        imported = set[str]().union(*rest.values()) if rest else set()
-        ends = {n for n, below in rest.items() if n not in imported or not below & rest.keys()}
-        if not ends:
-            return set(rest)
-        rest = {name: below - ends for name, below in rest.items() if name not in ends}
-
-
-def _reached(edges: dict[str, set[str]], start: str) -> set[str]:
-    found, waiting = set[str](), [start]
-    while waiting:
-        new = edges[waiting.pop()] - found
-        found |= new
-        waiting += new
-    return found
+    names = sorted(edges)
+    place = {name: number for number, name in enumerate(names)}
+    pairs = [(place[name], place[target]) for name in names for target in edges[name]]
+    starts, ends = np.array(pairs, dtype=int).reshape(-1, 2).T
+    matrix = coo_array((np.ones(len(pairs)), (starts, ends)), shape=(len(names), len(names)))
+    count, group = connected_components(matrix, connection="strong")
+    groups = [[name for name in names if group[place[name]] == one] for one in range(count)]
+    return sorted(members for members in groups if len(members) > 1)
 
 
 def is_small(path: Path) -> bool:

@@ -103,30 +103,6 @@ def test_the_law_follows_from_the_folder(publishing):
     )
 
 
-def test_intervals_of_a_release(publishing):
-    _, release = publishing(weights=PLAIN)
-    estimates = (
-        analysis.mean(release, "age"),
-        analysis.quantile(release, "income", 0.5),
-        analysis.correlation(release, "age", "income"),
-        analysis.linear_regression(release, "income", ["age"]),
-    )
-    for estimate in estimates:
-        interval = estimate.interval()
-        assert interval.method == "noise_aware"
-        assert set(interval.parts) == {"rows", "means", "prior"}
-        assert np.all((interval.support >= 0) & (interval.support <= 1))
-        assert set(interval.verdicts) <= {"use", "use with care", "do not use"}
-        alone = estimate.interval(method="sandwich")
-        assert np.all(
-            interval.parts["rows"] <= release.sample.law.repeats * alone.parts["rows"] * 1.01
-        )
-        assert np.all(interval.parts["means"] > 0)
-        assert set(alone.verdicts) == {"not assessed"}
-    posterior = analysis.logistic_posterior(release, "ill", ["age"])
-    assert posterior.size <= release.sample.law.rows
-
-
 def certified(release, **changes):
     """A release with another certificate."""
     certificate = dataclasses.replace(release.certificate, **changes)
