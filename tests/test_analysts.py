@@ -128,7 +128,6 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
 
 
 def test_the_notebook_is_committed_with_the_outputs_of_one_run():
-    """And with nothing else of it: no path of a machine, no times, no warning of a kernel."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}

@@ -196,7 +196,6 @@ def test_every_test_that_a_list_names_exists():
 
 
 def test_what_is_only_named_exists(capsys):
-    """`dpiw verify`, `make proof`: named without a value. Each command, option, target is there."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
     named = {c.text for c in commands() if c.mention}
     assert len(named) > 15
@@ -308,7 +307,6 @@ def before(line: str) -> str:
 
 @pytest.mark.parametrize("command", TYPED)
 def test_a_command_does_what_its_page_says(command, readme, tmp_path, monkeypatch):
-    """Typed on a copy of the reader's desk as README left it."""
     (page,) = {candidate.page for candidate in commands() if candidate.text == command}
     names = names_of(readme)[page]
     shutil.copytree(readme, tmp_path / "desk")
@@ -344,7 +342,6 @@ def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch
 
 
 def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch, capsys):
-    """From a draft of `dpiw init`, with a column that names the person."""
     page, example = "docs/external.md", ROOT / "examples" / "external"
     schema = load_file(ROOT / "examples/population/schema.yaml", what="schema")
     schema["columns"].append({"name": "person", "role": "identifier"})

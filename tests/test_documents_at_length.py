@@ -79,7 +79,6 @@ def clone(tmp_path_factory) -> Path:
 
 
 def test_what_is_typed_in_a_fresh_clone(clone):
-    """`make release` twice: the second one costs nothing."""
     for command in ["make release", *of_script("clone")]:
         line = filled(command, {"FOLDER": "downloads"})
         shell(line, clone, PYTHONPATH=str(clone))
@@ -94,7 +93,6 @@ def test_what_is_typed_in_a_fresh_clone(clone):
 
 
 def test_the_commands_for_a_server_of_one_s_own(prefect_server, clone):  # noqa: F811
-    """In the page's order; a worker is not waited for."""
     page = [line for block in blocks("docs/operations.md", "sh") for line in lines_of(block)]
     inline = [c.text for c in commands() if c.page == "docs/operations.md" and not c.mention]
     ordered = [*page, *(line for line in inline if line not in page)]

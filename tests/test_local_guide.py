@@ -73,7 +73,6 @@ def test_the_guide_runs_from_an_empty_folder(tmp_path, monkeypatch, capsys):
 
 
 def test_the_example_s_people_report_and_are_estimated(tmp_path, monkeypatch, capsys):
-    """`make local` with fewer people, and without Prefect."""
     path = ROOT / "examples" / "local" / "commute.py"
     spec_of = importlib.util.spec_from_file_location("commute", path)
     assert spec_of

@@ -80,7 +80,6 @@ def test_slopes_are_what_a_further_row_takes():
 
 
 def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch):
-    """What is done is kept with its date; what was not run is tried again; the page has both."""
     tried = []
 
     def measured(item, place):
@@ -124,7 +123,6 @@ def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypat
 
 
 def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
-    """A stand-in package: the script that times it is the peers' own."""
     shutil.copy(peers.HERE / "timed.py", tmp_path)
     (tmp_path / "slow.py").write_text(
         "import time\ntime.sleep(0.6)\n"

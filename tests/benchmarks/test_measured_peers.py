@@ -33,7 +33,6 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
 
 
 def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch, cells, banknote):
-    """Rows of MST weighted and not, a fit that is refused, a run that is resumed."""
     fits = []
 
     def fitted(python, private, schema, nominal_rows, asked):

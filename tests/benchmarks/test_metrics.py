@@ -37,7 +37,6 @@ def everything(table, w, test):
 
 
 def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
-    """Every weighted metric on whole weights equals the unweighted one on repeated rows."""
     table, test = rows(rng, 60), rows(rng, 40, shift=1.0)
     counts = rng.integers(0, 4, table.rows)
     repeated = copies(table, counts)

@@ -63,7 +63,6 @@ BASE = paper.Cell(part="tables", run=0, dataset="banknote", generator="privbayes
 
 
 def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
-    """Every part but MNIST: kept, summed up, compared, and the page made again of its record."""
     monkeypatch.setattr(paper, "GENERATORS", {"privbayes": {"degree": 1, "bins": 4}})
     monkeypatch.setattr(paper, "QUICK", {"tables": 2, "bayes": 0, "known": 1, "mnist": 0})
     monkeypatch.setattr(paper, "SIZES", ((2, 200),))

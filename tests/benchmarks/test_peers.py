@@ -89,7 +89,6 @@ def within(codes, level):
 
 
 def test_children_of_one_parent_share_no_ranks(peer, monkeypatch):
-    """Independent given the parent, in the order of the columns asked; as many as asked."""
     model = twins()
     monkeypatch.setattr(peer, "mst", lambda codes, domain, given: (model, _named))
     given = {"codes": np.zeros((9, 3)), "sizes": [2, LEVELS, LEVELS], "method": "mst",
@@ -126,7 +125,6 @@ def test_rows_follow_the_model_also_around_a_circle(peer):
 
 
 def test_a_fit_is_asked_in_a_process_and_its_rows_come_back(tmp_path, monkeypatch, rng):
-    """A stand-in for the peers' script; what fails is told by its last line."""
     shutil.copy(FOLDER / "timed.py", tmp_path)
     (tmp_path / "marginals.py").write_text(
         "def fit(found):\n"

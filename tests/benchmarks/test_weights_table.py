@@ -141,7 +141,6 @@ def data(tmp_path, monkeypatch, cells):
 
 @pytest.mark.nightly
 def test_a_small_table_from_cells_to_its_page(data, cells, tmp_path, monkeypatch):
-    """Private and other generators, every kind of weights; resumed, and the page made again."""
     small = table.Study(
         datasets=("iris",), generators=("histogram", "dpcgan", "gan"),
         epsilons=("6",), runs=1, kinds=("none", "discriminator", "measured"),

@@ -69,7 +69,6 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace):
 @pytest.mark.flow
 @pytest.mark.crash
 def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, workplace):
-    """What the flow returns is for a terminal: Prefect keeps no name of a folder."""
     place = workplace
     text = place.spec.read_text()
     place.spec.write_text(text.replace("name: town", "name: harbour", 1))  # of no other test

@@ -280,7 +280,6 @@ def check_story(server, place):
 def test_a_run_is_pictured_by_the_documents_script(
     prefect_server, make_workplace, browser_path, tmp_path
 ):
-    """Which asks nobody but the server."""
     assert prefect_server.run_flow(make_workplace().spec).returncode == 0
     spec = importlib.util.spec_from_file_location("operator_pages", SCRIPT)
     script = importlib.util.module_from_spec(spec)
@@ -293,7 +292,6 @@ def test_a_run_is_pictured_by_the_documents_script(
 
 
 def test_no_canary_leaves_the_confidential_zone(prefect_server, make_workplace, figures):
-    """Whatever its stages say, the run tells its story in order, and nothing else."""
     (place,) = scan(prefect_server, make_workplace, FAST, figures).values()
     check_story(prefect_server, place)
 

@@ -37,7 +37,6 @@ def without_server(monkeypatch):
 )
 @pytest.mark.usefixtures("without_server")
 def test_the_reason_of_a_failed_stage_is_told(workplace, capsys, reachable, reads):
-    """Also where the ledger is out of reach, so that nobody knows what reads are left."""
     reason_file = failure_file(ReleaseRun.prepare(workplace.spec, period=None).directory, "ingest")
     reason_file.parent.mkdir(parents=True, exist_ok=True)
     reason_file.write_text(
@@ -77,7 +76,6 @@ def test_what_cannot_be_paid_or_read_is_refused_before_a_server_is_asked(
 
 @pytest.mark.usefixtures("without_server")
 def test_the_flow_has_the_period_that_was_said(workplace, capsys):
-    """A server comes up in between, and midnight may pass."""
     text = workplace.spec.read_text()
     workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
     asked = []
@@ -127,7 +125,6 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
 @pytest.mark.parametrize("half", [True, False])
 @pytest.mark.usefixtures("without_server")
 def test_a_missing_key_comes_with_the_place_that_the_spec_names(workplace, capsys, half):
-    """Also where its public half is there, so that another pair has another name."""
     key = workplace.root / "state" / "keys" / "test.key"
     key.unlink()
     if not half:

@@ -57,7 +57,6 @@ def test_a_run_is_due_when_it_was_scheduled_and_not_before_it_was_made(under_way
 
 
 def test_a_worker_s_run_alone_starts_again(under_way):
-    """Outside of a flow a run is due now."""
     before = datetime.datetime.now(datetime.UTC)
     assert before <= module.due().moment <= datetime.datetime.now(datetime.UTC) + DAY
     assert module.reruns() == 0
@@ -82,7 +81,6 @@ def test_an_earlier_scheduled_run_is_found(under_way):
 
 
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
-    """In the spec's zone, days after: the same label in the run's name and in its plan."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: daily")
     workplace.spec.write_text(text + "time_zone: Pacific/Kiritimati\n")
     at = datetime.datetime(2026, 3, 31, 23, 30, tzinfo=datetime.UTC)
@@ -94,7 +92,6 @@ def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeyp
 
 
 def test_a_caller_of_the_api_chooses_no_period(workplace, under_way):
-    """Neither by the parameter, nor by a time in the past."""
     text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
     workplace.spec.write_text(text)
     entries = Ledger.open(workplace.ledger).entries()

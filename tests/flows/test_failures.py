@@ -87,7 +87,6 @@ def logged(error: Exception, *, name: str) -> tuple[bool, logging.LogRecord]:
 
 @pytest.mark.parametrize("error", [KILLED, StepFailedError("debias failed: KeyError")])
 def test_our_own_errors_are_one_sentence(error):
-    """Said once, however often a worker's child begins."""
     show_sentences()
     show_sentences()
     for name in ("prefect.task_runs", "prefect.flow_runs"):
@@ -184,7 +183,6 @@ BODIES = {
 )  # fmt: skip
 @pytest.mark.parametrize("name", BODIES)
 def test_what_a_flow_s_own_body_runs_into_is_its_class(name, error, monkeypatch):
-    """Wherever in the body: what Prefect is handed holds no word of it, pickled neither."""
     (module_name, called), parameters = BODIES[name]
     module = importlib.import_module(module_name)
     flow = {"local": "collect"}.get(name, name)
@@ -223,14 +221,12 @@ def test_what_stops_a_run_by_intent_stops_it(stop):
 
 
 def test_every_flow_is_guarded():
-    """A flow that is new names what its body calls, above."""
     found = {path.stem for path in (ROOT / "flows").glob("*.py") if "@flow(" in path.read_text()}
     assert found == set(BODIES)
 
 
 @pytest.mark.parametrize("error", [KeyError(CANARY), SpecError(CANARY), RecursionError(CANARY)])
 def test_the_name_of_a_run_is_found_whatever_its_spec_does(error, monkeypatch):
-    """Prefect would keep what is raised."""
     module = importlib.import_module("flows.release")
     for broken in ("load_spec", "spec_below_root", "due"):
         with monkeypatch.context() as patch:

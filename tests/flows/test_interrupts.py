@@ -143,7 +143,6 @@ def test_a_draw_is_let_end_and_the_same_command_goes_on(environment, workplace, 
 
 @pytest.mark.crash
 def test_a_second_one_stops_at_once_and_says_what_stands(environment, workplace, tmp_path):
-    """Ctrl-C; each other signal: `dpiw/run/test_shield.py`, and below."""
     with drawing(workplace.spec, environment, tmp_path) as process:
         os.killpg(process.pid, signal.SIGINT)
         until(lambda: "stopping when" in said(tmp_path), what="the answer to the first")
@@ -172,8 +171,6 @@ def test_before_the_first_step_it_ends_at_once_and_nothing_was_read(number):
 
 
 def test_one_that_an_import_makes_its_own_error_is_told_as_what_it_is():
-    """As pydantic does while Prefect's classes are made; an error that nobody asked for stays."""
-
     def importing(*, interrupted):
         with contextlib.suppress(KeyboardInterrupt):
             if interrupted:
@@ -199,7 +196,6 @@ STEPS = logging.getLogger("dpiw.progress")
 )
 @pytest.mark.parametrize("number", HELD)
 def test_a_second_one_does_not_wait_for_the_step(step, charged, number, capfd):
-    """The stage ends with it: `tests/dpiw/run/test_shield.py`."""
     with Interrupts() as interrupts:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # somebody took it, as a flow does
         STEPS.warning(f"start {step}")
@@ -220,7 +216,6 @@ def test_a_second_one_does_not_wait_for_the_step(step, charged, number, capfd):
     ],
 )
 def test_one_lets_the_step_end(step, following, kept, capfd):
-    """Asked while it publishes, a run ends as it would have."""
     with Interrupts() as interrupts:
         STEPS.warning(f"start {step}")
         signal.raise_signal(signal.SIGINT)

@@ -125,7 +125,6 @@ def test_a_url_of_a_worker_names_no_files(root):
 
 @pytest.mark.parametrize("words", [["plan"], ["local", "plan"], ["rehearse"]], ids=" ".join)
 def test_what_is_not_named_as_yaml_is_no_spec(words, tmp_path, capsys):
-    """By a link, too: it is not opened."""
     for name in ("g.csv", "g.parquet", "g.json", "g.txt", "g", "g.yaml.csv"):
         (tmp_path / name).write_text(f"{CANARY}: 1\n{CANARY}: 2\n")
         link = tmp_path / f"{name}.yml"
@@ -281,7 +280,6 @@ def desk(tmp_path, workplace):
 
 
 def test_a_refusal_is_a_class_a_file_and_a_line(desk, monkeypatch):
-    """Of every flow with every bad file: what a server would be handed, pickled too."""
     for module, task in (
         (release_module, "plan"), (local_module, "collect_reports"),
         (local_module, "publish_reports"), (audit_module, "audit_task"),
@@ -311,7 +309,6 @@ SERVED = {"release": ("twice.yaml", "of_keyed_schema.yaml"), "audit": ("keys.yam
 
 @pytest.mark.flow
 def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
-    """Some of the same family, with a real server: all that it keeps is searched."""
     family = [
         (name, parameters)
         for name, parameters in _family(desk)

@@ -64,7 +64,6 @@ def test_only_what_the_plan_foretells_is_believed(step, steps, expected):
 
 
 def test_each_step_is_shown_once_and_in_order(caplog):
-    """Of four hundred pairs of numbers from beside the table, 21 get through, whatever is told."""
     shown = Shown()
     tell = TrainingProgress(TRAINING, shown)
     with caplog.at_level(logging.INFO, "dpiw.progress"):
@@ -138,7 +137,6 @@ def test_a_tagged_task_still_stores_caches_and_retries_nothing():
 def test_a_fit_that_ended_unexpectedly_goes_on_once_without_a_gpu(
     monkeypatch, code, goes_on, expected
 ):
-    """Not one that says why it ended (10: a spec), nor what has no checkpoint to go on from."""
     ran = []
 
     class Fit:
@@ -241,7 +239,6 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
 
 
 def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
-    """In a file or a CI log: the step's name and its seconds, and nothing once it is over."""
     log = StepLog(Console(file=io.StringIO()), first=0.02, pace=0.05)
     shown = []
 
@@ -260,7 +257,6 @@ def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys):
 
 
 def test_a_step_that_fails_is_over(capsys, caplog):
-    """Whatever flow it is of: nobody says any more that it goes on."""
     log = StepLog(Console(file=io.StringIO()))
     logger = logging.getLogger("dpiw.progress")
     logger.addHandler(log)

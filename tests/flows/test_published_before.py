@@ -107,7 +107,6 @@ def test_nothing_is_started_spent_or_written(published):
 
 @pytest.mark.crash
 def test_a_run_that_is_new_asks_the_server(workplace, tmp_path, monkeypatch):
-    """The control: what is not published goes the whole way, and tells of Prefect's folder."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
     first = start(workplace)
     assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
@@ -161,7 +160,6 @@ def test_what_was_harmed_since_is_not_called_published(published, started_here, 
 def test_a_damaged_release_is_named_and_published_anew(
     published, capsys, started_here, file, code, said
 ):
-    """What the message says to do gives the same bytes, and spends nothing."""
     place, folder = published.place, published.folder
     spent = Ledger.open(place.ledger).spent("town")
     change(folder / file)

@@ -109,7 +109,6 @@ def weekly(place: Any) -> str:
 
 
 def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monkeypatch):
-    """Typed next week, the command without it would be another run, and another charge."""
     label = weekly(workplace)
     command = f"dpiw release {workplace.spec} --period {label}"
     assert line(read(workplace, capsys), "to go on").endswith(command)
@@ -140,7 +139,6 @@ class Terminal(io.StringIO):
 
 
 def test_a_period_out_of_turn_is_asked_before_it_is_paid(workplace, capsys, monkeypatch):
-    """Without somebody to ask it is refused; a run that began goes on without a question."""
     weekly(workplace)
     words = [str(workplace.spec), "--period", "1000-w01", "--until", "ingest"]
     entries = Ledger.open(workplace.ledger).entries()
@@ -157,7 +155,6 @@ def test_a_period_out_of_turn_is_asked_before_it_is_paid(workplace, capsys, monk
 
 
 def test_what_a_person_agreed_to_is_held_before_the_flow_begins(workplace, monkeypatch):
-    """The flow's own parameters cannot agree to anything."""
     weekly(workplace)
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
     monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))

@@ -75,7 +75,6 @@ def test_the_ledger_is_asked_before_each_rerun(started, reruns, allowed, succeed
 
 
 def test_tasks_and_flow_never_retry_by_prefect():
-    """What may be repeated is the ledger's business: Prefect alone repeats nothing."""
     assert flow_module.release.retries == 0
     steps = [value for value in vars(flow_module).values() if hasattr(value, "retry_delay_seconds")]
     tasks = [step for step in steps if step is not flow_module.release]
@@ -197,7 +196,6 @@ def site(tmp_path_factory):
 @pytest.mark.crash
 @pytest.mark.parametrize("attempts", [2, 1])
 def test_a_killed_stage_starts_again_where_the_spec_allows_it(make_workplace, site, attempts):
-    """With `max_attempts: 2` the lost draw is paid once more; with 1 nothing starts again."""
     place = make_workplace(max_attempts=attempts)
     assert site.ended(site.run(place, kills=True)) == ("COMPLETED" if attempts == 2 else "FAILED")
     (record,) = Ledger.open(place.ledger).runs("town")
@@ -215,7 +213,6 @@ def test_a_killed_stage_starts_again_where_the_spec_allows_it(make_workplace, si
 @pytest.mark.crash
 @pytest.mark.parametrize("killed", ["worker", "server"])
 def test_a_killed_worker_or_server_draws_nothing_twice(make_workplace, site, killed):
-    """In the middle of a draw, and started again: one release, one attempt, paid once."""
     place = make_workplace()
     run = site.run(place, kills=False)
     until(lambda: (site.patch / "begun").exists(), what="the draw")

@@ -53,7 +53,6 @@ def test_the_deployments_are_module_path_entries():
 
 
 def test_the_example_automations_are_prefect_s():
-    """One tells a person, one finds runs that fell silent; none starts a release again."""
     automations = document("automations")["automations"]
     read = [AutomationCore.model_validate(automation) for automation in automations]
     kinds = [action.type for automation in read for action in automation.actions]
@@ -63,7 +62,6 @@ def test_the_example_automations_are_prefect_s():
 
 
 def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
-    """One spec twice: on the pool of GPU workers it may use one, in the example it does not."""
     training = document("prefect")["deployments"][2]
     assert training["work_pool"]["name"] == "dpiw-gpu"
     assert training["work_pool"]["work_queue_name"] == "trainings"

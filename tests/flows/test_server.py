@@ -108,7 +108,6 @@ def test_a_run_that_a_signal_ends_leaves_no_server(tmp_path, number):
 
 @pytest.mark.crash
 def test_only_its_run_ends_an_own_server(tmp_path, monkeypatch):
-    """A service manager may send SIGTERM to every process, while a draw is to end first."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(finished_database(tmp_path)))
     with waiting._own_server() as process:
@@ -150,7 +149,6 @@ def test_nobody_takes_the_port_of_an_own_server_while_it_starts(monkeypatch, opt
 
 
 def test_prefect_takes_the_stated_patience(monkeypatch):
-    """Every name is one that this Prefect knows, and its value arrives."""
     for name, value in flows.PATIENCE.items():
         monkeypatch.setenv(name, value)
     settings = Settings()

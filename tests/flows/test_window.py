@@ -21,7 +21,6 @@ def test_every_error_has_advice_that_names_no_value():
 
 
 def test_what_a_run_shows_is_the_same_for_any_table(make_workplace):
-    """But for the folder it lies in."""
     seen = set()
     for content in (None, "age,income,region,ill\n1,2,north,true\n", "", "\x00" * 500):
         place = make_workplace()

@@ -102,7 +102,6 @@ def test_the_lines_for_spss_give_the_same_means(released, tmp_path):
 
 
 def test_spss_knows_an_order_and_what_a_column_is(tmp_path):
-    """What comes back of every kind of cell: test_export_values.py."""
     library = pytest.importorskip("pyreadstat")
     levels = {"levels": ("low", "high"), "nullable": True}
     columns = (Column(name="grade", kind=ColumnKind.ORDINAL, description="of the test", **levels),)
@@ -146,7 +145,6 @@ def test_an_export_that_is_stopped_leaves_the_old_file_whole(
 
 
 def test_a_truth_value_may_have_any_name(tmp_path):
-    """`self` too, and the release's own table stays as it is."""
     source = flags("self", "größe")
     lines = export(source, tmp_path / "a.csv").read_text().splitlines()
     assert lines == ["self,größe,weight", "TRUE,TRUE,1.0", "FALSE,FALSE,1.0"]
@@ -203,7 +201,6 @@ STRANGE = ["größe in cm", "class", "and", "_n", "2x", "x" * 65, "_", "m²", "�
 
 
 def test_one_refusal_has_names_for_all(tmp_path):
-    """Also for those that would be alike, and beside the names that were given."""
     library = pytest.importorskip("pyreadstat")
     long = "a very long name of a column, as one finds it in questionnaires, "
     labels = [*STRANGE, "a b", "a_b", "a-b", "weight %", f"{long}1", f"{long}2", "log weight"]
@@ -244,7 +241,6 @@ def test_the_parquet_file_says_what_its_columns_are(released):
 @pytest.mark.parametrize("tool", ["polars", "duckdb"])
 @pytest.mark.parametrize(("column", "by"), [("income", "ill"), ("ill", "region"), ("age", "ill")])
 def test_recipes_of_python_give_the_same_means(released, tool, column, by, monkeypatch, capsys):
-    """Of numbers and truth values, by truth values and levels."""
     pytest.importorskip(tool)
     file = released.verified.folder / "synthetic.parquet"
     monkeypatch.setattr("sys.argv", ["recipe", str(file), column, by])

@@ -213,7 +213,6 @@ MISREAD = ["NA", "null", "nan", "None", "N/A", "#N/A", "007", "1", "1.50", "1e5"
 
 @pytest.mark.parametrize("text", MISREAD)
 def test_text_that_readers_of_csv_change_is_named_with_what_to_type(tmp_path, text):
-    """And what the message says to type reads it as it is."""
     release = one(ColumnKind.CATEGORICAL, [text, None], "str", levels=(text, "other"))
     with pytest.warns(UserWarning, match="code") as caught:
         path = export(release, tmp_path / "x.csv")

@@ -99,7 +99,6 @@ def test_without_the_library_it_is_named(monkeypatch):
     ["ill ~ age + region", "ill ~ age + C(region)", "ill ~ region * smoker", "ill ~ 0 + region"],
 )
 def test_a_separated_level_of_a_formula_is_named(formula):
-    """The first level, too, which has no column of its own."""
     for level in ("north", "south"):
         frame, w = source()
         frame["ill"] &= frame["region"] != level

@@ -58,7 +58,6 @@ DOORS = {
 @pytest.mark.parametrize("index", indices().values(), ids=indices())
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_a_series_goes_by_its_index(door, index):
-    """In whatever order; and every bit is that of the same values in the table's order."""
     rows = table(index)
     straight = door(rows, lambda t: t).values
     assert np.array_equal(door(rows, lambda t: t.sort_values("hours")).values, straight)
@@ -66,7 +65,6 @@ def test_a_series_goes_by_its_index(door, index):
 
 
 def test_arrays_and_lists_go_by_position():
-    """Whatever the table's own index is."""
     rows = table(indices()["a shuffled table"])
     old = analysis.mean((rows, None), "hours", where="age > 60").value
     for mask in (rows["age"].to_numpy() > 60, list(rows["age"] > 60), (rows["age"] > 60).array):
@@ -93,7 +91,6 @@ def test_another_index_is_refused(door):
 
 @pytest.mark.parametrize("door", REFUSED.values(), ids=REFUSED)
 def test_an_index_with_a_label_twice_finds_no_row(door):
-    """As the table's own it is taken as it stands; in any other order it tells nothing."""
     twice = np.arange(ROWS) // 2
     rows = table(twice)
     straight = door(table(), table()["age"]).values
@@ -130,7 +127,6 @@ def _function(change):
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
 @pytest.mark.parametrize("change", [_column, _array, _order])
 def test_what_is_done_to_a_sample_s_table_changes_no_estimate(change, released):
-    """Nor what is done to the table that it was made of, but in its cells."""
     given = table()
     made = analysis.weighted_sample((given, given["hours"].abs()))
     for source in (made, released.sample):

@@ -78,7 +78,6 @@ def test_each_group_has_its_own_size_and_a_difference_the_smaller_one(sample):
 
 @pytest.mark.parametrize("names", [("heavy", "light"), ("light", "heavy")])
 def test_a_difference_is_no_better_than_either_group(sample, names):
-    """Three rows of much weight are few rows, and more people than sixty of little."""
     rng = np.random.default_rng(5)
     few = np.arange(ROWS) < 3
     group = np.where(few, *names).astype(object)
@@ -96,7 +95,6 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
 
 
 def test_one_row_has_no_interval_of_no_width(sample):
-    """Its spread is not zero but unknown: the estimate's limits, and the reason."""
     flagged, one = replace(sample, table=sample.table.assign(flag=True)), "x < 0.00004"
     for method in ("noise_aware", "sandwich"):
         for column, limits in (("x", (-np.inf, np.inf)), ("flag", (0, 1))):

@@ -153,7 +153,6 @@ def reference(request, make_workplace, kept):
 
 
 def test_reference_weights_have_no_noise_aware_interval(reference):
-    """Every estimate says so, in the name of the method that has one; none is `use`."""
     assert law_of_release(reference) is None
     for ask in ASKED:
         estimate = ask(reference)

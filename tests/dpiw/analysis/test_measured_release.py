@@ -157,7 +157,6 @@ def test_a_certificate_of_odd_numbers_leaves_no_law(publishing, field):
 
 
 def test_a_release_without_known_marginals_has_its_law(publishing):
-    """Rows of a generator that measured none, or of a release made before they were used."""
     _, release = publishing(weights=PLAIN)
     law = law_of_release(measured(release, {}, without=("one_way", "residual")))
     assert law.means.size == stack_width(release)
@@ -249,7 +248,6 @@ def test_a_changed_file_is_not_read(publishing, tmp_path):
 
 
 def test_promise_and_files_agree(publishing, tmp_path):
-    """A signer who mixes releases up is found out, in either direction."""
     key = load_private_key(create_key_pair(tmp_path, "test")[0])
     promised, plain = (publishing(weights=weights)[1] for weights in (WITH_REPLICATES, PLAIN))
     replicates = (promised.verified.folder / REPLICATES).read_bytes()

@@ -112,7 +112,6 @@ def test_groups_and_joint_estimates_keep_it_by_value(sample):
 
 
 def test_a_bin_of_one_value_leaves_nothing_open(sample):
-    """A whole number that is a bin by itself, and the last value of a bin."""
     table = pd.DataFrame({"k": np.repeat([1.0, 2.0, 3.0], 1000)})
     codes = {"k": np.repeat(np.arange(3, dtype=np.int32), 1000)}
     law = replace(sample.law, bins=codes)
@@ -123,7 +122,6 @@ def test_a_bin_of_one_value_leaves_nothing_open(sample):
 
 
 def test_quantiles_vary_together_as_the_prior_says_and_inside_bins_each_alone(sample):
-    """`wald_test` and differences; also where the bins of one are not known, or of none."""
     blind = replace(sample, law=replace(sample.law, bins={}))
     known = analysis.joint(*(analysis.quantile(sample, "bill", p) for p in (0.3, 0.6)))
     mixed = analysis.joint(known, analysis.median(sample, lambda t: t["bill"] + 1))

@@ -70,7 +70,6 @@ def sample_of(*, seed=3, rows=4000.0, max_rows=1):
 @settings(derandomize=True, database=None, deadline=None, max_examples=3)
 @given(max_rows=st.integers(2, 60), rows=st.sampled_from([800.0, 4000.0, 60_000.0]))
 def test_a_person_s_rows_may_all_be_alike(name, max_rows, rows):
-    """The part of sampling is that of `max_rows` times fewer people, of every estimate."""
     one = ESTIMATORS[name](sample_of(rows=rows))
     several = ESTIMATORS[name](sample_of(rows=rows, max_rows=max_rows))
     parts, before = variance_parts(several), variance_parts(one)
@@ -172,7 +171,6 @@ def test_posteriors_and_descriptions_know_it():
 
 
 def test_the_release_s_tests_know_it():
-    """Where k rows may be alike, chance explains more of what the weights found."""
     features = np.random.default_rng(0).normal(size=(50, 2))
     fit = FitFacts(penalty=1.0, nominal_rows=400, synthetic_rows=10**9)
     one, five = (sampling_covariance(features, replace(fit, max_rows=k)) for k in (1, 5))

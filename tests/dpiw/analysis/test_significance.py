@@ -154,7 +154,6 @@ def test_a_part_of_some_values_keeps_their_own_intervals(names):
 
 
 def test_a_test_says_why_its_verdict_is_not_use(publishing):
-    """By the objections of the intervals that it rests on."""
     _, release = publishing(weights=MEASURED)
     difference = analysis.t_test(release, "income", by="ill", where="age > 70")
     (objections,) = difference.estimate.interval().reasons

@@ -369,7 +369,6 @@ def test_what_is_constant_or_a_combination_is_named(value):
 
 
 def test_without_an_intercept_a_model_keeps_its_meaning():
-    """Through the origin of the column's own unit: no centring may move it."""
     pytest.importorskip("formulaic")
     frame, w = numbered()
     frame["year"] = 2015 + frame["small"]
@@ -389,7 +388,6 @@ def test_without_an_intercept_a_model_keeps_its_meaning():
     "features", [["year", "year:year"], ["year:year", "year"], ["year", "small", "small:year"]]
 )
 def test_a_product_far_from_zero_is_the_product(features):
-    """Coefficients of products are moved back to own units, of a column with itself, too."""
     frame, w = numbered()
     frame["year"], frame["y"] = 2015.0 + np.arange(len(frame)) % 9, np.arange(len(frame)) % 7
     found = A.linear_regression((frame, w), "y", features)

@@ -109,7 +109,6 @@ def test_options_reach_their_reader(desk, capsys):
 @pytest.mark.parametrize("encoding", ["cp1252", "latin-1"])
 @pytest.mark.parametrize("way", ["--header", "--header-file"])
 def test_a_header_in_another_encoding(desk, capsys, way, encoding):
-    """As `head -n 1 TABLE` hands it on: bytes that are no UTF-8."""
     line = "Körper;a".encode(encoding)
     (desk / "line.txt").write_bytes(line + b"\n")
     words = [way, os.fsdecode(line) if way == "--header" else "line.txt", "--delimiter", ";"]
@@ -137,7 +136,6 @@ def test_a_byte_order_mark_is_no_part_of_a_name_and_utf_16_is_refused(desk, way)
 
 @pytest.mark.parametrize("command", ["init town --header", "plan release.yaml --header"])
 def test_a_table_s_name_is_no_header(workplace, monkeypatch, capsys, command):
-    """It was drafted as the one column of its table."""
     monkeypatch.chdir(workplace.root)
     os.chmod(workplace.source, 0)
     name = workplace.source.name

@@ -233,7 +233,6 @@ def drawn(workplace, monkeypatch):
 
 
 def test_a_run_whose_record_is_torn_is_not_to_be_moved(drawn, capsys):
-    """Its draw lies in that folder: moved away, it would be drawn again and paid for once."""
     (drawn.directory / "run.json").write_text("{")
     assert register(*AS_CERTIFIED, "--create") == SpecError.exit_code
     assert "move" not in capsys.readouterr().err

@@ -97,7 +97,6 @@ SHAPES = [(False,), (True, False), (False, True), (False, False, True), (True, T
     [(shape, ("no", "yes")) for shape in SHAPES] + [(shape, ()) for shape in SHAPES if any(shape)],
 )
 def test_no_feature_goes_bare_that_nobody_named(shape, levels, tmp_path):
-    """Whatever the parameters: the refusal names each, draws nothing and leaves no file."""
     parameters = collection(private=shape, levels=levels)
     bare = [name for name, is_private in zip("abc", shape, strict=False) if not is_private]
     assert parameters.bare == tuple(bare)

@@ -153,7 +153,6 @@ def test_another_reader_and_a_changed_byte_are_told(desk):
 
 
 def test_more_reports_need_another_place_and_get_it(desk):
-    """What the message advises works; what clients were given forbids another name."""
     collected(desk)
     reports_of(read_parameters(spec_of(desk)), 13).to_csv(desk / "reports.csv", index=False)
     with pytest.raises(ReleaseError, match="publish_to"):
@@ -166,7 +165,6 @@ def test_more_reports_need_another_place_and_get_it(desk):
 
 
 def test_few_reports_are_not_published_by_a_slip(desk):
-    """A release is never replaced: one report, published too early, would be the release."""
     spec = SPEC.replace("least_reports: 12\n", "").replace("reports.csv", "folder")
     (desk / "collection.yaml").write_text(spec)
     (desk / "folder").mkdir()
@@ -183,7 +181,6 @@ def test_few_reports_are_not_published_by_a_slip(desk):
 
 
 def test_a_report_that_is_refused_is_named(desk):
-    """By its file, or by its row; two and more with how many there are."""
     sent = pd.read_csv(desk / "reports.csv", dtype={"report_id": str})
     sent.loc[[6, 8, 9, 10], "home"] = "canary"
     sent.to_csv(desk / "reports.csv", index=False)

@@ -22,7 +22,6 @@ def test_batches_are_even_and_as_many_as_the_start_needs():
 
 
 def test_the_law_of_a_pass_is_that_of_its_recursion():
-    """Moments of the linear recursion itself, summed forward, in two dimensions."""
     mu, n = 1.0, 3000
     pushes = np.zeros((n, 2))
     pushes[[4, n // 2, n - 3]] = [[0.1, 0.2], [-0.3, 0.1], [0.05, -0.02]]
@@ -42,7 +41,6 @@ def test_the_law_of_a_pass_is_that_of_its_recursion():
 
 @pytest.mark.parametrize("norm", [10.0, 0.2])
 def test_a_pass_without_noise_ends_where_the_law_says(norm):
-    """Also where the ball, of 0.2 around zero, keeps it from its goal: every push is counted."""
     goal = np.array([0.3, -0.2])
     made = descend(
         lambda theta, _: HESSIAN @ (theta - goal), np.arange(400), dimension=2, norm=norm, mu=1.0,

@@ -157,7 +157,6 @@ def test_a_feature_explained_by_others():
 
 
 def test_least_squares_two_ways():
-    """Corrected moments solved, and the corrected squared loss minimised: one number."""
     rng, parameters = np.random.default_rng(5), collection(epsilon="8")
     sample = told(parameters, *people(20_000, 2, rng), rng)
     risk = CorrectedRisk(

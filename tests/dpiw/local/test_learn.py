@@ -109,7 +109,6 @@ def test_a_planted_bug_is_found(bug):
 
 
 def test_second_moments_are_those_of_the_formulas():
-    """The price: e^(s^2) for noise in features, and a noised label's beside it."""
     points, mass = expectation(1, nodes=80)
     s, t = 1.1, 0.4
     f = math.exp(-t)
