@@ -1,7 +1,4 @@
-"""Commands of the documents that take long: as shell scripts, with servers, in a fresh copy.
-
-`test_documents.py` says which command is typed where, and that none is left out.
-"""
+"""Commands of the documents that take long: as shell scripts, with servers, in a fresh copy."""
 
 import re
 import shutil

@@ -1,8 +1,4 @@
-"""docs/journeys.md: what it prints is typed from an empty folder, and says what the page says.
-
-Here without Prefect: `flows` has its tests. As it stands the page is walked by its own script
-(nightly, in a copy of the repository: `test_documents_at_length.py`).
-"""
+"""docs/journeys.md: what it prints is typed from an empty folder, and says what the page says."""
 
 import html
 import json

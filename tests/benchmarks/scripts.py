@@ -14,10 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def load(name, alias=None):
-    """A script of the folder, which is no package; its own imports find their neighbours.
-
-    `alias`: of a script that is named as an installed package is.
-    """
+    """A script of the folder, which is no package; its own imports find their neighbours."""
     sys.path.insert(0, str(FOLDER))  # as `python benchmarks/name.py` has it
     try:
         if alias is None:

@@ -1,8 +1,4 @@
-"""The metrics of the benchmarks, each in two independent ways or in closed form; no data folder.
-
-Random tables are seeded and every comparison is exact up to rounding or the tolerance it states,
-so nothing here fails by chance.
-"""
+"""The metrics of the benchmarks, each in two independent ways or in closed form; no data folder."""
 
 import itertools
 

@@ -1,7 +1,4 @@
-"""The MNIST benchmark on images of its own; no data folder.
-
-Images and noise are seeded, and what is compared is exact: nothing here fails by chance.
-"""
+"""The MNIST benchmark on images of its own; no data folder."""
 
 import gzip
 import json

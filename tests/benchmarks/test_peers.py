@@ -1,8 +1,4 @@
-"""Rows of the peers' fits: independent draws of the fitted model.
-
-The peers' environment is not needed: a stand-in for mbi holds a whole joint table. All draws are
-seeded, so nothing here fails by chance.
-"""
+"""Rows of the peers' fits: independent draws of the fitted model."""
 
 import importlib
 import itertools

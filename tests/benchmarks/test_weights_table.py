@@ -1,7 +1,4 @@
-"""The tables of weights and generators: outcomes, pages, cells; no data folder.
-
-Tables and noise are seeded, and what is compared is exact: nothing here fails by chance.
-"""
+"""The tables of weights and generators: outcomes, pages, cells; no data folder."""
 
 import json
 

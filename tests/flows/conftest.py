@@ -284,10 +284,7 @@ def train():
 
 
 def pickled(error: BaseException) -> bytes:
-    """An error as processes pickle it, also with distributed's reducers for exceptions.
-
-    Those keep the errors that led to it, which ordinary pickles leave out.
-    """
+    """An error as processes pickle it, also with distributed's reducers for exceptions."""
     import cloudpickle
     import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
     from tblib.pickling_support import install, pickle_exception

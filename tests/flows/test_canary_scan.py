@@ -177,11 +177,7 @@ def system_temporary_files():
 
 
 def scan(server, make_workplace, labels, figures):
-    """Run the modes, two at a time; then search once for every token of every mode.
-
-    Returns:
-        Each mode's workplace.
-    """
+    """Run the modes, two at a time; then search once for every token of every mode."""
     places = {label: make_workplace() for label in labels}
     started, before = time.time(), system_temporary_files()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

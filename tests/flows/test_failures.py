@@ -1,8 +1,4 @@
-"""A step that fails is told in sentences: no traceback on a terminal, none lost of our own code.
-
-A worker's child logs what a flow ran into; a person's run has a console of its own. Both are shown
-what to do; what a step's own code did wrong stands in the run's confidential log.
-"""
+"""A step that fails is told in sentences: no traceback on a terminal, none lost of our own code."""
 
 import importlib
 import logging

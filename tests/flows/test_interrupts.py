@@ -1,9 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP in the middle of `dpiw release`: nothing lost, and it goes on.
-
-The signal goes to the whole process group, as a terminal or a service manager sends it: to the
-confidential stage and to the run's own Prefect server, too; or to the run alone. The stage draws
-while it comes, and waits there to be let go.
-"""
+"""Ctrl-C, SIGTERM and SIGHUP in the middle of `dpiw release`: nothing lost, and it goes on."""
 
 import contextlib
 import io

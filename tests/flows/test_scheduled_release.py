@@ -1,8 +1,4 @@
-"""`make serve` for real: server, worker and deployment; a scheduled run ends in a release.
-
-This is the test that catches a Prefect whose scheduler silently creates nothing (an
-SQLAlchemy that pip admits and the scheduler cannot use).
-"""
+"""`make serve` for real: server, worker and deployment; a scheduled run ends in a release."""
 
 import json
 import os

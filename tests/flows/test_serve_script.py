@@ -1,8 +1,4 @@
-"""`deployments/serve.sh`: what people set stays deployed, and as it stops the server is last.
-
-`prefect` and `python` are stand-ins here, which note what reaches them: a real worker that is told
-twice kills its run, and one that has lost its server says so at length.
-"""
+"""`deployments/serve.sh`: what people set stays deployed, and as it stops the server is last."""
 
 import os
 import shlex

@@ -1,8 +1,4 @@
-"""Tables list what the public schema declares, and a share of no row has an honest interval.
-
-The family: schemas of every kind of column, nullable or not, with levels of hostile names, of which
-some have no synthetic row.
-"""
+"""Tables list what the public schema declares, and a share of no row has an honest interval."""
 
 from dataclasses import replace
 from types import SimpleNamespace

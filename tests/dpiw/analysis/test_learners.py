@@ -1,8 +1,4 @@
-"""`fit_sklearn` over scikit-learn's ways to make an estimator of others: weights reach every model.
-
-A fit is either refused, or every model inside it was given weights; where a fit has no folds and no
-draws, weights of whole numbers are rows repeated. In `flipped` weights turn the answer round.
-"""
+"""`fit_sklearn` over scikit-learn's ways to combine estimators: weights reach every model."""
 
 import numpy as np
 import pandas as pd

@@ -1,8 +1,4 @@
-"""Names of columns mean the column, whatever Python, pandas, formulaic or Matplotlib make of them.
-
-The family: words that another layer keeps for itself, names that Python's parser changes, names
-that end a text or a formula early, and any printable name.
-"""
+"""Names of columns mean the column, whatever Python, pandas, formulaic or Matplotlib read."""
 
 import keyword
 import unicodedata

@@ -45,10 +45,7 @@ def test_the_expectation_of_a_corrected_loss_is_the_clean_one(loss, s):
 
 
 def expected(loss, *, private=(True, True), **wrong):
-    """Exact expectation of value and gradient of one person's report, and the truth.
-
-    Over the label's answers and, by quadrature, the features' noise.
-    """
+    """Exact expectation of value and gradient of one person's report, and the truth."""
     parameters = collection(private=private, epsilon="6")
     sigma = np.sqrt(np.array([0.0, *parameters.variances]))
     points, mass = expectation(2)
