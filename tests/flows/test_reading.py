@@ -120,19 +120,6 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     assert Ledger.open(workplace.ledger).spent("town") == spent
 
 
-def test_the_period_that_is_said_is_the_run_s_also_past_midnight(workplace, capsys, monkeypatch):
-    label = weekly(workplace)
-    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
-    printed = read(workplace, capsys)
-    assert "2030-w01" not in printed
-    ahead = printed.partition("✓ reserve")[0].splitlines()
-    names = ("period", "cost", "left", "next")
-    facts = [words for text in ahead if (words := text.split(maxsplit=1))[:1] and words[0] in names]
-    assert [name for name, _ in facts] == [*names]  # before anything is held
-    assert facts[0][1].startswith(f"{label} (today's")
-    assert facts[3][1] == f"{program()} release {workplace.spec} --period {label}"
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -1,7 +1,7 @@
 """Schemas, tables, units and laws that tests share: numbers, flags, levels, one of every geometry.
 
-`numbers`, `flags`, `levels` and `mixed` are the four schemas; `people` is what an analyst's table
-holds; the workplace of `tests/conftest.py` has the town's.
+`numbers`, `flags`, `levels` and `mixed` are the four schemas; `people` and `outcomes` are what an
+analyst's table holds; the workplace of `tests/conftest.py` has the town's.
 """
 
 from __future__ import annotations
@@ -135,6 +135,18 @@ def people(rows: int = 400, *, seed: int = 31) -> pd.DataFrame:
             "odd name": rng.normal(size=rows),
         }
     )
+
+
+def outcomes(rows: int = 400, *, seed: int = 11) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """A number `y`, a flag and a positive cost that depend on x, z and levels g; and weights."""
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=(2, rows))
+    frame = pd.DataFrame({"x": x, "z": z, "g": rng.choice(list("pqr"), rows)})
+    frame["h"] = rng.choice(["u", "v"], rows)
+    frame["y"] = 1 + 2 * x - z + (frame["g"] == "q") + rng.normal(size=rows)
+    frame["flag"] = rng.random(rows) < 1 / (1 + np.exp(-(0.3 + x - 0.5 * z)))
+    frame["cost"] = np.exp(x / 2) * rng.gamma(3.0, 1.0, rows)
+    return frame, rng.gamma(2.0, 1.0, rows)
 
 
 class KnownMeans(MeansLaw):

@@ -7,19 +7,11 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.errors import ReleaseError, WeightError
+from tests.support.worlds import outcomes
 
 
-def frame(rows=60, seed=21):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=rows)
-    return pd.DataFrame(
-        {
-            "x": x,
-            "y": 1 + 0.5 * x + rng.normal(size=rows),
-            "flag": rng.random(rows) < 1 / (1 + np.exp(-x)),
-            "g": rng.choice(list("ab"), rows),
-        }
-    )
+def frame(rows=60):
+    return outcomes(rows)[0]
 
 
 def test_weights_sum_to_the_effective_sample_size():
@@ -130,5 +122,5 @@ def test_what_is_refused():
     ):
         with pytest.raises(error):
             model(source, *settings[:2], **settings[2])
-    with pytest.raises(ReleaseError, match="column 'h'"):
-        analysis.multinomial_posterior(whole, "h")
+    with pytest.raises(ReleaseError, match="column 'no'"):
+        analysis.multinomial_posterior(whole, "no")

@@ -9,21 +9,14 @@ from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
 from dpiw.analysis.estimators.wald import chi_square_tail
 from dpiw.errors import ReleaseError
+from tests.support.worlds import outcomes
 
 MEASURED = "measured, settings: {omega_seed: 5, frequencies: 20, base_rows: 3000}"
 
 
-def source(rows=600, seed=51):
-    rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {
-            "y": rng.normal(size=rows),
-            "half": np.arange(rows) % 2 == 0,
-            "g": rng.choice(list("pqr"), rows),
-            "h": rng.choice(["u", "v"], rows),
-        }
-    )
-    return frame, rng.gamma(2.0, 1.0, rows)
+def source():
+    frame, w = outcomes(600)
+    return frame.assign(half=np.arange(600) % 2 == 0), w
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 12, 25])
@@ -87,7 +80,6 @@ def test_all_coefficients_at_once():
     expected = fit.values[1:3] @ np.linalg.solve(v, fit.values[1:3])
     assert test.statistic == pytest.approx(expected)
     assert test.degrees == 2
-    assert f"p = {test.p_value:.3g}" in repr(test)
 
 
 def test_the_joint_covariance_has_the_variances_of_the_parts(publishing):
