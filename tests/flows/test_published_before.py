@@ -109,7 +109,6 @@ def test_nothing_is_started_spent_or_written(published):
 def test_a_run_that_is_new_asks_the_server(workplace, tmp_path, monkeypatch):
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "new" / "prefect"))
     first = start(workplace)
-    assert f"made {os.path.relpath(tmp_path, ROOT)}/new/prefect: Prefect's record" in first.stdout
     assert first.returncode == ServerUnreachableError.exit_code, first.stdout + first.stderr
     assert "loaded: prefect\n" in first.stdout
 
@@ -147,7 +146,6 @@ def test_what_was_harmed_since_is_not_called_published(published, started_here, 
     assert started_here(published.place) == error.exit_code
     output = capsys.readouterr().out
     assert "already published" not in output
-    assert "not published:" in output
 
 
 @pytest.mark.parametrize(

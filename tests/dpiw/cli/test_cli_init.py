@@ -40,7 +40,7 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
     assert "id_column: person" in (desk / "town" / "release.yaml").read_text()
 
 
-def test_drafts_are_refused_until_they_are_settled(desk, capsys):
+def test_drafts_are_refused_until_they_are_settled(desk):
     main(["init", "town", *HEADER, "--identifier", "person"])
     with pytest.raises(SpecError) as caught:
         load_spec(desk / "town" / "release.yaml")
