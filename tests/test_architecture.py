@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import importlib
 import json
 import pkgutil
 import re
@@ -437,19 +436,6 @@ def test_no_file_is_longer_than_500_lines():
     """One concept, one file; a concept that needs more than 500 lines is two."""
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert not {name: count for name, count in lines.items() if count > 500}
-
-
-def test_what_a_module_exports_is_there_and_sorted():
-    """Constants, classes, functions, as ruff's RUF022 has them."""
-    for name, path in MODULES.items():
-        for node in parsed(path).body:
-            if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"):
-                continue
-            names = ast.literal_eval(node.value)
-            kind = {e: (not e.isupper(), not e[0].isupper(), e) for e in names}
-            assert list(names) == sorted(names, key=kind.__getitem__), name
-            module = importlib.import_module(name)
-            assert all(hasattr(module, export) for export in names), name
 
 
 def test_files_that_pages_name_are_there():

@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from tests.benchmarks.scripts import load, rows, schema
+from tests.benchmarks.scripts import load
 
 record = load("bench_record")
 limits, peers = load("bench_limits"), load("bench_peers")
@@ -57,18 +56,6 @@ def test_sums_and_counts_are_held_against_the_machine_here(tmp_path):
     assert all(line.ours.wall > 0 and line.reference.wall > 0 for line in lines.values())
 
 
-def test_a_release_s_lines_add_up_its_steps():
-    used = {"wall": 1.0, "cpu": 2.0, "peak": 2**20}
-    stages = dict.fromkeys((*limits.RELEASE, "pyarrow", "rewrite"), used)
-    stages["debias"] = {"wall": 6.0, "cpu": 5.0, "peak": 2**30}
-    lines = limits.of_release(stages, 7)
-    assert lines["release"].ours.wall == 5
-    assert lines["release, measured"].ours == record.Cost(wall=12.0, cpu=17.0)
-    assert "1,024 MiB, in debias" in lines["release, measured"].told
-    assert lines["weights"].ours.wall == 6
-    assert {line.name for line in bench.LINES if line.item == "release"} == set(lines)
-
-
 def test_slopes_are_what_a_further_row_takes():
     def at(cpu):
         return kept() | {"stages": {"ingest": {"wall": 1.0, "cpu": cpu, "peak": 10**9}}}
@@ -103,25 +90,6 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path, monkeypatch):
     assert facts["items"]["features"]["lines"]["features"]["told"] == "a word"
 
 
-def test_peers_that_are_not_wanted_or_cannot_be_had_are_told(tmp_path, monkeypatch):
-    for item, measure in bench.ITEMS.items():
-        if item not in ("features", "scores", "marginals", "starts"):
-            with pytest.raises(record.NotRunError, match="without peers"):
-                measure(place(tmp_path, with_peers=False))
-
-    def refused(command, **others):
-        raise subprocess.CalledProcessError(1, command)
-
-    monkeypatch.setattr(peers.subprocess, "run", refused)
-    result = bench.measured("counts", place(tmp_path))
-    assert result["not_run"] == "diffprivlib: its environment could not be made"
-    assert not (tmp_path / "diffprivlib" / ".ready").exists()
-    assert "make test" in bench.measured("dp-sgd", place(tmp_path))["not_run"]
-    monkeypatch.setattr(peers, "environment", lambda folder, peer: folder)
-    result = bench.measured("privbayes", place(tmp_path))
-    assert result["not_run"] == "needs adult.csv: make bench DATA=folder"
-
-
 def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_path, monkeypatch):
     shutil.copy(peers.HERE / "timed.py", tmp_path)
     (tmp_path / "slow.py").write_text(
@@ -135,13 +103,3 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
     (tmp_path / "slow.py").write_text("def fit(given):\n    raise ValueError('no such bins')\n")
     with pytest.raises(record.NotRunError, match="no such bins"):
         peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
-
-
-def test_our_part_of_a_peer_s_line_is_on_the_same_public_codes(rng):
-    ours = peers.Own(schema=schema(), rows=rows(rng, 400), method="privbayes", delta=0.0)
-    cost, distance, domain = ours.made(1)
-    assert cost.wall > 0
-    assert 0 < distance < 1
-    assert domain.codes(ours.rows).shape == (400, 5)
-    assert "**worse**" in peers._distances(0.2, 0.1)
-    assert "worse" not in peers._distances(0.1, 0.1)

@@ -123,7 +123,7 @@ def cells_of_csv(path, columns):
 
 
 def cells_of_package(path, columns):
-    """As pyreadstat sees them, in numbers, and the labels of columns."""
+    """As pyreadstat sees them, in numbers, and what it says about columns."""
     library = pytest.importorskip("pyreadstat")
     read = library.read_dta if path.suffix == ".dta" else library.read_sav
     frame, about = read(str(path), disable_datetime_conversion=True)
@@ -138,7 +138,7 @@ def cells_of_package(path, columns):
         named = [v if pd.isna(v) or labels is None else labels[v] for v in frame[column.name]]
         truth = {"true": True, "false": False} if column.kind is ColumnKind.BOOLEAN else {}
         cells[column.name] = [None if pd.isna(v) else truth.get(v, read(v)) for v in named]
-    return cells, about.column_names_to_labels
+    return cells, about
 
 
 def at_utc(cell):
@@ -170,10 +170,12 @@ def test_what_comes_back_is_the_same_or_refused_by_name(tmp_path_factory, ending
     if ending == ".csv":
         cells = cells_of_csv(path, release.columns)
     else:
-        cells, labels = cells_of_package(path, release.columns)
+        cells, about = cells_of_package(path, release.columns)
         for column in release.columns:
             if column.kind is ColumnKind.DATETIME:
-                assert column.time_zone in labels[column.name]
+                assert column.time_zone in about.column_names_to_labels[column.name]
+            if column.kind is ColumnKind.ORDINAL and ending == ".sav":
+                assert about.variable_measure[column.name] == "ordinal"
     for column in release.columns:
         for found, cell in zip(cells[column.name], release.table[column.name], strict=True):
             if pd.isna(cell):
