@@ -10,7 +10,6 @@ from rich.console import Console
 
 from dpiw.errors import (
     BudgetExceededError,
-    ReleaseError,
     SourceError,
     SpecError,
     StageFailedError,
@@ -115,18 +114,6 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
     steps.reserve(ReleaseRun.prepare(place.spec, period=None))
     counted = {"nothing": 2, "its output": 0, "no arm": 1}[left]
     assert Ledger.open(place.ledger).account("town").unpaid_reads == counted
-
-
-@pytest.mark.parametrize("half", [True, False])
-@pytest.mark.usefixtures("without_server")
-def test_a_missing_key_comes_with_the_place_that_the_spec_names(workplace, capsys, half):
-    key = workplace.root / "state" / "keys" / "test.key"
-    key.unlink()
-    if not half:
-        key.with_suffix(".pub").unlink()
-    assert console.main(pytest.fail, [str(workplace.spec)]) == ReleaseError.exit_code
-    place = os.path.relpath(key.with_suffix("")) + "-2" * half
-    assert capsys.readouterr().out.endswith(f": dpiw key new {place}\n")
 
 
 @pytest.mark.usefixtures("without_server")

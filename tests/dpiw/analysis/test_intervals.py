@@ -103,23 +103,6 @@ def test_intervals_that_leave_noise_out_are_not_assessed():
         assert (interval.frame()["why"] == "").all() == (verdict == "use")
 
 
-def test_what_is_refused():
-    rng = np.random.default_rng(51)
-    sample = world(rows(200, rng), BETA, scale=0.01)
-    estimate = analysis.mean(sample, "a")
-    for settings in (
-        {"level": 95}, {"level": "sandwich"}, {"level": "0.9"}, {"level": None},
-        {"method": "exact"}, {"method": "bootstrap"},
-    ):  # fmt: skip
-        with pytest.raises(ReleaseError):
-            estimate.interval(**settings)
-    with pytest.raises(ReleaseError):
-        analysis.mean((sample.table, None), "a").interval(method="noise_aware")
-    for other in ("mean", None, (1, 2)):
-        with pytest.raises(ReleaseError):
-            analysis.confidence_interval(other)
-
-
 REFERENCE = [
     "{method: beta_debiased, when_infeasible: keep}",
     "{method: beta_debiased, when_infeasible: keep, normalisation: unnormalised}",

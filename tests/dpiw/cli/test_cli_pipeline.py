@@ -15,15 +15,12 @@ import pytest
 from dpiw.cli import pipeline
 from dpiw.cli.main import main
 from dpiw.data.yaml import load_file
-from dpiw.errors import SchemaError, SourceError, SpecError
+from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger import CompositionRule, Ledger
 from dpiw.local.spec import local_schema
 from dpiw.plan import json_schema
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.run.reserve import check_ahead
-from dpiw.run.run import ReleaseRun
 from tests.support.ledger import terms
-from tests.support.whole_runs import asked
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = [*ROOT.glob("examples/*/release.yaml"), *ROOT.glob("deployments/*-*.yaml")]
@@ -148,14 +145,6 @@ def test_plan_refuses_what_a_release_would_refuse(workplace, capsys, change, cod
     assert main(["plan", str(workplace.spec)]) == code
     shown = capsys.readouterr()
     assert "--relation add_or_remove_one" in shown.err.partition("dpiw ledger register OTHER ")[2]
-
-
-def test_a_source_that_is_not_there_is_told_at_once_with_its_path(workplace):
-    workplace.source.unlink()
-    with pytest.raises(SourceError, match=r"data\.csv"):
-        check_ahead(asked(workplace.spec))
-    ReleaseRun.prepare(workplace.spec, period=None)
-    check_ahead(asked(workplace.spec))  # a run that drew all it needs goes on without the table
 
 
 def test_plan_counts_by_the_population_s_own_rule(workplace, capsys):

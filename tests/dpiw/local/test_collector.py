@@ -49,6 +49,7 @@ def test_a_collection_is_published_verified_and_read(desk, capsys):
     assert collected(desk) == folder  # the same reports again: nothing is written
     assert main(["verify", str(folder), "--key", str(desk / "collector.pub")]) == 0
     assert main(["describe", str(folder)]) == 0
+    assert "12 reports, each epsilon=4, delta=0.000001 under replace_one" in capsys.readouterr().out
     assert main(["describe", str(folder), "--json"]) == 0
     stated = json.loads(capsys.readouterr().out)
     assert (stated["model"], stated["unprotected"]) == ("local", ["city"])
