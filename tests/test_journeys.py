@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from docs import journeys
 from dpiw.audit import audit, write_report
@@ -89,11 +88,3 @@ def test_the_stopwatch_counts_what_the_page_prints():
         assert float(row[3]) < 15
     lines = [line for line in blocks(journeys.PAGE, "python")[1].text.splitlines() if line]
     assert len(lines) == 5
-
-
-def test_the_pictures_are_small():
-    for name in ("release", "audit"):
-        path = journeys.PAGE.parent / "images" / f"journey-{name}.png"
-        assert path.stat().st_size < 100_000
-        with Image.open(path) as picture:
-            assert picture.width == 800

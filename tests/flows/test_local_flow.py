@@ -4,7 +4,7 @@ import pytest
 
 from dpiw.errors import SpecError
 from dpiw.local.certificate import verify_local
-from flows.local import collect, main
+from flows.local import main
 from tests.support.local import SPEC, collectors_desk
 
 
@@ -17,10 +17,6 @@ def test_a_slip_is_told_before_a_server_is_started(desk, capsys):
     (desk / "collection.yaml").write_text(SPEC.replace("epsilon: 4", "epsilon: none"))
     assert main(pytest.fail, [str(desk / "collection.yaml")]) == SpecError.exit_code
     assert "SpecError: collection.yaml, line 7" in capsys.readouterr().out
-
-
-def test_the_flow_is_named_and_keeps_nothing():
-    assert (collect.name, collect.retries, collect.persist_result) == ("dpiw-local", 0, False)
 
 
 @pytest.mark.crash

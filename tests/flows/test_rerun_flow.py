@@ -74,14 +74,6 @@ def test_the_ledger_is_asked_before_each_rerun(started, reruns, allowed, succeed
     assert started(reruns, allowed, KILLED, succeeds) == ends
 
 
-def test_tasks_and_flow_never_retry_by_prefect():
-    assert flow_module.release.retries == 0
-    steps = [value for value in vars(flow_module).values() if hasattr(value, "retry_delay_seconds")]
-    tasks = [step for step in steps if step is not flow_module.release]
-    assert len(tasks) >= 9
-    assert all(task.retries == 0 for task in tasks)
-
-
 SITE = """
 import os, pathlib, signal, sys, time
 if "dpiw.run.process" in sys.orig_argv and "fit_generator" in sys.orig_argv:
