@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema
+from tests.support.worlds import declared
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -32,21 +31,16 @@ study = load("study")
 
 
 def schema(target="label"):
-    number = {"kind": ColumnKind.CONTINUOUS, "lower": 0, "upper": 10}
+    number = {"kind": "continuous", "lower": 0, "upper": 10}
     columns = [
-        Column(name="size", **number),
-        Column(name="grade", kind=ColumnKind.ORDINAL, levels=("a", "b", "c")),
-        Column(name="colour", levels=("red", "green", "blue"), nullable=True),
-        Column(name="label", kind=ColumnKind.BOOLEAN),
-        Column(name="price", **number),
+        {"name": "size", **number},
+        {"name": "grade", "kind": "ordinal", "levels": ["a", "b", "c"]},
+        {"name": "colour", "kind": "categorical", "levels": ["red", "green", "blue"]},
+        {"name": "label", "kind": "boolean"},
+        {"name": "price", **number},
     ]
-    roles = {target: ColumnRole.TARGET}
-    return PublicSchema(
-        name="shop",
-        columns=tuple(
-            Column(**(vars(c) | {"role": roles.get(c.name, ColumnRole.FEATURE)})) for c in columns
-        ),
-    )
+    roles = {target: {"role": "target"}, "colour": {"nullable": True}}
+    return declared(*(column | roles.get(column["name"], {}) for column in columns), name="shop")
 
 
 def rows(rng, n, shift=0.0):

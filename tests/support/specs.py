@@ -3,8 +3,8 @@
 import copy
 from decimal import Decimal
 
-from dpiw.data.schema import PublicSchema
 from dpiw.plan.spec import parse_spec
+from tests.support.worlds import declared
 
 GOOD = {
     "format": 1, "name": "survey", "population": "town",
@@ -51,14 +51,10 @@ _REFUSED = {
 REFUSED_FIELDS = [(path, value, path) for path, values in _REFUSED.items() for value in values]
 """Path, value, and the field that the refusal names."""
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "town",
-        "columns": [
-            {"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(5)
-        ]
-        + [{"name": "y", "kind": "boolean", "role": "target"}],
-    }
+SCHEMA = declared(
+    *({"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(5)),
+    {"name": "y", "kind": "boolean", "role": "target"},
+    name="town",
 )
 
 

@@ -11,21 +11,17 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
 from dpiw.analysis.sample import WeightedSample
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
+from tests.support.worlds import declared
 
 SCHOOLS = ("primary", "secondary", "bachelor", "master")
-SCHEMA = PublicSchema(
-    name="people",
-    columns=(
-        Column(name="age", kind=ColumnKind.INTEGER, lower=18, upper=95),
-        Column(name="school", kind=ColumnKind.ORDINAL, levels=SCHOOLS, nullable=True),
-        Column(name="mother's school", kind=ColumnKind.ORDINAL, levels=SCHOOLS),
-        Column(name="town", kind=ColumnKind.CATEGORICAL, levels=("north", "south")),
-        Column(name="ill", kind=ColumnKind.BOOLEAN),
-        Column(name="visit", kind=ColumnKind.DATE, lower="2025-01-01", upper="2025-12-31"),
-    ),
+SCHEMA = declared(
+    {"name": "age", "kind": "integer", "lower": 18, "upper": 95},
+    {"name": "school", "kind": "ordinal", "levels": [*SCHOOLS], "nullable": True},
+    {"name": "mother's school", "kind": "ordinal", "levels": [*SCHOOLS]},
+    {"name": "town", "kind": "categorical", "levels": ["north", "south"]},
+    {"name": "ill", "kind": "boolean"},
+    {"name": "visit", "kind": "date", "lower": "2025-01-01", "upper": "2025-12-31"},
 )
 
 

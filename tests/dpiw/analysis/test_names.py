@@ -13,10 +13,9 @@ from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
 from dpiw.analysis.names import as_typed, column_name
 from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.declarations import name_fault
-from dpiw.data.schema import PublicSchema
 from dpiw.errors import ReleaseError
+from tests.support.worlds import declared
 
 KEPT_BY_OTHERS = (
     "inf", "Inf", "nan", "NaN", "True", "False", "None", "true", "null", "and", "not", "in", "is",
@@ -119,10 +118,7 @@ def test_a_condition_means_the_column_of_any_of_many_names(name):
 @pytest.mark.parametrize("form", ["NFD", "NFKC"])
 def test_a_name_is_the_same_in_another_unicode_form(name, form):
     table, other = rows(name), unicodedata.normalize(form, name)
-    schema = PublicSchema(
-        name="people",
-        columns=(Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=4),),
-    )
+    schema = declared({"name": name, "kind": "continuous", "lower": 0, "upper": 4})
     sample = WeightedSample(table=table, weights=np.ones(len(table)), schema=schema)
     for typed in forms(other):
         np.testing.assert_array_equal(condition(table, f"{typed} > 2"), table[name] > 2)

@@ -9,8 +9,6 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance
 from dpiw.analysis.estimators.estimates import picked
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
@@ -18,15 +16,13 @@ from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.played import played_sample
 from tests.support.specs import spec
+from tests.support.worlds import declared
 
 ROWS = 6000
-SCHEMA = PublicSchema(
-    name="bills",
-    columns=(
-        Column(name="bill", kind=ColumnKind.CONTINUOUS, lower=0, upper=80),
-        Column(name="paid", levels=("yes", "no")),
-        Column(name="district", levels=("north", "south")),
-    ),
+SCHEMA = declared(
+    {"name": "bill", "kind": "continuous", "lower": 0, "upper": 80},
+    {"name": "paid", "kind": "categorical", "levels": ["yes", "no"]},
+    {"name": "district", "kind": "categorical", "levels": ["north", "south"]},
 )
 
 
