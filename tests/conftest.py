@@ -145,11 +145,16 @@ class Workplace:
         self.spec.write_text(SPEC.format(**settings))
         return self.spec
 
+    def edit(self, old: str, new: str) -> None:
+        """Replace a text of the spec that stands there."""
+        text = self.spec.read_text()
+        assert old in text
+        self.spec.write_text(text.replace(old, new))
+
     def add_steps(self, *steps: str) -> None:
         """Add post-processing steps to the spec."""
-        anchor, listed = "when_infeasible: keep", ", ".join(steps)
-        text = self.spec.read_text().replace(anchor, f"{anchor}, post_processing: [{listed}]")
-        self.spec.write_text(text)
+        anchor = "when_infeasible: keep"
+        self.edit(anchor, f"{anchor}, post_processing: [{', '.join(steps)}]")
 
 
 @pytest.fixture(scope="session", autouse=True)

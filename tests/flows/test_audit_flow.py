@@ -70,8 +70,7 @@ def test_a_spec_names_its_own_ledger_and_releases(workplace):
 @pytest.mark.crash
 def test_a_clean_audit_ends_well_and_a_tampered_one_alarms(prefect_server, workplace):
     place = workplace
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("name: town", "name: harbour", 1))  # of no other test
+    place.edit("name: town", "name: harbour")
     _, folder = publish_run(place.spec)
     shutil.copytree(folder, place.releases / NAME)
     key, out = place.root / "state" / "keys" / "test.pub", place.root / "audit"

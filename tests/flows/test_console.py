@@ -64,15 +64,14 @@ def test_what_cannot_be_paid_or_read_is_refused_before_a_server_is_asked(
     assert console.main(pytest.fail, [str(place.spec)]) == BudgetExceededError.exit_code
     assert Ledger.open(place.ledger).spent("town").epsilon == 0
     assert not list((place.root / "state" / "workspace").rglob("scaled.parquet"))
-    place.spec.write_text(place.spec.read_text().replace("epsilon: 2", "epsilon: -2"))
+    place.edit("epsilon: 2", "epsilon: -2")
     assert console.main(pytest.fail, [str(place.spec)]) == SpecError.exit_code
     assert "epsilon" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("without_server")
 def test_the_flow_has_the_period_that_was_said(workplace, capsys):
-    text = workplace.spec.read_text()
-    workplace.spec.write_text(text.replace("cadence: once", "cadence: daily"))
+    workplace.edit("cadence: once", "cadence: daily")
     asked = []
 
     def flow(_, period):

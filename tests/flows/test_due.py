@@ -81,8 +81,7 @@ def test_an_earlier_scheduled_run_is_found(under_way):
 
 
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
-    text = workplace.spec.read_text().replace("cadence: once", "cadence: daily")
-    workplace.spec.write_text(text + "time_zone: Pacific/Kiritimati\n")
+    workplace.edit("cadence: once", "cadence: daily\ntime_zone: Pacific/Kiritimati")
     at = datetime.datetime(2026, 3, 31, 23, 30, tzinfo=datetime.UTC)
     under_way(flow_run(expected_start_time=at, created=at - DAY))
     monkeypatch.setenv("DPIW_ROOT", str(workplace.root))
@@ -92,8 +91,7 @@ def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeyp
 
 
 def test_a_caller_of_the_api_chooses_no_period(workplace, under_way):
-    text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
-    workplace.spec.write_text(text)
+    workplace.edit("cadence: once", "cadence: monthly")
     entries = Ledger.open(workplace.ledger).entries()
     under_way(flow_run(expected_start_time=NOW - 900 * DAY, created=NOW, auto_scheduled=True))
     for period in (None, "1000-01"):

@@ -92,8 +92,7 @@ def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(make_workplace,
 
 def test_what_pays_anew_is_told_as_a_release_tells_it(workplace, capsys):
     publish_run(workplace.spec)
-    text = workplace.spec.read_text()
-    workplace.spec.write_text(text.replace("synthetic_rows: 300", "synthetic_rows: 301"))
+    workplace.edit("synthetic_rows: 300", "synthetic_rows: 301")
     words = [str(workplace.spec), "--until", "ingest"]
     assert console.main(never, words) == AlreadyPaidError.exit_code
     assert f"{program()} release {workplace.spec} --period once --pay" in capsys.readouterr().out
@@ -103,8 +102,7 @@ def test_what_pays_anew_is_told_as_a_release_tells_it(workplace, capsys):
 
 def weekly(place: Any) -> str:
     """Make it a weekly release; this week's label."""
-    text = place.spec.read_text()
-    place.spec.write_text(text.replace("cadence: once", "cadence: weekly"))
+    place.edit("cadence: once", "cadence: weekly")
     return current_label(load_spec(place.spec))
 
 

@@ -129,9 +129,7 @@ def test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost(
     need(device)
     place = make_workplace()
     train(place)
-    spec = place.spec.read_text()
-    assert "replays: 0}" in spec
-    place.spec.write_text(spec.replace("replays: 0}", "replays: 0, device: auto}"))
+    place.edit("replays: 0}", "replays: 0, device: auto}")
     (place.root / "sitecustomize.py").write_text(VANISHING.replace("KIND", device))
     paths = f"{place.root}:{ROOT}"
     done = prefect_server.python(

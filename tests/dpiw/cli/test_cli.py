@@ -55,8 +55,7 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys)
     assert Ledger.open(workplace.ledger).account("town").unpaid_reads == 0
     line = os.fsdecode("age,income,region,ill,größe".encode("cp1252"))
     assert main([*call, line]) == SchemaError.exit_code
-    spec = workplace.spec.read_text()
-    workplace.spec.write_text(spec.replace("format: csv", "format: csv, encoding: cp1252"))
+    workplace.edit("format: csv", "format: csv, encoding: cp1252")
     assert main([*call, line]) == SourceError.exit_code
     assert "größe" in capsys.readouterr().err
 

@@ -140,8 +140,7 @@ def test_who_stops_reading_is_no_error_and_a_full_disk_is_one_line(full, code):
 )  # fmt: skip
 def test_plan_refuses_what_a_release_would_refuse(workplace, capsys, change, code):
     Ledger.open(workplace.ledger).register(terms(name="other", **change))
-    spec = workplace.spec.read_text()
-    workplace.spec.write_text(spec.replace("population: town", "population: other"))
+    workplace.edit("population: town", "population: other")
     assert main(["plan", str(workplace.spec)]) == code
     shown = capsys.readouterr()
     assert "--relation add_or_remove_one" in shown.err.partition("dpiw ledger register OTHER ")[2]
@@ -151,8 +150,7 @@ def test_plan_counts_by_the_population_s_own_rule(workplace, capsys):
     ledger = Ledger.open(workplace.ledger)
     filtered = terms(name="filtered", epsilon=Decimal(9), composition=CompositionRule.RENYI)
     ledger.register(filtered)
-    spec = workplace.spec.read_text()
-    workplace.spec.write_text(spec.replace("population: town", "population: filtered"))
+    workplace.edit("population: town", "population: filtered")
     assert main(["plan", str(workplace.spec)]) == 0
     (left,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left ")]
     count = int(left.rpartition("; ")[2].split()[0])

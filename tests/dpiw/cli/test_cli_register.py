@@ -117,9 +117,7 @@ def test_what_is_typed_and_differs_is_refused(unregistered, capsys, typed, told)
     ],
 )
 def test_a_spec_that_cannot_be_looked_into_registers_nothing(unregistered, old, new):
-    text = unregistered.spec.read_text()
-    assert old in text
-    unregistered.spec.write_text(text.replace(old, new))
+    unregistered.edit(old, new)
     assert register("--spec", "release.yaml", *BUDGET, "--create") == SpecError.exit_code
     assert not unregistered.ledger.exists()
 
@@ -138,8 +136,7 @@ def test_without_a_spec_all_is_typed(unregistered, absent):
 def lost(workplace, kept, monkeypatch):
     """A release is published, and the folder with its ledger is lost; keys and release are not."""
     workplace.write_spec(weights="none")
-    text = workplace.spec.read_text()
-    workplace.spec.write_text(text.replace("state: state\n", "state: ops\nledger: lost/l.sqlite\n"))
+    workplace.edit("state: state\n", "state: ops\nledger: lost/l.sqlite\n")
     (workplace.root / "lost").mkdir(mode=0o700)
     workplace.ledger.rename(workplace.root / "lost" / "l.sqlite")
     monkeypatch.chdir(workplace.root)

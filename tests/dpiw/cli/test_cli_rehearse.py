@@ -97,10 +97,9 @@ def test_public_rows_need_the_curators_word(workplace, capsys, tmp_path):
 def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(workplace, tmp_path):
     rows = tmp_path / "public.csv"
     rows.write_bytes(workplace.source.read_bytes())
-    step = "[{step: beta_calibrate, rows: %s, declared: a census}]"
+    step = "{step: beta_calibrate, rows: %s, declared: a census}"
     text = workplace.spec.read_text()
-    settings = "when_infeasible: keep"
-    workplace.spec.write_text(text.replace(settings, f"{settings}, post_processing: {step % rows}"))
+    workplace.add_steps(step % rows)
     spec = load_spec(workplace.spec)
     workplace.source.unlink()
     assert labelled_rows(spec, load_schema(spec)) == 400
