@@ -48,9 +48,6 @@ class Shown:
         self.seen.append((percent, description))
 
 
-# What is believed
-
-
 @pytest.mark.parametrize(
     ("step", "steps", "expected"),
     [
@@ -98,9 +95,6 @@ def test_a_stage_that_does_not_train_shows_nothing(workplace):
     for stage in PRIVATE_STAGES:
         assert PlannedTraining.of_stage(directory, stage) is None
     assert ProgressArtefact.of_this_task("fit_generator") is None  # outside a task
-
-
-# Which task waits for a GPU
 
 
 @pytest.mark.parametrize(
@@ -159,9 +153,6 @@ def test_a_fit_that_ended_unexpectedly_goes_on_once_without_a_gpu(
     assert ran == expected
 
 
-# A server that does not take the artefact
-
-
 @pytest.fixture
 def broken():
     """A server that answers everything with an error."""
@@ -209,9 +200,6 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
     if met is not None:
         assert first >= 2  # it was asked twice
         assert len(met) == first  # and then left alone
-
-
-# What a person sees
 
 
 def say(log, *lines):
