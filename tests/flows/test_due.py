@@ -10,9 +10,12 @@ from prefect.client.orchestration import SyncPrefectClient
 
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
+from dpiw.run import steps
 from flows import release as module
 from flows.release import title
 from tasks import stages as plan_module
+from tests.support.ledger import digest
+from tests.support.whole_runs import prepared
 
 DAY = datetime.timedelta(days=1)
 NOW = datetime.datetime.now(datetime.UTC)
@@ -78,6 +81,24 @@ def test_an_earlier_scheduled_run_is_found(under_way):
         assert module.scheduled_before() == ""
     under_way(own, RuntimeError("no answer"))
     assert module.scheduled_before() == ""
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_schedule_that_starts_twice_in_a_period_warns(workplace, monkeypatch, published):
+    run = prepared(workplace)
+    steps.reserve(run)
+    if published:
+        ledger = run.open_ledger()
+        for place, stage in enumerate(run.plan.stages):
+            ledger.commit(ledger.arm(run.key, 1, stage.name), digest(place + 5))
+        ledger.publish(run.key, digest(9))
+    lines: list[str] = []
+    monkeypatch.setattr(plan_module, "tell", lambda text, *_: lines.append(text))
+    monkeypatch.setattr(plan_module, "show_run", lambda *_: None)
+    plan_module.plan.fn(workplace.spec, None, None, "2027-03-01T03:00+00:00")
+    assert len(lines) == published
+    plan_module.plan.fn(workplace.spec, None, None, "")
+    assert len(lines) == published
 
 
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
