@@ -5,6 +5,7 @@ import json
 import pickle
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -26,6 +27,7 @@ from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw
 from tests.dpiw.methods.generators.neural_world import settle_on_few_rows
 from tests.support.draws import PROVED_ELSEWHERE, Still, check_draws
 from tests.support.fits import fitted_at_once
+from tests.support.made_elsewhere import settings
 from tests.support.named_tests import TESTS
 from tests.support.small import SMALL
 from tests.support.worlds import REPLACE, UNIT, UNITS, unit_of
@@ -150,9 +152,7 @@ def _check_draws(generator, unit):
 
 def _made(method, *, pure=False):
     if method == "external":
-        own = {"rows": "r.parquet", "sha256": "0" * 64, "tool": "t", "version": "1", "epsilon": 1,
-               "delta": 0, "relation": "add_or_remove_one", "declared_by": "d", "evidence": "e",
-               "rows_per_unit": 1}  # fmt: skip
+        own = settings(Path("r.parquet"), "0" * 64) | {"rows_per_unit": 1}
         return make_generator(method, own, pure=pure)
     generator = make_generator(method, SMALL.get(method, {}), pure=pure)
     return generator.within(Decimal("1e-6")) if method == "levels" else generator
