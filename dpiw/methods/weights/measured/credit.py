@@ -261,7 +261,7 @@ class Reweighted:
     @property
     def residual(self) -> Array:
         """Noisy means less the fitted ones, alpha R theta, shape (d,)."""
-        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.coefficients)
+        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.theta)
 
     @property
     def pairs_credit(self) -> float:

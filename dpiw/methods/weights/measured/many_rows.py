@@ -114,7 +114,7 @@ def led(
     ridge_factor = factor_of(ridge)
     curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
     for steps in range(_STEPS + 1):
-        point = Point.at(base, solved.coefficients)
+        point = Point.at(base, solved.theta)
         gradient = point.gradient(targets, ridge)
         if before is not None:
             curvature.learn(point.theta - before[0], gradient - before[1])
@@ -122,13 +122,13 @@ def led(
         bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
         if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
             covariance = curvature.corrected() - ridge
-            return point.solved(solved.credit, covariance, gap=bound, steps=steps)
+            return Tilt.of(point, covariance, credit=solved.credit, gap=bound, steps=steps)
         if steps == _STEPS or not decrement < SLOW * fallen:
             break
         before = point.theta, gradient
         moved_targets = replace(targets, means=targets.means + solved.means - point.means)
         moved = reached(
-            some, moved_targets, solved.credit, Point.of(solved),
+            some, moved_targets, solved.credit, solved,
             covariance=solved.covariance, gap=_FINER * gap, is_guide=True,
         )  # fmt: skip
         if moved is None:
@@ -281,10 +281,10 @@ def _moved(
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
     try:
-        solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
+        solution = ask(solved.theta, covariance=solved.covariance, renewed=renewed)
         if solution is None:
             # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
-            slopes = (solved.covariance + ridge) @ solved.coefficients
+            slopes = (solved.covariance + ridge) @ solved.theta
             shrunk = Curvature(renewed() + ridge).step(-slopes)
             for start in (shrunk, np.zeros(base.dimension)):
                 solution = solution or ask(start, covariance=renewed())

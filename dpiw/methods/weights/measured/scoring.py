@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -49,85 +48,6 @@ class RareCodes:
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CentredLines:
-    """The columns of `PublicSchema.centred` as lines, and below them a line of ones."""
-
-    schema: PublicSchema
-
-    @cached_property
-    def _columns(self) -> list[tuple[str, ColumnBlock]]:
-        names = [column.name for column in self.schema.released]
-        return [*zip(names, blocks(self.schema), strict=True)]
-
-    @cached_property
-    def _numbers(self) -> tuple[list[str], Indices]:
-        """Columns of numbers, and the lines of their values."""
-        numbers = [(name, block) for name, block in self._columns if block.numeric]
-        return [name for name, _ in numbers], _indices(block.start for _, block in numbers)
-
-    @cached_property
-    def _labels(self) -> tuple[list[str], Indices]:
-        """The other columns, and how many lines each has."""
-        labels = [(name, block) for name, block in self._columns if not block.numeric]
-        return [name for name, _ in labels], _indices(block.levels for _, block in labels)
-
-    @cached_property
-    def _nullable(self) -> Indices:
-        """Which of the columns of numbers have two lines more: there, and missing."""
-        numbers = [block for _, block in self._columns if block.numeric]
-        return np.flatnonzero([block.levels > 0 for block in numbers])
-
-    @cached_property
-    def _starts(self) -> Indices:
-        """Where lines of levels begin, shape (c, 1): of the other columns, then of flags."""
-        labels = [block.start for _, block in self._columns if not block.numeric]
-        flags = [block.start + 1 for _, block in self._columns if block.numeric and block.levels]
-        return _indices([*labels, *flags])[:, None]
-
-    @cached_property
-    def _low(self) -> Array:
-        """Each line where no level is held, shape (p + 1, 1)."""
-        low = np.zeros((self.one + 1, 1))
-        for _, block in self._columns:
-            if block.levels:
-                low[block.stop - block.levels : block.stop] = -1 / block.levels / math.sqrt(2)
-        low[self.one] = 1.0
-        return low
-
-    @property
-    def one(self) -> int:
-        """Index of the line of ones: p, the last."""
-        return self.schema.width
-
-    def of(self, scaled: ScaledTable) -> Array:
-        """Shape (p + 1, rows); WeightError for an infinite number."""
-        lines = np.empty((self.one + 1, scaled.rows))
-        lines[:] = self._low
-        codes = []
-        names, sizes = self._labels
-        if names:
-            levels = np.stack([scaled.columns[name] for name in names]).astype(np.intp)
-            last = sizes[:, None] - 1
-            codes.append(np.where(levels < 0, last, np.minimum(levels, last)))
-        names, places = self._numbers
-        if names:
-            values = np.stack([scaled.columns[name] for name in names]) - 0.5
-            is_missing = np.isnan(values)
-            values[is_missing] = 0.0
-            if not np.isfinite(values).all():
-                raise WeightError("base rows: expected finite features")
-            lines[places] = values
-            codes.append(is_missing[self._nullable].astype(np.intp))
-        held = np.concatenate(codes) + self._starts
-        lines[held, np.arange(scaled.rows)] = (self._low + 1 / math.sqrt(2)).take(held)
-        return lines
-
-
-def _indices(values: Iterable[int]) -> Indices:
-    return np.array([*values], dtype=np.intp)
 
 
 MOMENTS = ("linear", "squares", *PRODUCTS)
@@ -240,16 +160,17 @@ class Scoring:
 class _Moments:
     """Coordinates and products: each a product of two lines, the second perhaps that of ones.
 
-    Scores are the sums of X * (T R) over lines, X all lines, R the second ones; sums: X
-    diag(masses) R'.
+    Lines are the columns of `PublicSchema.centred`, and a last line of ones. Scores are the sums of
+    X * (T R) over lines, X all lines, R the second ones; sums: X diag(masses) R'.
     """
 
     stack: Stack
     parts: tuple[str, ...]
 
-    @cached_property
-    def _lines(self) -> CentredLines:
-        return CentredLines(schema=self.stack.schema)
+    @property
+    def _one(self) -> int:
+        """Index of the line of ones."""
+        return self.stack.schema.width
 
     @cached_property
     def _factors(self) -> Indices:
@@ -257,7 +178,7 @@ class _Moments:
         return np.concatenate([self._factors_of(part) for part in self.parts])
 
     def _factors_of(self, part: str) -> Indices:
-        one = self._lines.one
+        one = self._one
         if part == "linear":
             return np.stack([np.arange(one), np.full(one, one)], axis=1)
         if part == "squares":
@@ -268,7 +189,7 @@ class _Moments:
     @cached_property
     def _seconds(self) -> Indices:
         """Lines that are second ones, ascending; the last is that of ones."""
-        return np.union1d(self._factors[:, 1], self._lines.one)
+        return np.union1d(self._factors[:, 1], self._one)
 
     @cached_property
     def _places(self) -> tuple[Indices, Indices]:
@@ -289,14 +210,18 @@ class _Moments:
     def laid_out(self, theta: Array) -> Array:
         """T, shape (second lines, lines)."""
         scaled = theta * self._scales
-        matrix = np.zeros((self._lines.one + 1, self._seconds.size))
+        matrix = np.zeros((self._one + 1, self._seconds.size))
         np.add.at(matrix, self._places, scaled)
         matrix[-1, -1] -= scaled @ self._offsets
         return np.ascontiguousarray(matrix.T)
 
     def read(self, scaled: ScaledTable) -> Array:
         """Lines of centred rows, shape (lines, rows)."""
-        return self._lines.of(scaled)
+        lines = np.ones((self._one + 1, scaled.rows))
+        lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
+        if not np.isfinite(lines).all():
+            raise WeightError("base rows: expected finite features")
+        return lines
 
     def scores(self, held: Array, laid_out: Array) -> Array:
         products = laid_out @ held

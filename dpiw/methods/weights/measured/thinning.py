@@ -102,7 +102,7 @@ def calibrated(
         chosen = taken(choice.chosen, choice.log_weights)
         try:
             if isinstance(chosen, StreamedRows) and chosen.rows > MOST_FITTED:
-                start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
+                start = replace(law, theta=np.zeros(targets.means.size), credit=credit)
                 solved = corrected(start, chosen, targets)
             else:
                 solved = solvable(chosen, targets, credit, covariance=law.covariance)

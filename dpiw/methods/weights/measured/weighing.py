@@ -134,7 +134,7 @@ def weigh_measured(
         if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
             covariance = base_rows.covariance(solved.weights, solved.means)
         else:
-            covariance = rough_covariance(base_rows, solved.coefficients)
+            covariance = rough_covariance(base_rows, solved.theta)
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs, means = normalised(reweighted.tilt.log_weights), reweighted.tilt.means

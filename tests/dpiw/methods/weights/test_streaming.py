@@ -73,7 +73,7 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
     assert np.linalg.norm(tilting.means - targets.means) < 2e-3  # chance makes 3e-3 of it
     fit = reweight(BaseRows.of(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
     residual = replace(fit, tilt=tilting).residual  # the law's: alpha S theta, to the last bit
-    assert residual == pytest.approx(10 * targets.covariance @ tilting.coefficients, rel=1e-12)
+    assert residual == pytest.approx(10 * targets.covariance @ tilting.theta, rel=1e-12)
 
 
 def counted_passes(monkeypatch):
@@ -133,9 +133,9 @@ def minimum():
         return float(value), means - FAR.means + ridge @ theta
 
     optimum = minimize(
-        objective, 0.9 * solved.coefficients, jac=True, method="BFGS", options={"gtol": 1e-7}
+        objective, 0.9 * solved.theta, jac=True, method="BFGS", options={"gtol": 1e-7}
     )
-    assert solved.coefficients == pytest.approx(np.asarray(optimum.x), abs=2e-3)
+    assert solved.theta == pytest.approx(np.asarray(optimum.x), abs=2e-3)
     return solved
 
 
@@ -156,7 +156,7 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted, wrong, has_l
     assert weights.sum() == pytest.approx(1)
     ridge = 10 * FAR.covariance
     exact = base.covariance(weights, tilting.means) + ridge
-    rough = rough_covariance(base, tilting.coefficients)
+    rough = rough_covariance(base, tilting.theta)
     shares = eigh(rough + ridge, exact, eigvals_only=True)
     low, high = (0.6, 1.6) if has_levels else (0.8, 1.25)  # a tenth of 700 rows have all the weight
     assert low < shares.min() <= shares.max() < high
@@ -175,7 +175,7 @@ def test_some_rows_lead_to_the_minimum_over_all(monkeypatch):
     assert passes.count(20_000) == solution.steps + 1 <= 3
     assert above(least, solution, targets) < 1.5 * gap < above(least, solved, targets) / 5
     assert solution.gap >= above(least, solution, targets)
-    logs, _, means = base.tilted(solution.coefficients)
+    logs, _, means = base.tilted(solution.theta)
     assert solution.log_weights == pytest.approx(logs)
     assert solution.means == pytest.approx(means)
     along = np.linalg.eigvals(np.linalg.solve(least.covariance, solution.covariance)).real
@@ -202,7 +202,7 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
     some = tilt(BaseRows.of(held[:FITTED]), targets, credit=10.0)
     whole = tilt(BaseRows.of(held), targets, credit=10.0)
     base = streamed(scaled)
-    near = reached(base, targets, 10.0, some.coefficients, covariance=some.covariance)
+    near = reached(base, targets, 10.0, some.theta, covariance=some.covariance)
     assert (near is not None) is is_enough  # the control: as if all were like the fitted ones
 
     real, asked = BaseRows.covariance, list[int]()
@@ -215,7 +215,7 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
     tilting = corrected(some, base, targets)
     assert asked == []
     ridge = 10 * targets.covariance
-    rough = rough_covariance(base, tilting.coefficients)
+    rough = rough_covariance(base, tilting.theta)
     shares = eigh(rough + ridge, whole.covariance + ridge, eigvals_only=True)
     assert 0.8 < shares.min() <= shares.max() < 1.25  # along every axis
     assert above(whole, tilting, targets) < CLOSE

@@ -42,9 +42,9 @@ def test_another_minimiser_finds_no_less(credit):
     solved = tilt(BaseRows.of(base), targets, credit=credit)
     value = objective(base, targets, credit)
     minimum = minimize(value, np.zeros(DIMENSION), method="BFGS", options={"gtol": 1e-9})
-    assert value(solved.coefficients) <= minimum.fun + 1e-9
+    assert value(solved.theta) <= minimum.fun + 1e-9
     assert solved.gap <= 1e-10
-    assert solved.coefficients == pytest.approx(minimum.x, abs=1e-3 * np.abs(minimum.x).max())
+    assert solved.theta == pytest.approx(minimum.x, abs=1e-3 * np.abs(minimum.x).max())
 
 
 @settings(max_examples=25, deadline=None)
@@ -65,9 +65,9 @@ def test_it_is_always_solved(seed, credit, noise, shift):
     assert solved.covariance == pytest.approx((centred * weights[:, None]).T @ centred, abs=1e-9)
     # The dual's optimality: what is missed is alpha S theta.
     missed = targets.means - solved.means
-    pull = credit * targets.covariance @ solved.coefficients
+    pull = credit * targets.covariance @ solved.theta
     root = np.linalg.cholesky(credit * targets.covariance)
-    size = np.sqrt(1 + abs(objective(base, targets, credit)(solved.coefficients)))
+    size = np.sqrt(1 + abs(objective(base, targets, credit)(solved.theta)))
     assert np.linalg.norm(np.linalg.solve(root, missed - pull)) <= 2e-5 * size
 
 
