@@ -38,6 +38,16 @@ class Tilted:
     mass: float
     sums: Array
 
+    @classmethod
+    def of(cls, features: Array, theta: Array, log_weights: Array | None) -> Tilted:
+        """By the rows' features, shape (rows, d), and log weights of their own, or None."""
+        scores = features @ theta
+        if log_weights is not None:
+            scores = scores + log_weights
+        top = float(scores.max())
+        masses = np.exp(scores - top)
+        return cls(scores=scores, top=top, mass=float(masses.sum()), sums=masses @ features)
+
 
 class BaseRows:
     """The features of base rows, streamed in blocks; kept whole if they are small.
@@ -139,16 +149,10 @@ class BaseRows:
         return scores, top + math.log(mass), means / mass
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        def of(at: slice, block: Array) -> tuple[slice, Tilted]:
-            scores = block @ theta
-            if self._log_weights is not None:
-                scores = scores + self._log_weights[at]
-            top = float(scores.max())
-            masses = np.exp(scores - top)
-            mass, sums = float(masses.sum()), masses @ block
-            return at, Tilted(scores=scores, top=top, mass=mass, sums=sums)
-
-        return self.mapped(of)
+        logs = self._log_weights
+        return self.mapped(
+            lambda at, block: (at, Tilted.of(block, theta, None if logs is None else logs[at]))
+        )
 
     @cached_property
     def even(self) -> tuple[Array, Array]:

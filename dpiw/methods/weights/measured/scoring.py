@@ -11,40 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import CodeTable, Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.base_rows import Tilted
-from dpiw.methods.weights.measured.features import PRODUCTS, Stack
-
-
-@dataclass(frozen=True, kw_only=True)
-class RareCodes:
-    """A function of a block of rows; `known`: marginals whose indicators are features, if any."""
-
-    schema: PublicSchema
-    known: OneWayLaw | None = None
-
-    def __call__(self, rows: ScaledTable) -> NDArray[np.intp]:
-        """Codes of columns, shape (columns, rows); no code belongs to two columns."""
-        if self._table is None:
-            return np.zeros((0, rows.rows), dtype=np.intp)
-        return self._table.among_all(rows)
-
-    @cached_property
-    def _table(self) -> CodeTable | None:
-        known = () if self.known is None else self.known.columns
-        columns = [
-            index for index, column in enumerate(self.schema.released)
-            if index in known or not column.is_numeric
-        ]  # fmt: skip
-        if not columns:
-            return None
-        # The levels of the others are their codes, whatever the bins.
-        domain = Domain.from_schema(self.schema, bins=1 if self.known is None else self.known.bins)
-        return CodeTable(domain=domain, columns=tuple(columns))
-
+from dpiw.methods.weights.measured.features import PRODUCTS, Stack, all_features
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -78,7 +50,10 @@ class _Map(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """Tiltings of rows block by block: a function of theta gives one of blocks."""
+    """Features of rows, and tiltings block by block: a function of theta gives one of blocks.
+
+    `known`: marginals whose indicators are features, if any.
+    """
 
     stack: Stack
     known: OneWayLaw | None = None
@@ -98,6 +73,30 @@ class Scoring:
             places = np.arange(start, start + self.known.dimension)
             maps.append((_Known(law=self.known), places, False))
         return maps
+
+    def features(self, rows: ScaledTable) -> Array:
+        """The features themselves, shape (rows, d): `all_features`."""
+        return all_features(self.stack, self.known, rows)
+
+    def codes(self, rows: ScaledTable) -> NDArray[np.intp]:
+        """What may be rare: levels, and codes of known marginals, shape (columns, rows).
+
+        No code belongs to two columns.
+        """
+        if self._rare is None:
+            return np.zeros((0, rows.rows), dtype=np.intp)
+        return self._rare.among_all(rows)
+
+    @cached_property
+    def _rare(self) -> CodeTable | None:
+        schema, known = self.stack.schema, () if self.known is None else self.known.columns
+        columns = [
+            index for index, column in enumerate(schema.released)
+            if index in known or not column.is_numeric
+        ]  # fmt: skip
+        # The levels of the others are their codes, whatever the bins.
+        domain = Domain.from_schema(schema, bins=1 if self.known is None else self.known.bins)
+        return CodeTable(domain=domain, columns=tuple(columns)) if columns else None
 
     @property
     def is_quick(self) -> bool:

@@ -20,10 +20,10 @@ from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, o
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
-from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
+from dpiw.methods.weights.measured.features import Ranges, Stack
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
-from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.thinning import calibrated
@@ -105,19 +105,18 @@ def weigh_measured(
     stack = stack_of(estimator, measurement, base.schema)
     law = None if known is None else known.law
     dimension = stack.dimension + (0 if law is None else law.dimension)
-    features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
-    codes = RareCodes(schema=base.schema, known=law)
-    streamed = partial(StreamedRows, features=features, codes=codes, scored=scored)
+    scoring = Scoring(stack=stack, known=law)
+    streamed = partial(StreamedRows, scoring=scoring)
 
     def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
         held = base.chosen(chosen).scaled
-        if scored.is_quick and chosen.size > _WRITTEN // dimension:
+        if scoring.is_quick and chosen.size > _WRITTEN // dimension:
             return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
         return BaseRows(
             chosen.size,
-            lambda start, stop: features(held.take(np.arange(start, stop))),
+            lambda start, stop: scoring.features(held.take(np.arange(start, stop))),
             log_weights=log_weights,
         )
 

@@ -1,6 +1,5 @@
 """Tiltings without a feature matrix are those with one."""
 
-from functools import partial
 from itertools import chain, combinations
 
 import numpy as np
@@ -13,9 +12,10 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import scoring as scoring_module
+from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
-from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import Scoring
 from tests.support.columns import COLUMNS
 from tests.support.worlds import levels, mixed, numbers, uniform_rows
 
@@ -66,19 +66,20 @@ def law_of(name, *, every=True):
     )  # fmt: skip
 
 
+def dense(scoring, rows, **options):
+    """With a feature matrix."""
+    matrix = all_features(scoring.stack, scoring.known, rows)
+    return BaseRows(rows.rows, lambda start, stop: matrix[start:stop], **options)
+
+
 def streamed(scoring, rows, **options):
-    """Rows with the features of a scoring, which is used where it is among the options."""
-    features = partial(all_features, scoring.stack, scoring.known)
-    return StreamedRows(
-        rows.rows, lambda: rows.batches(30_000), features,
-        codes=RareCodes(schema=scoring.stack.schema, known=scoring.known), **options,
-    )  # fmt: skip
+    return StreamedRows(rows.rows, lambda: rows.batches(30_000), scoring, **options)
 
 
 def tiltings(scoring, rows, theta, *, log_weights=None):
     """With features, and without."""
-    of = partial(streamed, scoring, rows, log_weights=log_weights)
-    return of().tilted(theta), of(scored=scoring).tilted(theta)
+    made = (make(scoring, rows, log_weights=log_weights) for make in (dense, streamed))
+    return tuple(each.tilted(theta) for each in made)
 
 
 def assert_alike(dense, without, *, score=1.0):
@@ -157,11 +158,11 @@ def test_what_is_not_finite_is_refused(parts):
     rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
     with pytest.raises(WeightError):
-        streamed(scoring, rows, scored=scoring).tilted(theta * np.nan)
+        streamed(scoring, rows).tilted(theta * np.nan)
     rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
-    for scored in (None, scoring):
+    for make in (dense, streamed):
         with pytest.raises(WeightError):
-            streamed(scoring, rows, scored=scored).tilted(theta)
+            make(scoring, rows).tilted(theta)
     waves = Scoring(stack=stack_of("image", ("fourier",)))
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
@@ -177,7 +178,7 @@ def test_codes_are_those_of_the_domain_one_column_after_the_other():
     )
     for known, columns, bins in ((None, labels, 3), (law, sorted([numeric[0], *labels]), 7)):
         domain = Domain.from_schema(schema, bins=bins)
-        found = RareCodes(schema=schema, known=known)(rows)
+        found = Scoring(stack=stack_of("mixed", ("fourier",)), known=known).codes(rows)
         starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
         assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
         assert np.all((starts[:-1] <= found) & (found < starts[1:]))

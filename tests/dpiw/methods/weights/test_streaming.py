@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured import many_rows as streaming
-from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.base_rows import BaseRows, Tilted
 from dpiw.methods.weights.measured.credit import reweight
 from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected, led
 from dpiw.methods.weights.measured.targets import Targets
@@ -35,8 +35,20 @@ def codes(table):
     return (table.columns["d"] == 1.0).astype(np.intp)[None]
 
 
-def streamed(rows, **changes):
-    return StreamedRows(rows.rows, lambda: rows.batches(999), features, codes=codes, **changes)
+class Plain:
+    """What `Scoring` is to features that need no map."""
+
+    rows = 16_384
+
+    def __init__(self, features=features, codes=codes):
+        self.features, self.codes = features, codes
+
+    def __call__(self, theta):
+        return lambda rows, logs: Tilted.of(self.features(rows), theta, logs)
+
+
+def streamed(rows):
+    return StreamedRows(rows.rows, lambda: rows.batches(999), Plain())
 
 
 CLOSE = 1.5 * 0.025 * 4 / ROWS
@@ -47,7 +59,7 @@ CLOSE = 1.5 * 0.025 * 4 / ROWS
 def test_blocks_are_the_rows_in_order(rows, batch, monkeypatch):
     monkeypatch.setattr(streaming, "_BLOCK", 7)
     scaled = table(rows)
-    base = StreamedRows(rows, lambda: scaled.batches(batch), features, codes=codes)
+    base = StreamedRows(rows, lambda: scaled.batches(batch), Plain())
     blocks = [*base.blocks()]
     assert np.array_equal(np.vstack([block for _, block in blocks]), features(scaled))
     assert [at.start for at, _ in blocks] == [
@@ -55,7 +67,7 @@ def test_blocks_are_the_rows_in_order(rows, batch, monkeypatch):
     ]
     assert max(len(block) for _, block in blocks) <= 7
     with pytest.raises(WeightError):
-        [*StreamedRows(rows + 1, lambda: scaled.batches(9), features, codes=codes).blocks()]
+        [*StreamedRows(rows + 1, lambda: scaled.batches(9), Plain()).blocks()]
 
 
 def test_a_tilting_of_some_rows_is_corrected_to_all():
@@ -240,7 +252,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
 
     def passes_with(codes):
         passes.clear()
-        base = StreamedRows(rows, lambda: scaled.batches(9999), matrix, codes=codes)
+        base = StreamedRows(rows, lambda: scaled.batches(9999), Plain(matrix, codes))
         solved.append(corrected(some, base, targets))
         return passes.count(rows)
 
