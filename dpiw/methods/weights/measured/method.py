@@ -340,11 +340,15 @@ class Measured(WeightEstimator):
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
         """Replicate weights by the law of the published weights; the same every time."""
-        from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
+        from dpiw.methods.weights.measured.law import law_of_means
+        from dpiw.methods.weights.measured.weighing import replicate_measured
 
         if not self.replicates:
             return None
-        law = law_of_measured(self, rows, log_weights, facts["measured"])
+        self._ready()
+        law = law_of_means(
+            self.parameters(), rows.schema, rows.scaled, log_weights, facts=facts["measured"]
+        )
         return replicate_measured(law, measurement, count=self.replicates)
 
     def targets(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,13 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, objection
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
 from dpiw.methods.weights.measured.features import Ranges, Stack
-from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
@@ -189,30 +187,6 @@ def _credits(reweighted: Reweighted) -> str:
 def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
     """The feature map of a measured sum, with its ranges; ReleaseError if they do not fit."""
     return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
-
-
-def law_of_measured(
-    estimator: Fitted,
-    rows: SyntheticTable,
-    log_weights: np.ndarray,
-    facts: Mapping[str, Any],
-) -> MeansLaw:
-    """The law of the published weights, log weights of shape (n,), or UncalibratedError.
-
-    `facts` is `Weights.facts["measured"]`.
-    """
-    noise = estimator.calibrated
-    if noise is None:
-        raise UncalibratedError("measured: calibrate before asking for a law")
-    return law_of_means(
-        estimator.stack(rows.schema),
-        rows.scaled,
-        log_weights,
-        scale=noise.law.scale,
-        constant=noise.constant,
-        max_rows=noise.unit.max_rows,
-        facts=facts,
-    )
 
 
 def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
