@@ -20,7 +20,7 @@ from scipy.special import gammaincc
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.targets import EVIDENCE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
@@ -133,13 +133,6 @@ class Misfit:
         evidence = self.log_evidence()
         return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
 
-    def risk(self) -> Array:
-        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid."""
-        hat_values = self.spreads / (self.spreads + self.credits[:, None])
-        return np.asarray(
-            (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
-        )
-
     def left(self, ridge: Array) -> Array:
         """I - C (C + ridge)^-1, (d, d): the distances that a tilting leaves; `ridge` is alpha R."""
         shrunk = self.axes @ ridge @ self.axes.T
@@ -168,16 +161,8 @@ def evidence_credit(misfit: Misfit) -> float:
     return float(misfit.credits[int(np.argmax(misfit.log_evidence()))])
 
 
-def risk_credit(misfit: Misfit) -> float:
-    """The credit of the smallest estimated risk."""
-    return float(misfit.credits[int(np.argmin(misfit.risk()))])
-
-
-CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
-"""Rules for alpha by name."""
-
 MOST_CREDIT = 0.2
-"""Largest credit of a rule, as a share of the private rows: features without misfit would allow
+"""Largest credit by evidence, as a share of the private rows: features without misfit would allow
 any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
@@ -305,30 +290,29 @@ def reweight(
     base: BaseRows,
     targets: Targets,
     *,
-    credit: str | float = "evidence",
+    credit: str | float = EVIDENCE,
     rng: np.random.Generator,
     pairs: NDArray[np.int64] | None = None,
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
-    `credit`: `evidence`, `risk`, or alpha itself; a larger one is taken where double precision
-    cannot solve (`Tilt.credit`). `pairs`: indices of products of two columns, to which a rule gives
-    a credit of their own. `rng` draws no privacy noise.
+    `credit`: `EVIDENCE`, or alpha itself; a larger one is taken where double precision cannot solve
+    (`Tilt.credit`). `pairs`: indices of products of two columns, to which the evidence gives a
+    credit of their own. `rng` draws no privacy noise.
 
     Raises:
-        SpecError: an unknown rule.
+        SpecError: another word, or a number that is not positive and finite.
         WeightError: shapes do not fit, or no credit can be solved for.
     """
     some = () if pairs is None or not pairs.size else (pairs,)
     misfit, *parts = Misfit.by_part(base, targets, some)
     if isinstance(credit, str):
-        if credit not in CREDITS:
-            raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
-        rule = CREDITS[credit]
-        credit = min(rule(misfit), MOST_CREDIT * targets.rows)
+        if credit != EVIDENCE:
+            raise SpecError(f"credit: expected a number > 0 or {EVIDENCE}")
+        credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
         for pairs_misfit in parts:
             relative = np.ones(targets.means.size)
-            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(pairs_misfit) / credit))
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, evidence_credit(pairs_misfit) / credit))
             targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,

@@ -64,15 +64,11 @@ class Fitted(Protocol):
 
     @property
     def credit(self) -> str | float:
-        """A rule, or alpha itself."""
+        """`EVIDENCE`, or alpha itself."""
 
     @property
     def design_effect(self) -> float:
         """Largest design effect of the published weights."""
-
-    @property
-    def debias(self) -> bool:
-        """Whether the mean effect of theta's noise is divided out."""
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map."""
@@ -128,24 +124,15 @@ def weigh_measured(
     if base_rows.rows < base.rows:
         base_rows = streamed(base.rows, base.batches)
         solved = corrected(reweighted.tilt, base_rows, targets)
-        if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
-            covariance = base_rows.covariance(solved.weights, solved.means)
-        else:
-            covariance = rough_covariance(base_rows, solved.theta)
+        covariance = rough_covariance(base_rows, solved.theta)
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
-    logs, means = normalised(reweighted.tilt.log_weights), reweighted.tilt.means
-    noise: np.ndarray | None = None
-    if estimator.debias:
-        noise = reweighted.log_weight_noise(base_rows)
-        logs = normalised(reweighted.tilt.log_weights - noise**2 / 2)
-        means = base_rows.means(np.exp(logs) / base.rows)
-        steps.append("debias b(x - mu)")
+    logs = normalised(reweighted.tilt.log_weights)
     del base_rows  # its features, of which those of the chosen rows take the place
     calibration = calibrated(
         logs,
         rows,
-        replace(targets, means=means, relative=None),
+        replace(targets, means=reweighted.tilt.means, relative=None),
         taken=taken,
         design_effect=estimator.design_effect,
         law=reweighted.tilt,
@@ -158,10 +145,7 @@ def weigh_measured(
     steps.append("self-normalise")
     chosen = calibration.rows.chosen
     subset = slice(None, None, max(1, rows // _TOLD))
-    if noise is None:
-        noise = reweighted.log_weight_noise(taken(chosen[subset]))
-    else:
-        noise = noise[chosen[subset]]
+    noise = reweighted.log_weight_noise(taken(chosen[subset]))
     return Weights(
         log_weights=calibration.log_weights,
         steps=tuple(steps),

@@ -104,7 +104,7 @@ def test_a_measurement_of_other_settings_is_refused(unit, change):
     with pytest.raises(WeightError):
         calibrated(schema, unit, **change).targets(drawn, about=np.zeros(1))
     # What is done with it afterwards may be chosen afterwards.
-    calibrated(schema, unit, credit="risk", design_effect=3.0, debias=True).targets(
+    calibrated(schema, unit, credit=3.0, design_effect=3.0).targets(
         drawn, about=np.zeros(ready.stack(schema).dimension)
     )
 
@@ -125,8 +125,8 @@ def test_the_sum_is_exact_in_any_order():
     ("name", "wrong"),
     [("features", {}), ("features", {"fourier": -1}), ("features", {"fourier": 101}),
      ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
-     ("scales", ()), ("scales", (0.0,)), ("credit", "belief"), ("credit", 0),
-     ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5), ("debias", 1)],
+     ("scales", ()), ("scales", (0.0,)), ("credit", "risk"), ("credit", 0),
+     ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5)],
 )  # fmt: skip
 def test_a_wrong_setting_is_named(name, wrong):
     with pytest.raises(SpecError, match=rf"weights\.settings\.{name}"):
@@ -200,9 +200,8 @@ def weighed(unit, *, power=3.0, rows=5000, **changes):
     return (weigh_measured(ready, drawn, base, rows=1000, rng=np.random.default_rng(8)), base)
 
 
-@pytest.mark.parametrize("debias", [False, True])
-def test_weights_move_the_base_to_the_private_rows(unit, debias):
-    weights, base = weighed(unit, debias=debias)
+def test_weights_move_the_base_to_the_private_rows(unit):
+    weights, base = weighed(unit)
     rows = base.scaled.take(weights.chosen)
     w = np.exp(weights.log_weights)
     assert weights.rows == 1000
@@ -217,7 +216,6 @@ def test_weights_move_the_base_to_the_private_rows(unit, debias):
     assert facts["evidence_p_value"] == 1 / 2000
     assert facts["gain"] > 0.9
     json.dumps(weights.facts, allow_nan=False)
-    assert ("debias b(x - mu)" in weights.steps) is debias
 
 
 def test_where_the_generator_is_right_weights_are_not_to_be_used(unit):

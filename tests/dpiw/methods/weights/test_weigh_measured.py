@@ -86,10 +86,9 @@ def test_the_noise_of_some_weights_tells_that_of_all(unit, monkeypatch):
     assert of_some == pytest.approx(of_all, rel=0.05)
 
 
-@pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.usefixtures("few_fitted")
-def test_a_base_is_read_in_any_batches(unit, debias):
-    given = drawn(unit, debias=debias)
+def test_a_base_is_read_in_any_batches(unit):
+    given = drawn(unit)
     whole = MADE(4000)
     parts = SyntheticTable.chosen(whole, np.arange(4000))
     object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
