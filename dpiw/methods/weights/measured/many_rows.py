@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import chain, takewhile
@@ -240,19 +241,12 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
             solved, some, targets, gap=_NEARER * base.dimension / some.rows, is_guide=True
         )
         if near is not None:
-            solved, solution = near, _led(some, near, base, targets, gap=gap)
+            solved = near
+            with suppress(WeightError):  # as of `_moved`
+                solution = led(some, near, base, targets, gap=gap)
     if solution is None:
         solution = _moved(solved, base, targets, gap=gap)
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
-
-
-def _led(
-    some: StreamedRows, solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float
-) -> Tilt | None:
-    try:
-        return led(some, solved, base, targets, gap=gap)
-    except WeightError:  # as of `_moved`
-        return None
 
 
 def _moved(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,20 +32,153 @@ _FEW = 512
 """Rows whose Fourier features are held at once: twice a core's cache, as threads wait."""
 
 
-class _Map(Protocol):
-    """Some features of rows, as a tilting needs them."""
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    """Coordinates and products: each a product of two lines, the second perhaps that of ones.
+
+    Lines are the columns of `PublicSchema.centred`, and a last line of ones. Scores are the sums of
+    X * (T R) over lines, X all lines, R the second ones; sums: X diag(masses) R'.
+    """
+
+    stack: Stack
+    parts: tuple[str, ...]
+
+    @property
+    def _one(self) -> int:
+        """Index of the line of ones."""
+        return self.stack.schema.width
+
+    @cached_property
+    def _factors(self) -> Indices:
+        """The two lines of every feature, shape (features, 2)."""
+        return np.concatenate([self._factors_of(part) for part in self.parts])
+
+    def _factors_of(self, part: str) -> Indices:
+        one = self._one
+        if part == "linear":
+            return np.stack([np.arange(one), np.full(one, one)], axis=1)
+        if part == "squares":
+            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
+            return np.repeat(numbers, 2).reshape(-1, 2)
+        return np.concatenate([*_products(self.stack.column_pairs[part])])
+
+    @cached_property
+    def _seconds(self) -> Indices:
+        """Lines that are second ones, ascending; the last is that of ones."""
+        return np.union1d(self._factors[:, 1], self._one)
+
+    @cached_property
+    def _places(self) -> tuple[Indices, Indices]:
+        """Of every feature in a matrix of first and second lines."""
+        return self._factors[:, 0], np.searchsorted(self._seconds, self._factors[:, 1])
+
+    @cached_property
+    def _scales(self) -> Array:
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([self.stack.scale(part) for part in self.parts], widths)
+
+    @cached_property
+    def _offsets(self) -> Array:
+        """What is taken off every product."""
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
 
     def laid_out(self, theta: Array) -> Array:
-        """Coefficients in the form that `scores` reads."""
+        """T, shape (second lines, lines)."""
+        scaled = theta * self._scales
+        matrix = np.zeros((self._one + 1, self._seconds.size))
+        np.add.at(matrix, self._places, scaled)
+        matrix[-1, -1] -= scaled @ self._offsets
+        return np.ascontiguousarray(matrix.T)
 
-    def read(self, scaled: ScaledTable) -> NDArray[Any]:
-        """A block's rows in the form that `scores` and `sums` read."""
+    def read(self, scaled: ScaledTable) -> Array:
+        """Lines of centred rows, shape (lines, rows)."""
+        lines = np.ones((self._one + 1, scaled.rows))
+        lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
+        if not np.isfinite(lines).all():
+            raise WeightError("base rows: expected finite features")
+        return lines
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
-        """Terms of the rows' scores, shape (rows,)."""
+        products = laid_out @ held
+        products *= held[self._seconds]
+        return np.asarray(products.sum(axis=0))
 
     def sums(self, held: NDArray[Any], masses: Array) -> Array:
-        """Weighted sums of the features, in order."""
+        matrix = held @ (held[self._seconds] * masses).T
+        return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
+
+
+def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
+    """The lines of every product of two columns; second is the column that all have, if any."""
+    shared = set.intersection(*(set(pair) for pair in pairs))
+    for a, b in pairs:
+        lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
+        yield lines[:, ::-1] if a in shared else lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """Indicators of codes, each column's last left out."""
+
+    law: OneWayLaw
+
+    @cached_property
+    def _table(self) -> CodeTable:
+        return CodeTable(domain=self.law.domain, columns=self.law.columns)
+
+    @cached_property
+    def _kept(self) -> Indices:
+        """Which codes are features."""
+        return np.delete(np.arange(self._table.starts[-1]), self._table.starts[1:] - 1)
+
+    def laid_out(self, theta: Array) -> Array:
+        """Coefficients of all codes; zero of each column's last."""
+        padded = np.zeros(self._table.starts[-1])
+        padded[self._kept] = theta
+        return padded
+
+    def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
+        """Codes, among those of all columns, shape (columns, rows)."""
+        return self._table.among_all(scaled)
+
+    def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
+        return np.asarray(np.take(laid_out, held).sum(axis=0))
+
+    def sums(self, held: NDArray[Any], masses: Array) -> Array:
+        weights = np.tile(masses, len(held))
+        counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
+        return np.asarray(counts[self._kept], dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Patches:
+    """Features of images, by their matrix."""
+
+    stack: Stack
+
+    def laid_out(self, theta: Array) -> Array:
+        return theta
+
+    def read(self, scaled: ScaledTable) -> Array:
+        matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
+        if not np.isfinite(matrix).all():
+            raise WeightError("base rows: expected finite features")
+        return matrix
+
+    def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
+        return np.asarray(held @ laid_out)
+
+    def sums(self, held: NDArray[Any], masses: Array) -> Array:
+        return np.asarray(masses @ held)
+
+
+_Map = _Moments | _Known | _Patches
+"""Some features of rows, as a tilting needs them.
+
+`laid_out` gives coefficients, and `read` a block's rows, in the form that `scores` reads: terms of
+the rows' scores, shape (rows,). `sums` are weighted sums of the features, in order.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,144 +286,3 @@ class Scoring:
             sums.append(np.exp(few - tops[-1]) @ pairs)
         shares = np.exp(np.array(tops) - max(tops))
         return np.asarray((shares @ np.array(sums)).reshape(-1, 2).T.reshape(-1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Moments:
-    """Coordinates and products: each a product of two lines, the second perhaps that of ones.
-
-    Lines are the columns of `PublicSchema.centred`, and a last line of ones. Scores are the sums of
-    X * (T R) over lines, X all lines, R the second ones; sums: X diag(masses) R'.
-    """
-
-    stack: Stack
-    parts: tuple[str, ...]
-
-    @property
-    def _one(self) -> int:
-        """Index of the line of ones."""
-        return self.stack.schema.width
-
-    @cached_property
-    def _factors(self) -> Indices:
-        """The two lines of every feature, shape (features, 2)."""
-        return np.concatenate([self._factors_of(part) for part in self.parts])
-
-    def _factors_of(self, part: str) -> Indices:
-        one = self._one
-        if part == "linear":
-            return np.stack([np.arange(one), np.full(one, one)], axis=1)
-        if part == "squares":
-            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
-            return np.repeat(numbers, 2).reshape(-1, 2)
-        return np.concatenate([*_products(self.stack.column_pairs[part])])
-
-    @cached_property
-    def _seconds(self) -> Indices:
-        """Lines that are second ones, ascending; the last is that of ones."""
-        return np.union1d(self._factors[:, 1], self._one)
-
-    @cached_property
-    def _places(self) -> tuple[Indices, Indices]:
-        """Of every feature in a matrix of first and second lines."""
-        return self._factors[:, 0], np.searchsorted(self._seconds, self._factors[:, 1])
-
-    @cached_property
-    def _scales(self) -> Array:
-        widths = [self.stack.width(part) for part in self.parts]
-        return np.repeat([self.stack.scale(part) for part in self.parts], widths)
-
-    @cached_property
-    def _offsets(self) -> Array:
-        """What is taken off every product."""
-        widths = [self.stack.width(part) for part in self.parts]
-        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
-
-    def laid_out(self, theta: Array) -> Array:
-        """T, shape (second lines, lines)."""
-        scaled = theta * self._scales
-        matrix = np.zeros((self._one + 1, self._seconds.size))
-        np.add.at(matrix, self._places, scaled)
-        matrix[-1, -1] -= scaled @ self._offsets
-        return np.ascontiguousarray(matrix.T)
-
-    def read(self, scaled: ScaledTable) -> Array:
-        """Lines of centred rows, shape (lines, rows)."""
-        lines = np.ones((self._one + 1, scaled.rows))
-        lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
-        if not np.isfinite(lines).all():
-            raise WeightError("base rows: expected finite features")
-        return lines
-
-    def scores(self, held: Array, laid_out: Array) -> Array:
-        products = laid_out @ held
-        products *= held[self._seconds]
-        return np.asarray(products.sum(axis=0))
-
-    def sums(self, held: Array, masses: Array) -> Array:
-        matrix = held @ (held[self._seconds] * masses).T
-        return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
-
-
-def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
-    """The lines of every product of two columns; second is the column that all have, if any."""
-    shared = set.intersection(*(set(pair) for pair in pairs))
-    for a, b in pairs:
-        lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
-        yield lines[:, ::-1] if a in shared else lines
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """Indicators of codes, each column's last left out."""
-
-    law: OneWayLaw
-
-    @cached_property
-    def _table(self) -> CodeTable:
-        return CodeTable(domain=self.law.domain, columns=self.law.columns)
-
-    @cached_property
-    def _kept(self) -> Indices:
-        """Which codes are features."""
-        return np.delete(np.arange(self._table.starts[-1]), self._table.starts[1:] - 1)
-
-    def laid_out(self, theta: Array) -> Array:
-        """Coefficients of all codes; zero of each column's last."""
-        padded = np.zeros(self._table.starts[-1])
-        padded[self._kept] = theta
-        return padded
-
-    def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
-        """Codes, among those of all columns, shape (columns, rows)."""
-        return self._table.among_all(scaled)
-
-    def scores(self, held: NDArray[np.intp], laid_out: Array) -> Array:
-        return np.asarray(np.take(laid_out, held).sum(axis=0))
-
-    def sums(self, held: NDArray[np.intp], masses: Array) -> Array:
-        weights = np.tile(masses, len(held))
-        counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
-        return np.asarray(counts[self._kept], dtype=np.float64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Patches:
-    """Features of images, by their matrix."""
-
-    stack: Stack
-
-    def laid_out(self, theta: Array) -> Array:
-        return theta
-
-    def read(self, scaled: ScaledTable) -> Array:
-        matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
-        if not np.isfinite(matrix).all():
-            raise WeightError("base rows: expected finite features")
-        return matrix
-
-    def scores(self, held: Array, laid_out: Array) -> Array:
-        return held @ laid_out
-
-    def sums(self, held: Array, masses: Array) -> Array:
-        return masses @ held

@@ -129,7 +129,7 @@ def weigh_measured(
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs = normalised(reweighted.tilt.log_weights)
     del base_rows  # its features, of which those of the chosen rows take the place
-    calibration = calibrated(
+    choice = calibrated(
         logs,
         rows,
         replace(targets, means=reweighted.tilt.means, relative=None),
@@ -138,26 +138,26 @@ def weigh_measured(
         law=reweighted.tilt,
         rng=rng,
     )
-    tau = calibration.rows.exponent
+    tau = choice.exponent
     steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
-    if np.isfinite(calibration.credit):
+    if np.isfinite(choice.credit):
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
-    chosen = calibration.rows.chosen
+    chosen = choice.chosen
     subset = slice(None, None, max(1, rows // _TOLD))
     noise = reweighted.log_weight_noise(taken(chosen[subset]))
     return Weights(
-        log_weights=calibration.log_weights,
+        log_weights=choice.log_weights,
         steps=tuple(steps),
         noise=noise,
-        diagnostics=_judged(reweighted, calibration.log_weights, logs, noise, subset),
+        diagnostics=_judged(reweighted, choice.log_weights, logs, noise, subset),
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
             | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
-            | {"exponent": tau, "distinct_rows": calibration.rows.distinct}
+            | {"exponent": tau, "distinct_rows": choice.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
-            | ({"calibration": calibration.credit} if np.isfinite(calibration.credit) else {}),
+            | ({"calibration": choice.credit} if np.isfinite(choice.credit) else {}),
         },
     )
 

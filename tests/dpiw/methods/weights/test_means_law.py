@@ -281,7 +281,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
         calibration = calibration_of(logs[order], 1000, targets, base[order], rng=rng)
-        rows = order[calibration.rows.chosen]
+        rows = order[calibration.chosen]
         w = np.exp(calibration.log_weights)
         estimates.append(w @ g[rows] / 1000)
         law = MeansLaw(
@@ -308,7 +308,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
         calibration = calibration_of(np.zeros(2000), 1000, shown, base, rng=rng)
-        rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
+        rows, w = base[calibration.chosen], np.exp(calibration.log_weights)
         law = MeansLaw(
             features=rows, weights=w, covariance=targets.covariance, rows=1e12, credit=1e12,
             base_rows=2000, calibration=calibration.credit,
