@@ -40,7 +40,7 @@ from tests.dpiw.methods.generators.neural_world import SCHEMA, UNIT
 from tests.hostile.leaks import neighbours as leaks
 from tests.support.fits import fitted_at_once
 
-TABLE_PARTS = {part: 1.0 for part in PARTS if part != "patches"}
+TABLE_PARTS = dict.fromkeys(PARTS, 1.0)
 """The schema here is no image."""
 
 
@@ -297,7 +297,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         exact_draw = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = estimator.targets(exact_draw, about=features.mean(axis=0))
-        misfit = Misfit.by_part(BaseRows.of(features), targets, ())[0]
+        misfit = Misfit.by_part(BaseRows(features), targets, ())[0]
         estimator = dataclasses.replace(estimator, credit=evidence_credit(misfit))
         return weigh(estimator, drawn, base, **rest)
 

@@ -250,7 +250,7 @@ def credit_from_private_rows(patch: Patch) -> None:
         features = stack.matrix(synthetic.scaled)
         exact_measurement = dataclasses.replace(measurement, arrays={"sum": exact})
         targets = self.targets(exact_measurement, about=features.mean(axis=0))
-        base = BaseRows.of(features)
+        base = BaseRows(features)
         credit = evidence_credit(Misfit.by_part(base, targets, ())[0])
         return dataclasses.replace(measurement, facts={**measurement.facts, "credit": credit})
 

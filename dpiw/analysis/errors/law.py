@@ -13,6 +13,7 @@ from dpiw.analysis.sample import Published
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
+from dpiw.methods.weights.measured.features import PARTS
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 
 Array = NDArray[np.float64]
@@ -65,6 +66,8 @@ def law_of_weights(
     if method != METHOD or not all(step.startswith(_MEASURED_STEPS) for step in steps):
         return None
     try:
+        if not facts["features"].keys() <= set(PARTS):  # of a version that knew others
+            return None
         law = law_of_means(
             facts,
             published.schema,

@@ -209,6 +209,11 @@ def stack_width(release):
 def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
     _, release = publishing(weights=PLAIN)
     assert law_of_release(certified(release, post_processing=("clip at 3",))) is None
+    of_images = tuple(
+        dataclasses.replace(s, parameters={**s.parameters, "features": {"patches": 1.0}})
+        for s in release.certificate.stages
+    )
+    assert law_of_release(certified(release, stages=of_images)) is None
     with pytest.raises(ReleaseError, match="measured"):
         law_of_release(certified(release, diagnostics={}))
 

@@ -1,9 +1,8 @@
-"""Features of the rows to be weighted, block by block: kept if few, else computed at each pass."""
+"""Features of the rows to be weighted, block by block; `many_rows` has those of more rows."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +19,6 @@ Found = TypeVar("Found")
 
 _BLOCK, _ENTRIES = 4096, 2**23
 """Base rows whose features a thread holds at once, and most of their entries."""
-
-_KEEP = 2**27
-"""Most entries of a feature matrix that is kept between passes: one GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,53 +45,28 @@ class Tilted:
         return cls(scores=scores, top=top, mass=float(masses.sum()), sums=masses @ features)
 
 
-class BaseRows:
-    """The features of base rows, streamed in blocks; kept whole if they are small.
+def checked(features: Array) -> Array:
+    """Features, or WeightError if one is not finite."""
+    if not np.isfinite(features).all():
+        raise WeightError("base rows: expected finite features")
+    return features
 
-    `features` returns rows `start` to `stop`, shape (stop - start, d), the same at every pass;
-    WeightError if one is not finite. `log_weights`: untilted, shape (M,), of mean one; None: equal.
+
+class BaseRows:
+    """The features of base rows, shape (M, d), in blocks; WeightError if one is not finite.
+
+    `log_weights`: untilted, shape (M,), of mean one; None: equal.
     """
 
-    def __init__(
-        self,
-        rows: int,
-        features: Callable[[int, int], Array],
-        *,
-        log_weights: Array | None = None,
-    ) -> None:
-        if rows < 1:
+    def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
+        if features.ndim != 2 or not len(features):
             raise WeightError("weights: expected at least one base row")
         if log_weights is not None and (
-            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
+            log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
         ):
             raise WeightError("base rows: expected one log weight each, of mean one")
-        self.rows, self._features, self._log_weights = rows, features, log_weights
-        self.dimension = self._checked(0, 1).shape[1]
-        self._kept: Array | None = None
-        if rows * self.dimension <= _KEEP:
-            kept = np.empty((rows, self.dimension))
-
-            def keep(places: tuple[int, int]) -> None:
-                kept[slice(*places)] = self._checked(*places)
-
-            deque(in_threads(keep, self._ranges()), maxlen=0)
-            self._kept = kept
-
-    @classmethod
-    def of(cls, matrix: Array) -> BaseRows:
-        """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop])
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, min(_BLOCK, _ENTRIES // self.dimension))
-        for start in range(0, self.rows, rows):
-            yield start, min(start + rows, self.rows)
-
-    def _checked(self, start: int, stop: int) -> Array:
-        features = np.asarray(self._features(start, stop), dtype=np.float64)
-        if features.ndim != 2 or len(features) != stop - start or not np.isfinite(features).all():
-            raise WeightError("base rows: expected finite features, one row each")
-        return features
+        self.rows, self.dimension = features.shape
+        self._features, self._log_weights = checked(features), log_weights
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Where a block stands, and its features."""
@@ -105,12 +76,11 @@ class BaseRows:
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
         """A function's results for each block's place and features, in order, from threads."""
-
-        def of(places: tuple[int, int]) -> Found:
-            block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
-            return function(slice(*places), block)
-
-        return in_threads(of, self._ranges(), is_large=is_large)
+        size = max(1, min(_BLOCK, _ENTRIES // self.dimension))
+        places = (slice(at, min(at + size, self.rows)) for at in range(0, self.rows, size))
+        return in_threads(
+            lambda place: function(place, self._features[place]), places, is_large=is_large
+        )
 
     @property
     def is_even(self) -> bool:

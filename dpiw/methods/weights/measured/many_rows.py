@@ -20,7 +20,7 @@ from scipy.linalg import cho_solve
 from dpiw.data.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
-from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted
+from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted, checked
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import (
@@ -172,7 +172,7 @@ class StreamedRows(BaseRows):
     ) -> None:
         self._passes, self._scoring = batches, scoring
         row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
-        super().__init__(1, lambda *_: scoring.features(row))
+        super().__init__(scoring.features(row))
         self.rows, self._log_weights = rows, log_weights
 
     def some(self, rows: int) -> StreamedRows:
@@ -202,10 +202,7 @@ class StreamedRows(BaseRows):
         """As of `BaseRows`."""
 
         def of(placed: tuple[slice, ScaledTable]) -> Found:
-            block = self._scoring.features(placed[1])
-            if not np.isfinite(block).all():
-                raise WeightError("base rows: expected finite features")
-            return function(placed[0], block)
+            return function(placed[0], checked(self._scoring.features(placed[1])))
 
         return in_threads(of, self._placed(_BLOCK), is_large=is_large)
 

@@ -92,7 +92,7 @@ class Measured(WeightEstimator):
         features: shares of the norm by part (`features.Stack`); None: by a rule of schema and
             noise.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
-        frequencies: of the Fourier features, and of the patches; two features each.
+        frequencies: of the Fourier features, two features each.
         omega_seed: public integer that fixes the frequencies.
         credit: `evidence`, or alpha itself.
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
@@ -133,7 +133,7 @@ class Measured(WeightEstimator):
         whole("weights.settings.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole("weights.settings.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
-        elif self.features is None or {"fourier", "patches"} & set(self.features):
+        elif self.features is None or "fourier" in self.features:
             raise SpecError(
                 "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
             )

@@ -151,29 +151,7 @@ class _Known:
         return np.asarray(counts[self._kept], dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Patches:
-    """Features of images, by their matrix."""
-
-    stack: Stack
-
-    def laid_out(self, theta: Array) -> Array:
-        return theta
-
-    def read(self, scaled: ScaledTable) -> Array:
-        matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
-        if not np.isfinite(matrix).all():
-            raise WeightError("base rows: expected finite features")
-        return matrix
-
-    def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
-        return np.asarray(held @ laid_out)
-
-    def sums(self, held: NDArray[Any], masses: Array) -> Array:
-        return np.asarray(masses @ held)
-
-
-_Map = _Moments | _Known | _Patches
+_Map = _Moments | _Known
 """Some features of rows, as a tilting needs them.
 
 `laid_out` gives coefficients, and `read` a block's rows, in the form that `scores` reads: terms of
@@ -200,8 +178,6 @@ class Scoring:
         if moments:
             places = np.concatenate([self.stack.places(part) for part in moments])
             maps.append((_Moments(stack=self.stack, parts=tuple(moments)), places, True))
-        if "patches" in parts:
-            maps.append((_Patches(stack=self.stack), self.stack.places("patches"), False))
         if self.known is not None and self.known.dimension:
             places = np.arange(start, start + self.known.dimension)
             maps.append((_Known(law=self.known), places, False))
@@ -230,11 +206,6 @@ class Scoring:
         # The levels of the others are their codes, whatever the bins.
         domain = Domain.from_schema(schema, bins=1 if self.known is None else self.known.bins)
         return CodeTable(domain=domain, columns=tuple(columns)) if columns else None
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether a pass takes about as long as one over stored features."""
-        return "patches" not in self.stack.parts
 
     @property
     def rows(self) -> int:

@@ -33,7 +33,7 @@ from dpiw.privacy.measurement import Measurement
 Array = NDArray[np.float64]
 
 _WRITTEN = 2**24
-"""Most entries of a stored feature matrix where passes need none: 128 MiB."""
+"""Most entries of a stored feature matrix: 128 MiB."""
 
 _TOLD = 20_000
 """Least rows whose noise is reported: their mean square is within about 1% of that of all."""
@@ -106,13 +106,9 @@ def weigh_measured(
         if chosen.size > MOST_FITTED:
             return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
         held = base.chosen(chosen).scaled
-        if scoring.is_quick and chosen.size > _WRITTEN // dimension:
+        if chosen.size > _WRITTEN // dimension:
             return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
-        return BaseRows(
-            chosen.size,
-            lambda start, stop: scoring.features(held.take(np.arange(start, stop))),
-            log_weights=log_weights,
-        )
+        return BaseRows(scoring.features(held), log_weights=log_weights)
 
     base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
     targets = estimator.targets(measurement, about=base_rows.even[0], known=known)

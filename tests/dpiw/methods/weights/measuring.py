@@ -54,9 +54,7 @@ def calibration_of(logs, rows, targets, features, *, design_effect=2.0, rng):
     )  # fmt: skip
 
     def taken(chosen, log_weights):
-        return BaseRows(
-            len(chosen), lambda start, stop: features[chosen[start:stop]], log_weights=log_weights
-        )
+        return BaseRows(features[chosen], log_weights=log_weights)
 
     return calibrated_rows(
         logs, rows, targets, taken=taken, law=law, design_effect=design_effect, rng=rng

@@ -38,13 +38,13 @@ def misfit_of(base, wanted):
 def misfit(seed, *, credit=np.inf):
     base = base_rows(seed)
     rng = np.random.default_rng(seed + 1)
-    return misfit_of(BaseRows.of(base), targets(base, rng, credit=credit))
+    return misfit_of(BaseRows(base), targets(base, rng, credit=credit))
 
 
 def test_the_evidence_is_the_density_of_the_distance():
     base = base_rows(3)
     wanted = targets(base, np.random.default_rng(4), credit=30.0)
-    fit = misfit_of(BaseRows.of(base), wanted)
+    fit = misfit_of(BaseRows(base), wanted)
     spread, distance = np.cov(base.T, bias=True), wanted.means - base.mean(axis=0)
     direct = [
         multivariate_normal.logpdf(
@@ -118,7 +118,7 @@ def test_the_gain_is_that_of_the_ridge_which_shrinks():
     for draw in range(1000):
         seen = truth + root @ rng.normal(size=DIMENSION)
         wanted = Targets(means=seen, covariance=noise, rows=ROWS, relative=relative)
-        fit, away = misfit_of(BaseRows.of(base), wanted), seen - centre
+        fit, away = misfit_of(BaseRows(base), wanted), seen - centre
         error = centre + hat @ away - truth
         without = away @ sure @ away - DIMENSION
         loss = error @ sure @ error
@@ -137,7 +137,7 @@ def test_what_is_certified_of_weights_counts_the_products_own_credit():
     means = base.mean(axis=0) + 2 * np.linalg.cholesky(noise) @ rng.normal(size=44)
     means[40] += 0.5
     wanted = Targets(means=means, covariance=noise, rows=4000.0, fresh=fresh)
-    reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.array([40]))
+    reweighting = reweight(BaseRows(base), wanted, rng=rng, pairs=np.array([40]))
     assert reweighting.pairs_credit < 0.5 * reweighting.tilt.credit
     spread, noise = np.cov(base.T, bias=True)[:fresh, :fresh], noise[:fresh, :fresh]
     half, sure = np.eye(fresh), np.linalg.inv(noise)
@@ -162,7 +162,7 @@ def test_a_credit_is_a_rule_or_positive(credit):
     base, rng = base_rows(9), np.random.default_rng(9)
     wanted = targets(base, rng, credit=5.0)
     with pytest.raises(SpecError):
-        reweight(BaseRows.of(base), wanted, credit=credit, rng=rng)
+        reweight(BaseRows(base), wanted, credit=credit, rng=rng)
 
 
 def test_evidence_believes_no_generator_more_than_a_share_of_the_private_rows():
@@ -170,23 +170,23 @@ def test_evidence_believes_no_generator_more_than_a_share_of_the_private_rows():
     base, rng = base_rows(10), np.random.default_rng(10)
     wanted = targets(base, rng, credit=np.inf)
     right = Targets(means=base.mean(axis=0), covariance=wanted.covariance, rows=ROWS)
-    reweighting = reweight(BaseRows.of(base), right, rng=rng)
+    reweighting = reweight(BaseRows(base), right, rng=rng)
     assert reweighting.tilt.credit == MOST_CREDIT * ROWS
     assert reweighting.tilt.weights * BASE == pytest.approx(np.ones(BASE))  # nothing to move
-    given = reweight(BaseRows.of(base), right, credit=10 * ROWS, rng=rng)
+    given = reweight(BaseRows(base), right, credit=10 * ROWS, rng=rng)
     assert given.tilt.credit == 10 * ROWS
 
 
 def test_a_part_has_the_misfit_of_its_own_features():
     base = base_rows(3)
     wanted, part = targets(base, np.random.default_rng(4), credit=30.0), np.array([1, 3])
-    whole, by_part = Misfit.by_part(BaseRows.of(base), wanted, (part,))
+    whole, by_part = Misfit.by_part(BaseRows(base), wanted, (part,))
     alone = Targets(
         means=wanted.means[part], covariance=wanted.covariance[np.ix_(part, part)], rows=ROWS
     )
-    expected = misfit_of(BaseRows.of(base[:, part]), alone)
+    expected = misfit_of(BaseRows(base[:, part]), alone)
     np.testing.assert_allclose(by_part.log_evidence(), expected.log_evidence())
-    alike = misfit_of(BaseRows.of(base), wanted)
+    alike = misfit_of(BaseRows(base), wanted)
     np.testing.assert_allclose(whole.chi_square(), alike.chi_square())
 
 
@@ -204,7 +204,7 @@ def test_products_that_a_generator_lost_have_less_credit_and_are_found_again():
         means[60] += 0.5
         wanted = Targets(means=means, covariance=0.02**2 * np.eye(61), rows=4000.0)
         for at, pairs in enumerate((None, np.array([60]))):
-            reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=pairs)
+            reweighting = reweight(BaseRows(base), wanted, rng=rng, pairs=pairs)
             errors[world, at] = abs(reweighting.tilt.means[60] - means[60])
             assert (reweighting.pairs_credit < 0.2 * reweighting.tilt.credit) == (pairs is not None)
     assert errors[:, 1].mean() < 0.5 * errors[:, 0].mean()
@@ -215,9 +215,9 @@ def test_products_that_are_right_have_the_credit_of_all():
     base = rng.normal(size=(2000, 30))
     means = base.mean(axis=0) + 0.001 * rng.normal(size=30)
     wanted = Targets(means=means, covariance=0.02**2 * np.eye(30), rows=4000.0)
-    reweighting = reweight(BaseRows.of(base), wanted, rng=rng, pairs=np.arange(20, 30))
+    reweighting = reweight(BaseRows(base), wanted, rng=rng, pairs=np.arange(20, 30))
     assert (
         reweighting.pairs_credit == reweighting.tilt.credit == reweighting.to_json()["pairs_credit"]
     )
     with pytest.raises(SpecError):
-        reweight(BaseRows.of(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))
+        reweight(BaseRows(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))

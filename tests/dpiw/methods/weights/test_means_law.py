@@ -54,7 +54,7 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     prior = doubt * np.cov(both.T, bias=True) / CREDIT
     noise = NOISE**2 * np.eye(4)
     sampling = np.cov(x.T, bias=True) / PRIVATE_ROWS
-    base, inside, shifts = BaseRows.of(x), np.zeros(3), []
+    base, inside, shifts = BaseRows(x), np.zeros(3), []
     for _ in range(1500):
         truth = both.mean(axis=0) + rng.multivariate_normal(np.zeros(7), prior)
         seen = truth[:4] + rng.multivariate_normal(np.zeros(4), noise + sampling)
@@ -87,7 +87,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
         w = np.exp(0.6 * product)
         truth = w @ np.column_stack([x, product]) / w.sum()
         seen = truth[:6] + rng.normal(scale=1e-3, size=6)
-        solved = tilt(BaseRows.of(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
+        solved = tilt(BaseRows(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
         law = MeansLaw(
             features=x, weights=solved.weights * 3000, covariance=noise, rows=1e9, credit=250.0,
             doubt=4.0,
@@ -108,7 +108,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """
     rng = np.random.default_rng(54)
     x, _ = world(rng)
-    base, noise = BaseRows.of(x), NOISE**2 * np.eye(4)
+    base, noise = BaseRows(x), NOISE**2 * np.eye(4)
     away = x.mean(axis=0)
     away[0] += 6 * x[:, 0].std() / np.sqrt(CREDIT)
     held, widths = np.zeros((2, 4)), []
@@ -217,7 +217,7 @@ def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
     rng = np.random.default_rng(57)
     x, _ = world(rng)
     noise, relative = NOISE**2 * np.eye(4), np.array([1.0, 0.05, 1.0, 1.0])
-    base = BaseRows.of(x)
+    base = BaseRows(x)
     moved = x.mean(axis=0) + 1e-4 * np.array([0.0, 1.0, 0.0, 0.0])
     for shares in (None, relative):
         problems = [Targets(means=means, covariance=noise, rows=1e9, relative=shares)

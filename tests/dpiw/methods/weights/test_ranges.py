@@ -73,7 +73,7 @@ def test_a_value_beyond_a_range_counts_as_its_end():
 def test_the_norm_bound_holds_within_any_range(seed, low, width):
     rows = extreme_rows(SCHEMA, 60, np.random.default_rng(seed))
     ranges = Ranges(bounds={"a": (low, low + width)})
-    shares = dict.fromkeys([part for part in PARTS if part != "patches"], 1.0)
+    shares = dict.fromkeys(PARTS, 1.0)
     stack = Stack(schema=SCHEMA, shares=shares, frequencies=5, ranges=ranges)
     matrix = stack.matrix(rows)
     assert np.linalg.norm(matrix, axis=1).max() <= stack.norm * (1 + 1e-12)

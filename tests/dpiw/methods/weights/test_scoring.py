@@ -26,7 +26,7 @@ SCHEMAS = {
     "no target": numbers(3),
     "labels": levels(4, 4, target=1, nullable=True),
     "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]),
-    "image": numbers(25),
+    "25 numbers": numbers(25),
 }
 
 
@@ -36,7 +36,7 @@ def parts_of(name):
     numbers = sum(column.is_numeric for column in schema.released)
     is_there = {
         "squares": numbers > 0, "target": schema.target is not None, "numbers": numbers > 1,
-        "products": name != "one number", "patches": name == "image",
+        "products": name != "one number",
     }  # fmt: skip
     return [part for part in PARTS if is_there.get(part, True)]
 
@@ -68,8 +68,7 @@ def law_of(name, *, every=True):
 
 def dense(scoring, rows, **options):
     """With a feature matrix."""
-    matrix = all_features(scoring.stack, scoring.known, rows)
-    return BaseRows(rows.rows, lambda start, stop: matrix[start:stop], **options)
+    return BaseRows(all_features(scoring.stack, scoring.known, rows), **options)
 
 
 def streamed(scoring, rows, **options):
@@ -149,21 +148,19 @@ def test_a_wrong_order_is_seen():
         assert np.abs(tilting[2] - right[2]).max() > 0.01
 
 
-@pytest.mark.parametrize(
-    "parts", [("linear",), ("squares",), ("products", "fourier"), ("patches",)]
-)
+@pytest.mark.parametrize("parts", [("linear",), ("squares",), ("products", "fourier")])
 def test_what_is_not_finite_is_refused(parts):
     """Also where theta is zero; and a cell that all features see within bounds is none."""
-    scoring = Scoring(stack=stack_of("image", parts))
-    rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
+    scoring = Scoring(stack=stack_of("25 numbers", parts))
+    rows = uniform_rows(SCHEMAS["25 numbers"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
     with pytest.raises(WeightError):
         streamed(scoring, rows).tilted(theta * np.nan)
-    rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
+    rows.columns["x0"][13] = np.inf
     for make in (dense, streamed):
         with pytest.raises(WeightError):
             make(scoring, rows).tilted(theta)
-    waves = Scoring(stack=stack_of("image", ("fourier",)))
+    waves = Scoring(stack=stack_of("25 numbers", ("fourier",)))
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
 

@@ -75,15 +75,15 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
     targets = Targets(
         means=np.array([0.05, -0.04, 0.0, 0.02]), covariance=1e-8 * np.eye(4), rows=1e6
     )
-    some = tilt(BaseRows.of(features(rows)[:FITTED]), targets, credit=10.0)
-    whole = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows(features(rows)), targets, credit=10.0)
     tilting = corrected(some, streamed(rows), targets)
     assert tilting.log_weights.shape == (ROWS,)
     assert np.exp(tilting.log_weights).sum() == pytest.approx(1)
     off, before = (above(whole, solved, targets) for solved in (tilting, some))
     assert off < CLOSE < before / 10
     assert np.linalg.norm(tilting.means - targets.means) < 2e-3  # chance makes 3e-3 of it
-    fit = reweight(BaseRows.of(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
+    fit = reweight(BaseRows(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
     residual = replace(fit, tilt=tilting).residual  # the law's: alpha S theta, to the last bit
     assert residual == pytest.approx(10 * targets.covariance @ tilting.theta, rel=1e-12)
 
@@ -105,7 +105,7 @@ def test_few_passes_over_all_rows_are_left_after_those_over_some(lost, monkeypat
     """Ten times as many rows as were fitted, which lead to all; that lead nowhere, and are left."""
     rows = table()
     targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
-    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:700]), targets, credit=10.0)
     moved = streaming._moved
 
     def not_on_some(*arguments, **options):
@@ -124,7 +124,7 @@ def test_few_passes_over_all_rows_are_left_after_those_over_some(lost, monkeypat
     if not lost:
         assert set(passes) == {7000, ROWS}
         assert with_some < alone
-    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    least = tilt(BaseRows(features(rows)), targets, credit=10.0)
     for solved in (tilting, straight):
         assert above(least, solved, targets) < CLOSE
         assert solved.gap >= above(least, solved, targets)
@@ -136,7 +136,7 @@ FAR = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-8 * np.eye(4
 @functools.cache
 def minimum():
     """Of all rows, by the solver; another method, which has its weights alone, finds no other."""
-    base, ridge = BaseRows.of(features(table())), 10 * FAR.covariance
+    base, ridge = BaseRows(features(table())), 10 * FAR.covariance
     solved = tilt(base, FAR, credit=10.0)
 
     def objective(theta):
@@ -160,7 +160,7 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted, wrong, has_l
     if has_levels:
         monkeypatch.setattr(streaming, "MOST_FITTED", 700)
     rows = table()
-    some = tilt(BaseRows.of(features(rows)[:fitted]), FAR, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:fitted]), FAR, credit=10.0)
     base = streamed(rows)
     tilting = corrected(replace(some, covariance=wrong * some.covariance), base, FAR)
     assert above(minimum(), tilting, FAR) < min(CLOSE, 1.01 * tilting.gap)
@@ -180,7 +180,7 @@ def test_some_rows_lead_to_the_minimum_over_all(monkeypatch):
     matrix = np.tanh(rng.exponential(size=(20_000, size)) @ rng.normal(size=(size, size)) / 5)
     means = matrix.mean(axis=0) + 0.03 * np.random.default_rng(4).normal(size=size)
     targets = Targets(means=means, covariance=1e-7 * np.eye(size), rows=1e6)
-    base, some = BaseRows.of(matrix), BaseRows.of(matrix[:2000])
+    base, some = BaseRows(matrix), BaseRows(matrix[:2000])
     least, solved = (tilt(rows, targets, credit=credit) for rows in (base, some))
     passes, gap = counted_passes(monkeypatch), 0.01 * size / 20_000
     solution = led(some, solved, base, targets, gap=gap)
@@ -192,7 +192,7 @@ def test_some_rows_lead_to_the_minimum_over_all(monkeypatch):
     assert solution.means == pytest.approx(means)
     along = np.linalg.eigvals(np.linalg.solve(least.covariance, solution.covariance)).real
     assert 0.6 < along.min() <= along.max() < 1.5
-    other = BaseRows.of(matrix[-2000:] * np.linspace(0.05, 3.0, size))
+    other = BaseRows(matrix[-2000:] * np.linspace(0.05, 3.0, size))
     near = replace(targets, means=other.even[0])
     assert led(other, tilt(other, near, credit=credit), base, targets, gap=1e-9) is None
 
@@ -211,8 +211,8 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
         means=np.array([0.05, -0.04, 0.0, 6e-4]), covariance=1e-10 * np.eye(4), rows=1e6
     )
     held = features(scaled)
-    some = tilt(BaseRows.of(held[:FITTED]), targets, credit=10.0)
-    whole = tilt(BaseRows.of(held), targets, credit=10.0)
+    some = tilt(BaseRows(held[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows(held), targets, credit=10.0)
     base = streamed(scaled)
     near = reached(base, targets, 10.0, some.theta, covariance=some.covariance)
     assert (near is not None) is is_enough  # the control: as if all were like the fitted ones
@@ -244,7 +244,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
     scaled = ScaledTable({str(j): held[:, j] for j in range(levels)}, rows)
     means = shares * np.exp(rng.normal(scale=0.3, size=levels))
     targets = Targets(means=means, covariance=rows**-2 * np.eye(levels), rows=rows)
-    some = tilt(BaseRows.of(held[:5000].astype(float)), targets, credit=rows / 5)
+    some = tilt(BaseRows(held[:5000].astype(float)), targets, credit=rows / 5)
     passes = counted_passes(monkeypatch)
 
     def matrix(table):
@@ -262,7 +262,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
     solved = []
     assert passes_with(codes) <= 3
     assert passes_with(lambda table: np.zeros((0, table.rows), dtype=np.intp)) > 6  # the control
-    least = tilt(BaseRows.of(held.astype(float)), targets, credit=rows / 5)
+    least = tilt(BaseRows(held.astype(float)), targets, credit=rows / 5)
     for each in solved:
         assert above(least, each, targets) < 1.5 * 0.025 * levels / rows
 
@@ -270,8 +270,8 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
 def test_where_what_leads_fails_all_rows_are_stepped_over(monkeypatch):
     rows = table()
     targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
-    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
-    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:700]), targets, credit=10.0)
+    least = tilt(BaseRows(features(rows)), targets, credit=10.0)
     monkeypatch.setattr(streaming, "MOST_FITTED", 700)
     seen = []
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.measured import base_rows
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import tilt
@@ -39,7 +38,7 @@ def objective(base, targets, credit):
 @pytest.mark.parametrize("credit", [0.1, 10.0, 1e5])
 def test_another_minimiser_finds_no_less(credit):
     base, targets = problem(1)
-    solved = tilt(BaseRows.of(base), targets, credit=credit)
+    solved = tilt(BaseRows(base), targets, credit=credit)
     value = objective(base, targets, credit)
     minimum = minimize(value, np.zeros(DIMENSION), method="BFGS", options={"gtol": 1e-9})
     assert value(solved.theta) <= minimum.fun + 1e-9
@@ -57,7 +56,7 @@ def test_another_minimiser_finds_no_less(credit):
 def test_it_is_always_solved(seed, credit, noise, shift):
     """Also where no weights can reach the targets: the credit bounds what is asked."""
     base, targets = problem(seed, noise=noise, shift=shift)
-    solved = tilt(BaseRows.of(base), targets, credit=credit)
+    solved = tilt(BaseRows(base), targets, credit=credit)
     weights = solved.weights
     assert weights.sum() == pytest.approx(1)
     assert solved.means == pytest.approx(weights @ base)
@@ -82,25 +81,8 @@ def test_far_targets_cost_few_passes(monkeypatch):
     monkeypatch.setattr(BaseRows, "tilted", counted)
     for seed in range(12):
         base, targets = problem(seed, shift=4.0)
-        tilt(BaseRows.of(base), targets, credit=0.01)
+        tilt(BaseRows(base), targets, credit=0.01)
     assert passes[0] < 2000  # 1,259; other processors have other last digits
-
-
-def test_streaming_changes_nothing(monkeypatch):
-    base, targets = problem(2)
-    held = tilt(BaseRows.of(base), targets, credit=5.0)
-    monkeypatch.setattr(base_rows, "_KEEP", 0)
-    monkeypatch.setattr(base_rows, "_BLOCK", 37)
-    blocks = []
-
-    def features(start, stop):
-        blocks.append(stop - start)
-        return base[start:stop]
-
-    streamed = tilt(BaseRows(ROWS, features), targets, credit=5.0)
-    assert max(blocks) == 37
-    assert streamed.log_weights == pytest.approx(held.log_weights, abs=1e-9)
-    assert streamed.covariance == pytest.approx(held.covariance, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +103,7 @@ def test_credit_covariance_and_rows_that_have_no_minimum_are_refused():
     flat = Targets(means=np.zeros(DIMENSION), covariance=np.zeros((DIMENSION,) * 2), rows=3.0)
     for credit, wanted in ((0.0, targets), (-1.0, targets), (np.inf, targets), (1.0, flat)):
         with pytest.raises(WeightError):
-            tilt(BaseRows.of(base), wanted, credit=credit)
+            tilt(BaseRows(base), wanted, credit=credit)
     for rows in (np.zeros((0, 2)), np.array([[1.0, np.nan]])):
         with pytest.raises(WeightError):
-            BaseRows.of(rows)
+            BaseRows(rows)

@@ -11,7 +11,7 @@ from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.measured import sums as feature_sum
 from dpiw.methods.weights.measured.features import Stack
-from dpiw.methods.weights.measured.fourier import STEPS, Waves
+from dpiw.methods.weights.measured.fourier import STEPS, Waves, public_normals
 from tests.support.worlds import mixed, numbers, uniform_rows
 
 SCHEMAS = {"mixed": mixed(), "numeric": numbers(3), "wide": numbers(60)}
@@ -23,6 +23,12 @@ SCALES = {
 
 def waves_of(schema, scales=(1.0,)):
     return Waves(schema=schema, frequencies=7, scales=scales, omega_seed=5)
+
+
+def test_public_numbers_stay_what_they_are():
+    """Golden, of 23 November 2026: a certificate names the seed alone."""
+    own = [1.5147188938140126, 0.4639570164544394, 1.8249816080617016]
+    np.testing.assert_allclose(public_normals(1, 3), own, rtol=1e-12)
 
 
 def phases_of(waves, rows):

@@ -103,9 +103,9 @@ def held(monkeypatch):
     rows_held = []
     real = BaseRows.__init__
 
-    def watching(self, rows, *arguments, **options):
-        rows_held.append(rows)
-        real(self, rows, *arguments, **options)
+    def watching(self, features, **options):
+        rows_held.append(len(features))
+        real(self, features, **options)
 
     monkeypatch.setattr(BaseRows, "__init__", watching)
     return rows_held
