@@ -276,7 +276,7 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     if isinstance(methods.generator, MadeElsewhere):
         methods.generator.check_file(Path(spec.source.path))
     step = weighing_of(spec).post_processing.calibrate
-    if step is not None and step.rows is not None:
+    if step is not None:
         check_digest(Path(step.rows), str(step.sha256), field=FIELD)
     rho, ready = _solve(spec, schema, methods)
     warned = (level_warning(c, nominal_rows=spec.nominal_rows) for c in schema.released)

@@ -264,7 +264,7 @@ def weigh(
     last = steps.resample
     if last is None or rng is None:
         return weights
-    chosen = resample(final, last.rows, method=last.scheme, rng=rng)
+    chosen = resample(final, last.rows, rng=rng)
     return replace(
         weights,
         log_weights=np.zeros(chosen.size),
