@@ -251,7 +251,6 @@ MAY_SEED = {
     # public starting networks, latents and reference rows, from digests of public settings;
     # simulation of a training on public rows
     "methods/generators/gan/training.py", "methods/weights/paper/mlp.py",
-    "methods/neural/ratio_training.py",
     # an analyst's bootstrap of published rows, from the generator or seed he gives
     "analysis/errors/intervals.py",
     # rehearsal on public stand-ins
