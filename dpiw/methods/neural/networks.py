@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import CPU, Array, Backend, library, make_backend
+from dpiw.methods.neural.backend import CPU, Array, Backend, library
 from dpiw.methods.neural.row_norms import AllGradients, DenseGradients, RowGradients
 
 ACTIVATIONS = ("relu", "tanh")
@@ -152,10 +152,6 @@ class Layered:
     def network(self, parameters: Array) -> Network:
         """The network at some parameters, shape (p,)."""
         return Network(architecture=self, parameters=parameters)
-
-    def backend(self, device: str) -> Backend:
-        """The device's backend: `make_backend`."""
-        return make_backend(device)
 
 
 @dataclass(frozen=True, kw_only=True)

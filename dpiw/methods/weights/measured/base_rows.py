@@ -68,10 +68,6 @@ class BaseRows:
         self.rows, self.dimension = features.shape
         self._features, self._log_weights = checked(features), log_weights
 
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Where a block stands, and its features."""
-        return self.mapped(lambda at, block: (at, block))
-
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:

@@ -251,12 +251,6 @@ class Waves:
             features[rows, : self.frequencies] = found[:, :, 0]
             features[rows, self.frequencies :] = found[:, :, 1]
 
-    def matrix(self, scaled: ScaledTable) -> Array:
-        """All cosines, then all sines; shape (rows, 2 D)."""
-        features = np.empty((scaled.rows, 2 * self.frequencies))
-        self.write(scaled, features)
-        return features
-
     def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
         """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
 

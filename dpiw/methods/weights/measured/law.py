@@ -84,11 +84,6 @@ class MeansLaw:
     base_k_hat: float | None = None
     count_noise: float = 0.0
 
-    @property
-    def nominal_rows(self) -> float:
-        """The number of private rows, noisy or public."""
-        return self.rows
-
     @cached_property
     def means(self) -> Array:
         """Means of the features under the weights, shape (d,)."""
@@ -209,13 +204,6 @@ class MeansLaw:
         seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
         return np.asarray(seen), np.asarray(unexplained + (self.pull @ cross) ** 2)
 
-    def share_seen(self, influence: Array) -> Array:
-        """Share of the prior's variance that the measured means remove, shape (p,)."""
-        total, half = self._seen(influence)
-        seen = (half**2).sum(axis=0)
-        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
-        return np.asarray(np.clip(share, 0.0, 1.0))
-
     @property
     def effective_rows(self) -> float:
         """Kish's effective number of the published rows."""
@@ -247,8 +235,11 @@ class MeansLaw:
         return parts
 
     def support(self, estimate: Linearised) -> Array:
-        """`share_seen` of an estimate."""
-        return self.share_seen(estimate.influence)
+        """Share of the prior's variance that the measured means remove, shape (p,)."""
+        total, half = self._seen(estimate.influence)
+        seen = (half**2).sum(axis=0)
+        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
+        return np.asarray(np.clip(share, 0.0, 1.0))
 
     def objections(self, estimate: Linearised, parts: dict[str, Array]) -> list[list[Objection]]:
         """What keeps each value from `use`: `verdict.objections`."""

@@ -1,6 +1,7 @@
 """The law of measured weights, against brute force in a world that is its own model."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -157,7 +158,7 @@ def test_a_small_credit_and_a_singular_spread():
     )
     influence = law.features[:, :1] - law.means[0]
     assert np.all(np.isfinite(variance(doubled, influence)))
-    assert doubled.share_seen(influence) == pytest.approx(1)
+    assert doubled.support(SimpleNamespace(influence=influence)) == pytest.approx(1)
 
 
 SMOOTH = ("mean", "unseen", "part", "logistic")

@@ -60,14 +60,14 @@ def test_blocks_are_the_rows_in_order(rows, batch, monkeypatch):
     monkeypatch.setattr(streaming, "_BLOCK", 7)
     scaled = table(rows)
     base = StreamedRows(rows, lambda: scaled.batches(batch), Plain())
-    blocks = [*base.blocks()]
+    blocks = [*base.mapped(lambda at, block: (at, block))]
     assert np.array_equal(np.vstack([block for _, block in blocks]), features(scaled))
     assert [at.start for at, _ in blocks] == [
         sum(len(b) for _, b in blocks[:i]) for i in range(len(blocks))
     ]
     assert max(len(block) for _, block in blocks) <= 7
     with pytest.raises(WeightError):
-        [*StreamedRows(rows + 1, lambda: scaled.batches(9), Plain()).blocks()]
+        [*StreamedRows(rows + 1, lambda: scaled.batches(9), Plain()).mapped(lambda at, _: at)]
 
 
 def test_a_tilting_of_some_rows_is_corrected_to_all():
