@@ -297,7 +297,7 @@ def in_the_credit(patch: pytest.MonkeyPatch) -> None:
         exact_draw = dataclasses.replace(drawn, arrays={"sum": exact})
         features = stack.matrix(base.scaled)
         targets = estimator.targets(exact_draw, about=features.mean(axis=0))
-        misfit = Misfit.by_part(BaseRows(features), targets, ())[0]
+        misfit = Misfit.of(BaseRows(features), targets)
         estimator = dataclasses.replace(estimator, credit=evidence_credit(misfit))
         return weigh(estimator, drawn, base, **rest)
 

@@ -251,7 +251,7 @@ def credit_from_private_rows(patch: Patch) -> None:
         exact_measurement = dataclasses.replace(measurement, arrays={"sum": exact})
         targets = self.targets(exact_measurement, about=features.mean(axis=0))
         base = BaseRows(features)
-        credit = evidence_credit(Misfit.by_part(base, targets, ())[0])
+        credit = evidence_credit(Misfit.of(base, targets))
         return dataclasses.replace(measurement, facts={**measurement.facts, "credit": credit})
 
     patch.setattr(Measured, "measure", measure)

@@ -7,7 +7,6 @@ synthetic rows only. Source: docs/method.md section 14.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -58,18 +57,11 @@ class Misfit:
     max_rows: int = 1
 
     @classmethod
-    def by_part(
-        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
-    ) -> list[Misfit]:
-        """For even base rows: by all fresh features, and by each part; may raise WeightError."""
+    def of(cls, base: BaseRows, targets: Targets, part: NDArray[np.int64] | None = None) -> Misfit:
+        """For even base rows, by all fresh features or by a part; may raise WeightError."""
         means, covariance = base.even
-        indices = np.arange(targets.means.size)[: targets.fresh]
-        return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
-
-    @classmethod
-    def _by(
-        cls, part: NDArray[np.int64], means: Array, covariance: Array, targets: Targets, rows: int
-    ) -> Misfit:
+        if part is None:
+            part = np.arange(targets.means.size)[: targets.fresh]
         block = np.ix_(part, part)
         covariance = covariance[block]
         try:
@@ -85,7 +77,7 @@ class Misfit:
             distances=axes @ (targets.means - means)[part],
             spreads=np.maximum(spreads, 0.0),
             rows=targets.rows,
-            base_rows=rows,
+            base_rows=base.rows,
             max_rows=targets.max_rows,
         )
 
@@ -304,15 +296,15 @@ def reweight(
         SpecError: another word, or a number that is not positive and finite.
         WeightError: shapes do not fit, or no credit can be solved for.
     """
-    some = () if pairs is None or not pairs.size else (pairs,)
-    misfit, *parts = Misfit.by_part(base, targets, some)
+    misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
         if credit != EVIDENCE:
             raise SpecError(f"credit: expected a number > 0 or {EVIDENCE}")
         credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
-        for pairs_misfit in parts:
+        if pairs is not None and pairs.size:
+            own = evidence_credit(Misfit.of(base, targets, pairs)) / credit
             relative = np.ones(targets.means.size)
-            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, evidence_credit(pairs_misfit) / credit))
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, own))
             targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,

@@ -32,7 +32,7 @@ def targets(base, rng, *, credit):
 
 
 def misfit_of(base, wanted):
-    return Misfit.by_part(base, wanted, ())[0]
+    return Misfit.of(base, wanted)
 
 
 def misfit(seed, *, credit=np.inf):
@@ -180,7 +180,8 @@ def test_evidence_believes_no_generator_more_than_a_share_of_the_private_rows():
 def test_a_part_has_the_misfit_of_its_own_features():
     base = base_rows(3)
     wanted, part = targets(base, np.random.default_rng(4), credit=30.0), np.array([1, 3])
-    whole, by_part = Misfit.by_part(BaseRows(base), wanted, (part,))
+    rows = BaseRows(base)
+    whole, by_part = Misfit.of(rows, wanted), Misfit.of(rows, wanted, part)
     alone = Targets(
         means=wanted.means[part], covariance=wanted.covariance[np.ix_(part, part)], rows=ROWS
     )
