@@ -192,7 +192,7 @@ class DPGAN(GANSettings):
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
-        """As `Forecasts`; None for images, and where a GPU may compute."""
+        """As of `Method`; None for images, and where a GPU may compute."""
         if self.image or self.device != "cpu":
             return None
         design = self.design(schema)
