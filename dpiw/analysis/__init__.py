@@ -26,7 +26,7 @@ from dpiw.analysis.estimators.wald import WaldTest, chi_square_test, t_test, wal
 from dpiw.analysis.export_files import export
 from dpiw.analysis.plots import box, histogram, pairs
 from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.methods.weights.resampling import resample
+from dpiw.methods.weights.weigh import resample
 
 __all__ = [
     "Estimate", "Interval", "WaldTest", "WeightedSample", "box",

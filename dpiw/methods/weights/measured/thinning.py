@@ -18,8 +18,7 @@ from dpiw.methods.weights.measured.credit import solvable
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import Tilt
-from dpiw.methods.weights.resampling import resample
-from dpiw.methods.weights.weigh import normalised
+from dpiw.methods.weights.weigh import normalised, resample
 
 Array = NDArray[np.float64]
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.resampling import resample
+from dpiw.methods.weights.weigh import resample
 
 LOG_WEIGHTS = np.log(np.array([1.0, 2.0, 3.0, 4.0])) + 900.0
 
