@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.measured.features import all_features, with_first_moments
+from dpiw.methods.weights.measured.features import with_first_moments
 from dpiw.methods.weights.measured.many_rows import StreamedRows
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import exact_sum
 
 BLOCK = 8192
@@ -120,10 +119,8 @@ def scores(place: Place) -> dict[str, Found]:
     with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
         path = Path(folder, "table.parquet")
         write_snapshot(rows, path)
-        base = StreamedRows(
-            rows.rows, open_snapshot(path).batches, partial(all_features, stack, law),
-            codes=RareCodes(schema=schema, known=law), scored=Scoring(stack=stack, known=law),
-        )  # fmt: skip
+        scoring = Scoring(stack=stack, known=law)
+        base = StreamedRows(rows.rows, open_snapshot(path).batches, scoring)
 
         def rewritten() -> None:
             pa.parquet.write_table(pa.parquet.read_table(path), Path(folder, "again.parquet"))

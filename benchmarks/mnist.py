@@ -43,7 +43,6 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.model import GANModel
 from dpiw.methods.neural.backend import make_backend
-from dpiw.methods.recipe import Recipe
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -54,16 +53,6 @@ DELTA = "1.666E-11"
 
 ROWS = 60_000
 SYNTHETIC_ROWS = 10_000
-MEASURED = {
-    "weights": {
-        "method": "measured", "when_infeasible": "keep",
-        "settings": {"features": {"patches": 1.0}, "omega_seed": 1, "base_rows": 30_000},
-    },
-    "shares": {"generator": 0.95, "weights": 0.05},
-}  # fmt: skip
-"""A twentieth of the effort: the noise of a mean of patches, about 1e-4, is then far below what
-the mean can be."""
-
 NEXT = 1000
 """Between seeds of what a run draws one after the other."""
 
@@ -164,8 +153,8 @@ def scaled(pixels: Array, digits: NDArray[np.int32]) -> ScaledTable:
     return ScaledTable(columns | {"digit": digits}, len(pixels))
 
 
-def plan_of(size: Size, device: str, weights: Mapping[str, Any] | None = None) -> Plan:
-    """The compiled plan, without weights or with those sections of a spec; reads no image."""
+def plan_of(size: Size, device: str) -> Plan:
+    """The compiled plan, without weights; reads no image."""
     spec = parse_spec(
         {
             "format": 1, "name": "mnist", "population": "mnist",
@@ -173,7 +162,7 @@ def plan_of(size: Size, device: str, weights: Mapping[str, Any] | None = None) -
             "epsilon": EPSILON, "delta": DELTA, "nominal_rows": ROWS,
             "generator": {"method": "dpcgan", "settings": {**size.settings, "device": device}},
             "weights": {"method": "none"}, "synthetic_rows": SYNTHETIC_ROWS, "state": "unused",
-            "signing_key": "unused", "publish_to": "unused", **(weights or {}),
+            "signing_key": "unused", "publish_to": "unused",
         }
     )  # fmt: skip
     return compile_plan(spec, size.schema)
@@ -283,18 +272,6 @@ def fitted(size: Size, plan: Plan, private: PrivateTable, seed: int) -> tuple[GA
     }  # fmt: skip
 
 
-def _measured(
-    recipe: Recipe, model: GANModel, private: PrivateTable, seed: int
-) -> tuple[ScaledTable, Array]:
-    """Rows and their weights, of a generator that left the weights their share of the total."""
-    rng = np.random.default_rng(seed)
-    rows, estimator = recipe.sample(model, rng=rng), recipe.weights
-    assert estimator is not None
-    sums = estimator.measure(private, rows.fitting, noise=SeededNoise(2 * NEXT + seed))
-    weights = recipe.weigh(estimator, sums, rows, rng=rng)
-    return rows.weighed.scaled.take(weights.chosen), np.exp(weights.log_weights)
-
-
 def run(seed: int, *, size: Size, device: str, data: Path) -> tuple[dict[str, Any], Array]:
     """Fit, draw, judge; the facts and the picture."""
     one_thread()
@@ -311,12 +288,6 @@ def run(seed: int, *, size: Size, device: str, data: Path) -> tuple[dict[str, An
         ready = alone_on(size, kind) if kind == "dp_mlp" else None
         w = weights_of(kind, tables, model=model, ready=ready, seed=NEXT + seed, run=seed)
         figures[kind] = judge.figures(drawn.scaled, w)
-    if "image" in size.settings:
-        joint = plan_of(size, device, MEASURED)
-        joint_model, facts["measured"] = fitted(size, joint, private, seed)
-        plain = joint_model.sample(SYNTHETIC_ROWS, rng=np.random.default_rng(seed))
-        figures["measured: rows"] = judge.figures(plain.scaled)
-        figures["measured"] = judge.figures(*_measured(joint.recipe, joint_model, private, seed))
     chosen = np.random.default_rng(seed).permutation(train.rows)[:SYNTHETIC_ROWS]
     figures["real"] = judge.figures(train.take(chosen))
     return facts | {"classifier": figures}, grid(*design(size.schema, drawn.scaled), size.side)

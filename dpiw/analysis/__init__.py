@@ -26,10 +26,10 @@ from dpiw.analysis.estimators.wald import WaldTest, chi_square_test, t_test, wal
 from dpiw.analysis.export_files import export
 from dpiw.analysis.plots import box, histogram, pairs
 from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.methods.weights.resampling import Resampling, resample
+from dpiw.methods.weights.weigh import resample
 
 __all__ = [
-    "Estimate", "Interval", "Resampling", "WaldTest", "WeightedSample", "box",
+    "Estimate", "Interval", "WaldTest", "WeightedSample", "box",
     "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
     "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
     "linear_regression", "logistic_posterior", "logistic_regression", "mean",

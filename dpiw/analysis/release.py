@@ -23,7 +23,7 @@ from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators import means, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
 from dpiw.errors import nearest, spelt
-from dpiw.methods.weights.resampling import resample
+from dpiw.methods.weights.weigh import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES
 from dpiw.release.parquet import as_frame

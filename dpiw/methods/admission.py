@@ -59,7 +59,7 @@ class Admission:
 
     @classmethod
     def together(cls, several: Sequence[Admission]) -> Self:
-        """Sum over several tables of one model; at least one."""
+        """Sum over several draws of one model; at least one."""
         names = ("rows", "drawn", "rejected", "projected", "forced", "replaced")
         return cls(
             **{name: sum(getattr(admission, name) for admission in several) for name in names},
@@ -141,39 +141,20 @@ def admitted(
     if rules is None or rows == 0:
         return draw(rows), None
     batches = [_batch(draw, rows, rules, only=Repair.PROJECT, most=rows)]
-    missing, remaining = rows - batches[0].good.rows, MOST_DRAWN * max(rows, _LEAST_DRAWN) - rows
+    missing, remaining = rows - batches[0][1].rows, MOST_DRAWN * max(rows, _LEAST_DRAWN) - rows
     while missing and remaining > 0:
         size = min(remaining, 2 * missing + _LEAST_DRAWN)
         batches.append(_batch(draw, size, rules, only=Repair.PROJECT, most=missing))
-        missing, remaining = missing - batches[-1].good.rows, remaining - size
-    forced = 0
+        missing, remaining = missing - batches[-1][1].rows, remaining - size
     if missing:
         batches.append(_batch(draw, missing, rules, only=None, most=missing))
-        forced = batches[-1].projected + batches[-1].replaced
-    return ScaledTable.concatenate([batch.good for batch in batches]), Admission(
-        rows=rows,
-        drawn=sum(batch.drawn for batch in batches),
-        rejected=sum(batch.refused for batch in batches),
-        projected=sum(batch.projected for batch in batches),
-        forced=forced,
-        replaced=sum(batch.replaced for batch in batches),
-        broken={name: sum(batch.broken[name] for batch in batches) for name in batches[0].broken},
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    drawn: int
-    good: ScaledTable
-    refused: int
-    projected: int
-    replaced: int
-    broken: Mapping[str, int]
+    tables, admissions = zip(*batches, strict=True)
+    return ScaledTable.concatenate([*tables]), Admission.together(admissions)
 
 
 def _batch(
     draw: Callable[[int], ScaledTable], rows: int, rules: Rules, *, only: Repair | None, most: int
-) -> _Batch:
+) -> tuple[ScaledTable, Admission]:
     """Project by the constraints of one repair (None: all) and admit the first `most` good rows."""
     table = draw(rows)
     faults = rules.broken(table)
@@ -185,12 +166,14 @@ def _batch(
     if only is None and bad:
         others = rules.replaced(table.take(~good))
         let_through = ScaledTable.concatenate([let_through, others])
-    return _Batch(
+    moved, replaced = int(np.sum(good & changed)), bad if only is None else 0
+    return let_through, Admission(
+        rows=let_through.rows,
         drawn=rows,
-        good=let_through,
-        refused=bad if only is not None else 0,
-        projected=int(np.sum(good & changed)),
-        replaced=bad if only is None else 0,
+        rejected=bad - replaced,
+        projected=moved,
+        forced=moved + replaced if only is None else 0,
+        replaced=replaced,
         broken={name: int(np.sum(mask)) for name, mask in faults.items()},
     )
 

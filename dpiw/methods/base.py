@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,19 @@ from dpiw.privacy.units import PrivacyUnit
 
 if TYPE_CHECKING:
     from dpiw.data.tables import SyntheticTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Rough public forecast of a method's cost besides reading the table, weighing included.
+
+    Attributes:
+        seconds: on one core.
+        held_bytes: peak memory besides the table.
+    """
+
+    seconds: float
+    held_bytes: int
 
 
 class Method(Protocol):
@@ -44,6 +57,20 @@ class Method(Protocol):
     def libraries(self) -> tuple[str, ...]:
         """Distributions that its guarantee rests on, beyond those of every run."""
         return ()
+
+    @property
+    def device(self) -> str:
+        """Where its networks compute: `cpu`, `cuda` or `auto`."""
+        return "cpu"
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether `measure` holds one batch of rows at a time; others hold all rows."""
+        return False
+
+    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
+        """Return a calibrated method's forecast, None if unknown. Reads no data."""
+        return None
 
     def check_fits(self) -> None:
         """Try the fit on public numbers before the run is charged; StageFailedError if it fails."""
@@ -95,38 +122,6 @@ DRAW_SECONDS, FEATURE_SECONDS, TILT_SECONDS = 3e-3, 1.5e-8, 5.5e-10
 
 STEP_SECONDS, NUMBER_SECONDS, MULTIPLY_SECONDS = 4.5e-3, 1.2e-7, 9e-10
 """Seconds of networks: per step, per number of a row made or read, per parameter and row."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Running:
-    """Rough public forecast of a method's cost besides reading the table, weighing included.
-
-    Attributes:
-        seconds: on one core.
-        held_bytes: peak memory besides the table.
-    """
-
-    seconds: float
-    held_bytes: int
-
-
-@runtime_checkable
-class Forecasts(Protocol):
-    """A method that forecasts its running; plans state none for others."""
-
-    def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
-        """Return a calibrated method's forecast, None if unknown. Reads no data."""
-        ...
-
-
-@runtime_checkable
-class ReadsBatches(Protocol):
-    """A method whose `measure` holds one batch of rows at a time; others hold all rows."""
-
-    @property
-    def in_batches(self) -> bool:
-        """True."""
-        ...
 
 
 class CriticKind(enum.Enum):

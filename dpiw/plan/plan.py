@@ -18,7 +18,7 @@ from dpiw.data.levels import level_warning
 from dpiw.data.public_rows import FIELD, check_digest
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
-from dpiw.methods.base import Forecasts, Method, ReadsBatches, Running
+from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
@@ -88,8 +88,6 @@ TOLD = 60
 
 def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Running | None:
     """Return seconds and memory of a calibrated method, if known; SpecError beyond their limits."""
-    if not isinstance(method, Forecasts):
-        return None
     running = method.running(
         schema=schema, nominal_rows=spec.nominal_rows, published=spec.synthetic_rows
     )
@@ -194,7 +192,7 @@ class Plan:
         Privacy: the same for every table, so it reveals nothing of a failed draw.
         """
         method = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
-        if method is None or isinstance(method, ReadsBatches):
+        if method is None or method.in_batches:
             return ""
         # Read once, and put together once: scaled numbers have 8 bytes, levels 4.
         least = 2 * sum(8 if column.is_numeric else 4 for column in self.schema.released)
@@ -276,7 +274,7 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     if isinstance(methods.generator, MadeElsewhere):
         methods.generator.check_file(Path(spec.source.path))
     step = weighing_of(spec).post_processing.calibrate
-    if step is not None and step.rows is not None:
+    if step is not None:
         check_digest(Path(step.rows), str(step.sha256), field=FIELD)
     rho, ready = _solve(spec, schema, methods)
     warned = (level_warning(c, nominal_rows=spec.nominal_rows) for c in schema.released)

@@ -142,18 +142,12 @@ class ReleaseSpec(Places, Promise):
 
 def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
     check_known_everywhere(spec.weights.method)
-    for name, text in (("declared", step.declared), ("rows", step.rows or "")):
+    for name, text in (("declared", step.declared), ("rows", step.rows)):
         if len(text) > 4096 or not is_plain(text):
             raise SpecError(
                 f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 printable"
                 " characters, and no URL that holds a password"
             )
-    if step.a is not None:
-        raise SpecError(
-            "weights.post_processing: beta_calibrate.a, b, c: found numbers, but they can be fitted"
-            " only after the release has drawn its log ratio; expected `rows` instead, a public CSV"
-            " file from which dpiw fits them"
-        )
 
 
 def _check_promise(spec: ReleaseSpec) -> None:

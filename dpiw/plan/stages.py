@@ -160,7 +160,7 @@ class _Fitted(Protocol):
 def device_of(methods: _Fitted, stage: str) -> str:
     """Return the device of a stage's method: `cpu`, `cuda` or `auto`."""
     method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
-    return str(getattr(method, "device", "cpu"))
+    return "cpu" if method is None else method.device
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:

@@ -20,7 +20,6 @@ from dpiw.errors import (
     StageFailedError,
 )
 from dpiw.ledger import Grant, Ledger, RunRecord, StageRecord, StageState
-from dpiw.methods.base import ReadsBatches
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.neural.backend import check_device, make_backend
 from dpiw.methods.recipe import ready_to_measure
@@ -302,7 +301,7 @@ def fit_generator(
         GENERATOR_STAGE,
         lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
         progress=progress,
-        cluster=cluster if isinstance(generator, ReadsBatches) else no_cluster,
+        cluster=cluster if generator.in_batches else no_cluster,
     )
 
 
@@ -327,5 +326,5 @@ def fit_weights(
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
         progress=progress,
-        cluster=cluster if isinstance(ready, ReadsBatches) else no_cluster,
+        cluster=cluster if ready.in_batches else no_cluster,
     )

@@ -59,7 +59,7 @@ def remembered(spec: ReleaseSpec, schema: PublicSchema, period: str, *, state: P
 def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
     step = parse_post_processing(plan.spec.weights.post_processing).calibrate
     snapshot = directory / PUBLIC_ROWS
-    if step is None or step.rows is None or snapshot.exists():
+    if step is None or snapshot.exists():
         return
     source = plan.spec.source
     limits = IngestLimits(

@@ -41,7 +41,7 @@ from tests.proof.neighbours import Plant, instead
 from tests.support.fits import fitted_at_once
 from tests.support.read import read_snapshot
 
-TABLE_PARTS = {part: 1.0 for part in PARTS if part != "patches"}
+TABLE_PARTS = dict.fromkeys(PARTS, 1.0)
 """The schema here is no image."""
 
 
@@ -267,7 +267,7 @@ def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTabl
     exact = exact_sum(stack, private, constant=estimator.calibrated.constant)
     features = stack.matrix(base.scaled)
     targets = estimator.targets(replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0))
-    return evidence_credit(Misfit.by_part(BaseRows.of(features), targets, ())[0])
+    return evidence_credit(Misfit.of(BaseRows(features), targets))
 
 
 def believing_private_rows(patch):

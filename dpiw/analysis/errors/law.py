@@ -13,7 +13,7 @@ from dpiw.analysis.sample import Published
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
-from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.features import PARTS
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 
 Array = NDArray[np.float64]
@@ -66,20 +66,13 @@ def law_of_weights(
     if method != METHOD or not all(step.startswith(_MEASURED_STEPS) for step in steps):
         return None
     try:
-        stack = Stack(
-            schema=published.schema,
-            shares={str(part): float(share) for part, share in facts["features"].items()},
-            scales=tuple(float(scale) for scale in facts["scales"]),
-            frequencies=int(facts["frequencies"]),
-            omega_seed=int(facts["omega_seed"] or 0),
-        )
+        if not facts["features"].keys() <= set(PARTS):  # of a version that knew others
+            return None
         law = law_of_means(
-            stack,
+            facts,
+            published.schema,
             published.rows,
             published.log_weights,
-            scale=float(facts["scale"]),
-            constant=float(facts["constant"]),
-            max_rows=int(facts.get("max_rows", 1)),
             facts=published.diagnostics["measured"],
         )
         k_hat = published.diagnostics.get("k_hat")

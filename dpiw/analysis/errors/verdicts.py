@@ -76,7 +76,7 @@ def _behind(estimate: Values) -> Sequence[NDArray[np.bool_]]:
 def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int64]:
     """For each column 0, 1 for `few`, or 2 for `EMPTY`."""
     law, shares = sample.known_law, _shares(sample.weights, group)
-    people = shares * law.nominal_rows / law.max_rows
+    people = shares * law.rows / law.max_rows
     thin, empty = people < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
         estimate = Values(
@@ -135,7 +135,7 @@ def left_open(estimate: Values, *, miss: float, noisy: bool) -> Array:
     sizes = np.min([_shares(estimate.sample.weights, group) for group in _behind(estimate)], axis=0)
     shares = np.maximum(np.broadcast_to(sizes, rows.shape), 1e-12)
     unseen = 1 - part ** (1 / np.maximum(np.minimum(rows, law.base_rows * shares), 1e-9))
-    counted, each = law.nominal_rows * shares, law.max_rows
+    counted, each = law.rows * shares, law.max_rows
     hidden = NormalDist().inv_cdf(1 - part) * law.count_noise
     if law.count_noise == 0 and estimate.sample.release is not None:
         hidden = each * odds / float(estimate.sample.release.certificate.epsilon)

@@ -86,7 +86,7 @@ def scaled_weights(source: Source, *, weighted: bool = True) -> tuple[WeightedSa
         return sample, np.ones(sample.rows)
     size = sample.effective_rows
     if sample.law is not None:
-        size = min(size, float(sample.law.nominal_rows) / sample.max_rows)
+        size = min(size, float(sample.law.rows) / sample.max_rows)
     elif sample.release is not None:
         size = min(size, sample.release.certificate.nominal_rows / sample.max_rows)
     return sample, sample.weights * size / sample.rows

@@ -10,45 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError
-from dpiw.methods.neural.backend import CPU, Array, Backend, library, make_backend
-from dpiw.methods.neural.row_norms import AllGradients, DenseGradients, RowGradients
+from dpiw.methods.neural.backend import CPU, Array, Backend, library
+from dpiw.methods.neural.row_norms import AllGradients, Convolution, DenseGradients, RowGradients
 
 ACTIVATIONS = ("relu", "tanh")
 
 _MOST_ENTRIES = 2**25
 """Most numbers a pass holds at once: 256 MiB."""
-
-
-class Layer(Protocol):
-    """A layer with parameters; public."""
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """Largest number of values that a row's pass holds."""
-        ...
-
-    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Starting parameters, shape (size,)."""
-        ...
-
-    def __call__(self, parameters: Array, values: Array) -> Array:
-        """The layer's output, rows first; row i depends on row i alone."""
-        ...
-
-    def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
-        """Every row's gradient by the parameters, from the layer's inputs and slopes."""
-        ...
 
 
 Plain = Callable[[Array, Array], Array]
@@ -65,28 +38,32 @@ class Dense:
 
     @property
     def size(self) -> int:
-        """See `Layer`."""
+        """Number of parameters."""
         return (self.inputs + 1) * self.outputs
 
     @property
     def held(self) -> int:
-        """See `Layer`."""
+        """Largest number of values that a row's pass holds."""
         return 2 * (self.inputs + self.outputs)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """See `Layer`: uniform weights, biases zero."""
+        """Starting parameters, shape (size,): uniform weights, biases zero."""
         reach = math.sqrt(self.gain / self.inputs)
         weights = rng.uniform(-reach, reach, self.inputs * self.outputs)
         return np.concatenate([weights, np.zeros(self.outputs)])
 
     def __call__(self, parameters: Array, values: Array) -> Array:
-        """See `Layer`."""
+        """The output for rows of inputs."""
         weights = parameters[: -self.outputs].view(self.inputs, self.outputs)
         return parameters[-self.outputs :].addmm(values, weights)
 
     def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
-        """See `Layer`."""
+        """Every row's gradient by the parameters, from the layer's inputs and slopes."""
         return DenseGradients(values, slopes)
+
+
+Layer = Dense | Convolution
+"""A layer with parameters; row i of its output depends on row i alone."""
 
 
 @dataclass
@@ -152,10 +129,6 @@ class Layered:
     def network(self, parameters: Array) -> Network:
         """The network at some parameters, shape (p,)."""
         return Network(architecture=self, parameters=parameters)
-
-    def backend(self, device: str) -> Backend:
-        """The device's backend: `make_backend`."""
-        return make_backend(device)
 
 
 @dataclass(frozen=True, kw_only=True)

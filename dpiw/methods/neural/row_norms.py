@@ -9,7 +9,7 @@ import logging
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,26 +20,6 @@ SHARE = 2.0**-10
 """Least norm of a row's gradient, as a share of the magnitudes of its parts, which may cancel.
 
 A sum over n rows with N parts together then errs by at most n N 2^-43 C, to first order."""
-
-
-class RowGradients(Protocol):
-    """The gradients of n rows by the parameters of one layer."""
-
-    def squares(self) -> Array:
-        """Squared norm of each row's gradient, shape (n,)."""
-        ...
-
-    def magnitudes(self) -> Array | None:
-        """Bound on the sum of the norms of each row's parts, shape (n,); None: one product."""
-        ...
-
-    def sum(self, factors: Array) -> Array:
-        """Sum over rows of factor times gradient, shape (size,); factors of shape (n,)."""
-        ...
-
-    def kept(self, keep: Array) -> Self:
-        """With zeros for the rows that are not kept, shape (n,), even after NaN."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +70,15 @@ class StoredGradients:
     def kept(self, keep: Array) -> StoredGradients:
         """See `RowGradients`."""
         return StoredGradients(self.rows.where(keep[:, None], 0.0), self.parts.where(keep, 0.0))
+
+
+RowGradients = DenseGradients | StoredGradients
+"""The gradients of n rows by the parameters of one layer.
+
+`squares`: of each row's norm, shape (n,). `magnitudes`: bound on the sum of the norms of each row's
+parts, shape (n,), or None for one product. `sum`: over rows, of factor times gradient, shape
+(size,). `kept`: with zeros for the rows that are not kept, shape (n,), even after NaN.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +135,7 @@ class Convolution:
         return library().func.functional_call(self.module, named, (values,))
 
     def row_gradients(self, values: Array, slopes: Array) -> RowGradients:
-        """See `dpiw.methods.neural.networks.Layer`; a transposed one sees no private row."""
+        """Every row's gradient by the parameters; a transposed layer sees no private row."""
         torch = library()
         assert type(self.module) is torch.nn.Conv2d  # whose rows are tested against autograd's
         found = samplers()[type(self.module)](self.module, [values.contiguous()], slopes)

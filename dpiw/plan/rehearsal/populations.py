@@ -234,7 +234,7 @@ def public_rows(
 def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
     """Count public rows for the spec's calibration (0: none); SourceError if not as declared."""
     step = parse_post_processing(spec.weights.post_processing).calibrate
-    if step is None or step.rows is None:
+    if step is None:
         return 0
     return _read(Path(step.rows), spec, schema).rows
 

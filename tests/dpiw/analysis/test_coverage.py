@@ -53,7 +53,7 @@ def release(rng):
     a, b = rng.uniform(-0.5, 0.5, (2, ROWS))
     x, noise = features(a, b), SCALE**2 * np.eye(3)
     means = true_means() + rng.normal(scale=SCALE, size=3)
-    solution = tilt(BaseRows.of(x), Targets(means=means, covariance=noise, rows=1e9), credit=CREDIT)
+    solution = tilt(BaseRows(x), Targets(means=means, covariance=noise, rows=1e9), credit=CREDIT)
     weights = ROWS * solution.weights
     law = KnownMeans(
         features=x, weights=weights, covariance=noise, rows=1e9, credit=CREDIT,

@@ -23,8 +23,8 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
 from dpiw.methods.weights.measured import method as measured_weights
-from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
+from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.weighing import replicate_measured
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -57,7 +57,9 @@ def law_inside(run):
     rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
     table = SyntheticTable(schema=run.plan.schema, scaled=rows)
     measurement = committed_measurement(run, WEIGHTS_STAGE)
-    return law_of_measured(run.plan.weights, table, logs, facts), table, measurement
+    parameters = run.plan.weights.parameters()
+    law = law_of_means(parameters, table.schema, table.scaled, logs, facts=facts)
+    return law, table, measurement
 
 
 def order_of(table, shuffled):
@@ -172,6 +174,11 @@ def stack_width(release):
 def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
     _, release = publishing(weights=PLAIN)
     assert law_of_release(certified(release, post_processing=("clip at 3",))) is None
+    of_images = tuple(
+        dataclasses.replace(s, parameters={**s.parameters, "features": {"patches": 1.0}})
+        for s in release.certificate.stages
+    )
+    assert law_of_release(certified(release, stages=of_images)) is None
     with pytest.raises(ReleaseError, match="measured"):
         law_of_release(certified(release, diagnostics={}))
 

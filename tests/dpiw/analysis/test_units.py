@@ -217,7 +217,7 @@ PUBLIC: Mapping[str, list[Case]] = {
     ],
 }  # fmt: skip
 LEFT_OUT = {
-    "Estimate": "a type", "Interval": "a type", "Resampling": "a type", "WaldTest": "a type",
+    "Estimate": "a type", "Interval": "a type", "WaldTest": "a type",
     "WeightedSample": "a type", "weighted_sample": "rows and weights", "resample": "rows",
     "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
     "confidence_interval": "of every estimate above", "wald_test": "of every regression above",

@@ -53,7 +53,7 @@ from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRan
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.backend import check_installed, computing
+from dpiw.methods.neural.backend import check_installed, computing, make_backend
 from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
@@ -188,7 +188,7 @@ class DPGAN(GANSettings):
         check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
-        """As `Forecasts`; None for images, and where a GPU may compute."""
+        """As of `Method`; None for images, and where a GPU may compute."""
         if self.image or self.device != "cpu":
             return None
         design = self.design(schema)
@@ -261,7 +261,7 @@ class DPGAN(GANSettings):
             proportions = self._proportions(design, marginals, scaled, noise)
         design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
-        backend = architecture.backend(self.device)
+        backend = make_backend(self.device)
         lots = PrivateLots(
             architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
             rows=design.encode(scaled),

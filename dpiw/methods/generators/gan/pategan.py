@@ -294,7 +294,7 @@ class PATEGAN(Synthesizer):
         return (*marginals_noise(ready.marginals, schema=schema, unit=unit), votes)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """As `Forecasts`: all teachers see own and synthetic rows at every step."""
+        """As of `Method`: all teachers see own and synthetic rows at every step."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         width, hidden = self.design(schema).made.width, ready.teachers * self.teacher
         steps = self.rounds * (self.teacher_steps + self.student_steps + self.generator_steps)

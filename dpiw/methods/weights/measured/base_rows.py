@@ -1,9 +1,8 @@
-"""Features of the rows to be weighted, block by block: kept if few, else computed at each pass."""
+"""Features of the rows to be weighted, block by block; `many_rows` has those of more rows."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +20,6 @@ Found = TypeVar("Found")
 _BLOCK, _ENTRIES = 4096, 2**23
 """Base rows whose features a thread holds at once, and most of their entries."""
 
-_KEEP = 2**27
-"""Most entries of a feature matrix that is kept between passes: one GiB."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tilted:
@@ -38,69 +34,49 @@ class Tilted:
     mass: float
     sums: Array
 
+    @classmethod
+    def of(cls, features: Array, theta: Array, log_weights: Array | None) -> Tilted:
+        """By the rows' features, shape (rows, d), and log weights of their own, or None."""
+        scores = features @ theta
+        if log_weights is not None:
+            scores = scores + log_weights
+        top = float(scores.max())
+        masses = np.exp(scores - top)
+        return cls(scores=scores, top=top, mass=float(masses.sum()), sums=masses @ features)
+
+
+def checked(features: Array) -> Array:
+    """Features, or WeightError if one is not finite."""
+    if not np.isfinite(features).all():
+        raise WeightError("base rows: expected finite features")
+    return features
+
 
 class BaseRows:
-    """The features of base rows, streamed in blocks; kept whole if they are small.
+    """The features of base rows, shape (M, d), in blocks; WeightError if one is not finite.
 
-    `features` returns rows `start` to `stop`, shape (stop - start, d), the same at every pass;
-    WeightError if one is not finite. `log_weights`: untilted, shape (M,), of mean one; None: equal.
+    `log_weights`: untilted, shape (M,), of mean one; None: equal.
     """
 
-    def __init__(
-        self,
-        rows: int,
-        features: Callable[[int, int], Array],
-        *,
-        log_weights: Array | None = None,
-    ) -> None:
-        if rows < 1:
+    def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
+        if features.ndim != 2 or not len(features):
             raise WeightError("weights: expected at least one base row")
         if log_weights is not None and (
-            log_weights.shape != (rows,) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
+            log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
         ):
             raise WeightError("base rows: expected one log weight each, of mean one")
-        self.rows, self._features, self._log_weights = rows, features, log_weights
-        self.dimension = self._checked(0, 1).shape[1]
-        self._kept: Array | None = None
-        if rows * self.dimension <= _KEEP:
-            kept = np.empty((rows, self.dimension))
-
-            def keep(places: tuple[int, int]) -> None:
-                kept[slice(*places)] = self._checked(*places)
-
-            deque(in_threads(keep, self._ranges()), maxlen=0)
-            self._kept = kept
-
-    @classmethod
-    def of(cls, matrix: Array) -> BaseRows:
-        """Rows whose features are at hand, shape (M, d)."""
-        return cls(len(matrix), lambda start, stop: matrix[start:stop])
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, min(_BLOCK, _ENTRIES // self.dimension))
-        for start in range(0, self.rows, rows):
-            yield start, min(start + rows, self.rows)
-
-    def _checked(self, start: int, stop: int) -> Array:
-        features = np.asarray(self._features(start, stop), dtype=np.float64)
-        if features.ndim != 2 or len(features) != stop - start or not np.isfinite(features).all():
-            raise WeightError("base rows: expected finite features, one row each")
-        return features
-
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Where a block stands, and its features."""
-        return self.mapped(lambda at, block: (at, block))
+        self.rows, self.dimension = features.shape
+        self._features, self._log_weights = checked(features), log_weights
 
     def mapped(
         self, function: Callable[[slice, Array], Found], *, is_large: bool = False
     ) -> Iterator[Found]:
         """A function's results for each block's place and features, in order, from threads."""
-
-        def of(places: tuple[int, int]) -> Found:
-            block = self._checked(*places) if self._kept is None else self._kept[slice(*places)]
-            return function(slice(*places), block)
-
-        return in_threads(of, self._ranges(), is_large=is_large)
+        size = max(1, min(_BLOCK, _ENTRIES // self.dimension))
+        places = (slice(at, min(at + size, self.rows)) for at in range(0, self.rows, size))
+        return in_threads(
+            lambda place: function(place, self._features[place]), places, is_large=is_large
+        )
 
     @property
     def is_even(self) -> bool:
@@ -139,16 +115,10 @@ class BaseRows:
         return scores, top + math.log(mass), means / mass
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        def of(at: slice, block: Array) -> tuple[slice, Tilted]:
-            scores = block @ theta
-            if self._log_weights is not None:
-                scores = scores + self._log_weights[at]
-            top = float(scores.max())
-            masses = np.exp(scores - top)
-            mass, sums = float(masses.sum()), masses @ block
-            return at, Tilted(scores=scores, top=top, mass=mass, sums=sums)
-
-        return self.mapped(of)
+        logs = self._log_weights
+        return self.mapped(
+            lambda at, block: (at, Tilted.of(block, theta, None if logs is None else logs[at]))
+        )
 
     @cached_property
     def even(self) -> tuple[Array, Array]:

@@ -7,7 +7,6 @@ synthetic rows only. Source: docs/method.md section 14.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from scipy.special import gammaincc
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.targets import EVIDENCE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
@@ -58,18 +57,11 @@ class Misfit:
     max_rows: int = 1
 
     @classmethod
-    def by_part(
-        cls, base: BaseRows, targets: Targets, parts: Sequence[NDArray[np.int64]]
-    ) -> list[Misfit]:
-        """For even base rows: by all fresh features, and by each part; may raise WeightError."""
+    def of(cls, base: BaseRows, targets: Targets, part: NDArray[np.int64] | None = None) -> Misfit:
+        """For even base rows, by all fresh features or by a part; may raise WeightError."""
         means, covariance = base.even
-        indices = np.arange(targets.means.size)[: targets.fresh]
-        return [cls._by(part, means, covariance, targets, base.rows) for part in (indices, *parts)]
-
-    @classmethod
-    def _by(
-        cls, part: NDArray[np.int64], means: Array, covariance: Array, targets: Targets, rows: int
-    ) -> Misfit:
+        if part is None:
+            part = np.arange(targets.means.size)[: targets.fresh]
         block = np.ix_(part, part)
         covariance = covariance[block]
         try:
@@ -85,7 +77,7 @@ class Misfit:
             distances=axes @ (targets.means - means)[part],
             spreads=np.maximum(spreads, 0.0),
             rows=targets.rows,
-            base_rows=rows,
+            base_rows=base.rows,
             max_rows=targets.max_rows,
         )
 
@@ -133,13 +125,6 @@ class Misfit:
         evidence = self.log_evidence()
         return float(self.credits[int(np.argmax(evidence >= evidence.max() - _DROP))])
 
-    def risk(self) -> Array:
-        """Stein's estimate of E norm(S^-1/2 (m(w) - true m))^2 at every credit of the grid."""
-        hat_values = self.spreads / (self.spreads + self.credits[:, None])
-        return np.asarray(
-            (((1 - hat_values) * self.distances) ** 2 + 2 * hat_values - 1).sum(axis=1)
-        )
-
     def left(self, ridge: Array) -> Array:
         """I - C (C + ridge)^-1, (d, d): the distances that a tilting leaves; `ridge` is alpha R."""
         shrunk = self.axes @ ridge @ self.axes.T
@@ -168,16 +153,8 @@ def evidence_credit(misfit: Misfit) -> float:
     return float(misfit.credits[int(np.argmax(misfit.log_evidence()))])
 
 
-def risk_credit(misfit: Misfit) -> float:
-    """The credit of the smallest estimated risk."""
-    return float(misfit.credits[int(np.argmin(misfit.risk()))])
-
-
-CREDITS = {"evidence": evidence_credit, "risk": risk_credit}
-"""Rules for alpha by name."""
-
 MOST_CREDIT = 0.2
-"""Largest credit of a rule, as a share of the private rows: features without misfit would allow
+"""Largest credit by evidence, as a share of the private rows: features without misfit would allow
 any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 _LARGER = 10.0 ** np.arange(0, 31, 2)
@@ -261,7 +238,7 @@ class Reweighted:
     @property
     def residual(self) -> Array:
         """Noisy means less the fitted ones, alpha R theta, shape (d,)."""
-        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.coefficients)
+        return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.theta)
 
     @property
     def pairs_credit(self) -> float:
@@ -305,30 +282,29 @@ def reweight(
     base: BaseRows,
     targets: Targets,
     *,
-    credit: str | float = "evidence",
+    credit: str | float = EVIDENCE,
     rng: np.random.Generator,
     pairs: NDArray[np.int64] | None = None,
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
-    `credit`: `evidence`, `risk`, or alpha itself; a larger one is taken where double precision
-    cannot solve (`Tilt.credit`). `pairs`: indices of products of two columns, to which a rule gives
-    a credit of their own. `rng` draws no privacy noise.
+    `credit`: `EVIDENCE`, or alpha itself; a larger one is taken where double precision cannot solve
+    (`Tilt.credit`). `pairs`: indices of products of two columns, to which the evidence gives a
+    credit of their own. `rng` draws no privacy noise.
 
     Raises:
-        SpecError: an unknown rule.
+        SpecError: another word, or a number that is not positive and finite.
         WeightError: shapes do not fit, or no credit can be solved for.
     """
-    some = () if pairs is None or not pairs.size else (pairs,)
-    misfit, *parts = Misfit.by_part(base, targets, some)
+    misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
-        if credit not in CREDITS:
-            raise SpecError(f"credit: expected a number > 0 or one of {', '.join(CREDITS)}")
-        rule = CREDITS[credit]
-        credit = min(rule(misfit), MOST_CREDIT * targets.rows)
-        for pairs_misfit in parts:
+        if credit != EVIDENCE:
+            raise SpecError(f"credit: expected a number > 0 or {EVIDENCE}")
+        credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
+        if pairs is not None and pairs.size:
+            own = evidence_credit(Misfit.of(base, targets, pairs)) / credit
             relative = np.ones(targets.means.size)
-            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, rule(pairs_misfit) / credit))
+            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, own))
             targets = replace(targets, relative=relative)
     return Reweighted(
         targets=targets,

@@ -21,7 +21,7 @@ from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.measured.fourier import KERNEL, PatchMap, Waves
+from dpiw.methods.weights.measured.fourier import Waves
 
 _REACH = 3.0
 """Standard deviations on both sides of the mean."""
@@ -104,7 +104,7 @@ def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
 
 Array = NDArray[np.float64]
 
-PARTS = ("linear", "squares", "target", "numbers", "products", "fourier", "patches")
+PARTS = ("linear", "squares", "target", "numbers", "products", "fourier")
 """In the order of a stack."""
 
 PRODUCTS = ("target", "numbers", "products")
@@ -162,10 +162,10 @@ class Stack:
         shares: norm bound by part; unnamed parts are absent. `linear`: centred columns; `squares`:
             of numeric columns; `target`: products of the target with every column; `numbers`: of
             all pairs of numeric columns; `products`: of all pairs; `fourier`: random cosines and
-            sines; `patches`: the same of the patches of a square image.
+            sines.
         scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), in turn.
-        frequencies: two features each, in both random parts.
-        ranges: of numeric columns, for all parts but `patches`; None: the bounds.
+        frequencies: two Fourier features each.
+        ranges: of numeric columns; None: the bounds.
     """
 
     schema: PublicSchema
@@ -181,11 +181,6 @@ class Stack:
             raise SpecError(
                 f"weights.settings.features: expected parts among {', '.join(PARTS)},"
                 f" found {', '.join(unknown) or 'none that this schema has'}"
-            )
-        if self.shares.get("patches", 0) > 0 and self.patch_map.side == 0:
-            raise SpecError(
-                "weights.settings.features.patches: expected as many columns of numbers without"
-                f" missing cells, but the target, as a square of at least {KERNEL}^2 pixels has"
             )
 
     @cached_property
@@ -215,8 +210,6 @@ class Stack:
             return sum(block.numeric for block in self._blocks) / 64
         if part == "fourier":
             return float(any(block.squared_norm > 0 for block in self._blocks))
-        if part == "patches":
-            return float(self.patch_map.side > 0)
         return math.fsum(a.squared_norm * b.squared_norm for a, b in self.column_pairs[part])
 
     @cached_property
@@ -256,8 +249,6 @@ class Stack:
             return sum(block.numeric for block in self._blocks)
         if part == "fourier":
             return 2 * self.frequencies
-        if part == "patches":
-            return self.patch_map.dimension
         return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self.column_pairs[part])
 
     def matrix(self, scaled: ScaledTable) -> Array:
@@ -270,7 +261,7 @@ class Stack:
         """Write some parts' features side by side into an array of shape (rows, their widths)."""
         within = scaled if self.ranges is None else self.ranges.within(scaled)
         centred: Array = np.zeros((scaled.rows, 0))
-        if not set(parts) <= {"fourier", "patches"}:  # both are made of codes and cells
+        if set(parts) != {"fourier"}:  # which are made of codes and cells
             centred = self.schema.centred(within, order="F")
         start = 0
         for part in parts:
@@ -278,8 +269,6 @@ class Stack:
             place = features[:, start:stop]
             if part == "fourier":
                 self.waves.write(within, place, scale=self.scale(part))
-            elif part == "patches":
-                np.multiply(self.scale(part), self.patch_map.matrix(scaled), out=place)
             elif features.flags.f_contiguous:
                 self._write_moments(part, centred, place)
             else:  # columns are short in memory: made one after the other, and then turned
@@ -315,14 +304,6 @@ class Stack:
                 )
                 start = stop
         features *= self.scale(part)
-
-    @cached_property
-    def patch_map(self) -> PatchMap:
-        """The unscaled map of `patches`."""
-        return PatchMap(
-            schema=self.schema, frequencies=self.frequencies, scales=self.scales,
-            omega_seed=self.omega_seed,
-        )  # fmt: skip
 
     @cached_property
     def waves(self) -> Waves:

@@ -1,4 +1,4 @@
-"""Random Fourier features (Rahimi & Recht 2007) of rows and image patches, exact to the last bit.
+"""Random Fourier features (Rahimi & Recht 2007) of rows, exact to the last bit.
 
 All terms of a phase are multiples of a power of two, so features depend on their row alone, in any
 order and block size; another processor may draw another last bit of a frequency. The public
@@ -21,12 +21,12 @@ from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 
 
-def public_normals(seed: int, size: int, *, stream: int = 0) -> NDArray[np.float64]:
+def public_normals(seed: int, size: int) -> NDArray[np.float64]:
     """Standard normals, shape (size,), by Box and Muller on raw words of Philox.
 
-    NumPy never changes Philox's stream. `seed` and `stream` are public, in [0, 2^64).
+    NumPy never changes Philox's stream. `seed` is public, in [0, 2^64).
     """
-    words = np.random.Philox(key=seed + (stream << 64)).random_raw(2 * size)
+    words = np.random.Philox(key=seed).random_raw(2 * size)
     uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
     radius = np.sqrt(-2.0 * np.log(uniform[:size]))
     return np.asarray(radius * np.cos(2 * np.pi * uniform[size:]))
@@ -251,12 +251,6 @@ class Waves:
             features[rows, : self.frequencies] = found[:, :, 0]
             features[rows, self.frequencies :] = found[:, :, 1]
 
-    def matrix(self, scaled: ScaledTable) -> Array:
-        """All cosines, then all sines; shape (rows, 2 D)."""
-        features = np.empty((scaled.rows, 2 * self.frequencies))
-        self.write(scaled, features)
-        return features
-
     def sum_in(self, scaled: ScaledTable, *, unit: float, scale: float) -> NDArray[np.int64]:
         """Sums over rows of the features times a scale, each rounded to whole units; shape (2 D,).
 
@@ -276,83 +270,3 @@ class Waves:
             sines = (both + _HALF) % (2 * _HALF) - _HALF
             total += (both - sines) // (2 * _HALF), sines
         return total.reshape(-1)
-
-
-KERNEL = 5
-"""Pixels of a filter's side."""
-
-_LARGE = 20
-"""Least pixels of an image's side for which only every second patch in a line is taken."""
-
-_MOST_PARTS = 4
-"""Most parts of an image's side that features are averaged over."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PatchMap:
-    """Cosines and sines of random filters' responses, averaged over parts of an image.
-
-    `frequencies`: about half as many as features. `scales`: of the filters, in public scales, in
-    turn.
-    """
-
-    schema: PublicSchema
-    frequencies: int
-    scales: tuple[float, ...]
-    omega_seed: int
-
-    @cached_property
-    def pixels(self) -> tuple[str, ...]:
-        """Numeric columns without missing cells, except the target."""
-        target = self.schema.target
-        columns = [c for c in self.schema.released if c.is_numeric and c is not target]
-        return tuple(column.name for column in columns if not column.nullable)
-
-    @property
-    def side(self) -> int:
-        """Pixels of the image's side; 0 if the columns are no image that holds a filter."""
-        side = math.isqrt(len(self.pixels))
-        return side if side**2 == len(self.pixels) and side >= KERNEL else 0
-
-    @cached_property
-    def _bands(self) -> list[Array]:
-        places = np.arange(0, self.side - KERNEL + 1, 2 if self.side >= _LARGE else 1)
-        return np.array_split(places, min(_MOST_PARTS, places.size))
-
-    @property
-    def _filters(self) -> int:
-        return max(1, self.frequencies // len(self._bands) ** 2)
-
-    @property
-    def dimension(self) -> int:
-        """Features of a row."""
-        return 2 * self._filters * len(self._bands) ** 2
-
-    @cached_property
-    def _omega(self) -> Array:
-        """Shape (5, 5, F): of `public_scale` for a uniform patch, times `scales`."""
-        normal = public_normals(self.omega_seed, KERNEL**2 * self._filters, stream=1)
-        scales = np.resize(np.asarray(self.scales), self._filters)
-        stddevs = math.sqrt(5.0 / 3.0 / (KERNEL**2 / 12)) * scales
-        return np.ascontiguousarray(stddevs * normal.reshape(KERNEL, KERNEL, -1))
-
-    def matrix(self, scaled: ScaledTable) -> Array:
-        """Feature rows, shape (rows, dimension), of norm at most 1."""
-        names = np.array(self.pixels).reshape(self.side, self.side)
-        images = [[scaled.columns[name] - 0.5 for name in line] for line in names]
-        parts = [self._part(images, ys, xs) for ys in self._bands for xs in self._bands]
-        return np.asarray(np.hstack(parts) / math.sqrt(self._filters * len(parts)))
-
-    def _part(self, images: list[list[Array]], ys: Array, xs: Array) -> Array:
-        """The mean over the patches that begin at some lines and places, shape (rows, 2 F)."""
-        rows, count = images[0][0].size, self._filters
-        total = np.zeros((rows, 2 * count))
-        for y in ys:
-            for x in xs:
-                angle = np.zeros((rows, count))
-                for line, weights in zip(images[y : y + KERNEL], self._omega, strict=True):
-                    for pixel, omega in zip(line[x : x + KERNEL], weights, strict=True):
-                        angle += pixel[:, None] * omega
-                total[:, :count] += np.cos(angle)
-                total[:, count:] += np.sin(angle)
-        return total / (ys.size * xs.size)

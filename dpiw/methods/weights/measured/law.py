@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
@@ -83,11 +83,6 @@ class MeansLaw:
     max_rows: int = 1
     base_k_hat: float | None = None
     count_noise: float = 0.0
-
-    @property
-    def nominal_rows(self) -> float:
-        """The number of private rows, noisy or public."""
-        return self.rows
 
     @cached_property
     def means(self) -> Array:
@@ -209,13 +204,6 @@ class MeansLaw:
         seen += ((self.base_error.T @ cross) ** 2).sum(axis=0)
         return np.asarray(seen), np.asarray(unexplained + (self.pull @ cross) ** 2)
 
-    def share_seen(self, influence: Array) -> Array:
-        """Share of the prior's variance that the measured means remove, shape (p,)."""
-        total, half = self._seen(influence)
-        seen = (half**2).sum(axis=0)
-        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
-        return np.asarray(np.clip(share, 0.0, 1.0))
-
     @property
     def effective_rows(self) -> float:
         """Kish's effective number of the published rows."""
@@ -247,8 +235,11 @@ class MeansLaw:
         return parts
 
     def support(self, estimate: Linearised) -> Array:
-        """`share_seen` of an estimate."""
-        return self.share_seen(estimate.influence)
+        """Share of the prior's variance that the measured means remove, shape (p,)."""
+        total, half = self._seen(estimate.influence)
+        seen = (half**2).sum(axis=0)
+        share = np.divide(seen, total, out=np.zeros_like(total), where=total > 0)
+        return np.asarray(np.clip(share, 0.0, 1.0))
 
     def objections(self, estimate: Linearised, parts: dict[str, Array]) -> list[list[Objection]]:
         """What keeps each value from `use`: `verdict.objections`."""
@@ -256,39 +247,36 @@ class MeansLaw:
         return objections(estimate, self.support(estimate), parts, base=base)
 
     def replicates(self, count: int, rng: np.random.Generator) -> ReplicateWeights:
-        """Replicate weights: `drawn_replicates`."""
-        return drawn_replicates(self, count, rng)
+        """Replicate weights whose spread over any smooth estimate is its error.
 
-
-def drawn_replicates(law: MeansLaw, count: int, rng: np.random.Generator) -> ReplicateWeights:
-    """Replicate weights whose spread over any smooth estimate is its error.
-
-    Each is w (1 + step e), where `step` keeps every weight positive. `rng` draws no privacy noise.
-    """
-    n, w = len(law.weights), law.weights
-    spread = np.sqrt(n * law.prior / np.maximum(w, _LEAST))
-    root = np.linalg.cholesky(law.error)
-    chance = np.sqrt(law.repeats)
-    people = np.sqrt((law.max_rows - 1) / law.rows * n / np.maximum(w, _LEAST))[:, None]
-    replicates = np.empty((n, count))
-    for start in range(0, count, _DRAWN):
-        size = min(_DRAWN, count - start)
-        jitter = spread[:, None] * _signs(rng, n, size)
-        shift = law.features.T @ (w[:, None] * jitter) / n - np.outer(law.means, w @ jitter / n)
-        error = root @ rng.standard_normal((len(root), size)) - shift
-        theta = law.fit.T @ (law.fit @ error)
-        sampling = chance * law.calibrated(_signs(rng, n, size))
-        theta += law.base_error @ rng.standard_normal(theta.shape)
-        theta += np.outer(law.pull, rng.standard_normal(size))
-        moved = jitter + law.features @ theta + sampling
-        if law.max_rows > 1:
-            moved += people * _signs(rng, n, size)
-        replicates[:, start : start + size] = moved - w @ moved / n
-    step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
-    replicates *= step
-    replicates += 1
-    replicates *= w[:, None]
-    return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
+        Each is w (1 + step e), where `step` keeps every weight positive. `rng` draws no privacy
+        noise.
+        """
+        n, w = len(self.weights), self.weights
+        spread = np.sqrt(n * self.prior / np.maximum(w, _LEAST))
+        root = np.linalg.cholesky(self.error)
+        chance = np.sqrt(self.repeats)
+        people = np.sqrt((self.max_rows - 1) / self.rows * n / np.maximum(w, _LEAST))[:, None]
+        replicates = np.empty((n, count))
+        for start in range(0, count, _DRAWN):
+            size = min(_DRAWN, count - start)
+            jitter = spread[:, None] * _signs(rng, n, size)
+            shift = self.features.T @ (w[:, None] * jitter) / n
+            shift -= np.outer(self.means, w @ jitter / n)
+            error = root @ rng.standard_normal((len(root), size)) - shift
+            theta = self.fit.T @ (self.fit @ error)
+            sampling = chance * self.calibrated(_signs(rng, n, size))
+            theta += self.base_error @ rng.standard_normal(theta.shape)
+            theta += np.outer(self.pull, rng.standard_normal(size))
+            moved = jitter + self.features @ theta + sampling
+            if self.max_rows > 1:
+                moved += people * _signs(rng, n, size)
+            replicates[:, start : start + size] = moved - w @ moved / n
+        step = _POSITIVE / max(float(replicates.max()), -float(replicates.min()))
+        replicates *= step
+        replicates += 1
+        replicates *= w[:, None]
+        return ReplicateWeights(weights=replicates, scale=1 / (count * step**2))
 
 
 def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
@@ -297,25 +285,28 @@ def _signs(rng: np.random.Generator, rows: int, columns: int) -> Array:
 
 
 def law_of_means(
-    stack: Stack,
+    parameters: Mapping[str, Any],
+    schema: PublicSchema,
     rows: ScaledTable,
     log_weights: Array,
     *,
-    scale: float,
-    constant: float,
-    max_rows: int,
     facts: Mapping[str, Any],
 ) -> MeansLaw:
     """The law of published rows' weights, from public facts; KeyError if one is missing.
 
-    `stack` has no ranges yet; `log_weights`: shape (n,); `scale` is of the noise of the features'
-    sums; `constant` is 0 where N is public; `facts` are the certificate's. ReleaseError if they fit
-    no law.
+    `parameters` are those of the calibrated method, `facts` what its weights state, as in the
+    certificate; `log_weights`: shape (n,). ReleaseError if they fit no law.
     """
-    one_way, ranges = None, Ranges.from_json(facts.get("ranges", {}), stack.schema)
-    stack = replace(stack, ranges=ranges)
-    if "one_way" in facts:
-        one_way = OneWayLaw.from_json(facts["one_way"], stack.schema)
+    stack = Stack(
+        schema=schema,
+        shares={str(part): float(share) for part, share in parameters["features"].items()},
+        scales=tuple(float(scale) for scale in parameters["scales"]),
+        frequencies=int(parameters["frequencies"]),
+        omega_seed=int(parameters["omega_seed"] or 0),
+        ranges=Ranges.from_json(facts.get("ranges", {}), schema),
+    )
+    one_way = OneWayLaw.from_json(facts["one_way"], schema) if "one_way" in facts else None
+    scale = float(parameters["scale"])
     weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)
     credit, rows_told = float(facts["credit"]), float(facts["rows"])
     least = float(facts.get("least_credit", credit))
@@ -325,7 +316,7 @@ def law_of_means(
     noise = means_noise(
         scale=scale,
         rows=rows_told,
-        constant=constant,
+        constant=float(parameters["constant"]),
         about=weights @ features / len(features),
         known=one_way,
     )
@@ -343,7 +334,7 @@ def law_of_means(
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
         relative=_relative(facts, credit, stack, size=features.shape[1]),
-        max_rows=max_rows,
+        max_rows=int(parameters.get("max_rows", 1)),
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < number < np.inf for number in positive):

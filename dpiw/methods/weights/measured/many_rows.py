@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import chain, takewhile
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from scipy.linalg import cho_solve
 from dpiw.data.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
-from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted
+from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted, checked
+from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import (
     SLOW,
@@ -114,7 +115,7 @@ def led(
     ridge_factor = factor_of(ridge)
     curvature, decrement, before = Curvature(solved.covariance + ridge), math.inf, None
     for steps in range(_STEPS + 1):
-        point = Point.at(base, solved.coefficients)
+        point = Point.at(base, solved.theta)
         gradient = point.gradient(targets, ridge)
         if before is not None:
             curvature.learn(point.theta - before[0], gradient - before[1])
@@ -122,13 +123,13 @@ def led(
         bound = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
         if bound <= gap or (curvature.is_right and 0 <= decrement / 2 < gap):
             covariance = curvature.corrected() - ridge
-            return point.solved(solved.credit, covariance, gap=bound, steps=steps)
+            return Tilt.of(point, covariance, credit=solved.credit, gap=bound, steps=steps)
         if steps == _STEPS or not decrement < SLOW * fallen:
             break
         before = point.theta, gradient
         moved_targets = replace(targets, means=targets.means + solved.means - point.means)
         moved = reached(
-            some, moved_targets, solved.credit, Point.of(solved),
+            some, moved_targets, solved.credit, solved,
             covariance=solved.covariance, gap=_FINER * gap, is_guide=True,
         )  # fmt: skip
         if moved is None:
@@ -140,8 +141,8 @@ def led(
 MOST_FITTED = 100_000
 """Rows that a tilting is solved on, by passes over their features."""
 
-_BLOCK, _CODED = 1024, 16_384
-"""Rows of a thread: for features, and for codes alone."""
+_BLOCK = 1024
+"""Rows of a thread."""
 
 _RARE, _FAINT = 0.1, 10.0
 """Bounds of an axis that fitted rows hardly show: kurtosis as a share of the fitted rows, and
@@ -154,51 +155,35 @@ _GROWTH, _WORTH = 10, 4
 """Leading rows as a multiple of the fitted ones; least rows of all, of the leading ones."""
 
 
-class Scored(Protocol):
-    """Tiltings of rows whose features are not written down."""
-
-    @property
-    def rows(self) -> int:
-        """Of a block, at most."""
-
-    def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
-        """What tilts a block of rows that have log weights of their own, or None."""
-
-
 class StreamedRows(BaseRows):
     """The features of rows that are read batch by batch at every pass, and never held.
 
-    `batches` and `features` give the same at every pass, each row's features by itself alone, in
-    threads. `codes` are as in `drawn`; `scored` needs no feature matrix (`scoring`).
+    `batches` gives the same rows at every pass; `scoring` gives each row's features by itself
+    alone, in threads.
     """
 
     def __init__(
         self,
         rows: int,
         batches: Callable[[], Iterable[ScaledTable]],
-        features: Callable[[ScaledTable], Array],
+        scoring: Scoring,
         *,
-        codes: Callable[[ScaledTable], Indices],
         log_weights: Array | None = None,
-        scored: Scored | None = None,
     ) -> None:
-        self._passes, self._of, self._codes, self._scored = batches, features, codes, scored
+        self._passes, self._scoring = batches, scoring
         row = next(chain.from_iterable(batch.batches(1) for batch in batches() if batch.rows))
-        super().__init__(1, lambda *_: features(row))
+        super().__init__(scoring.features(row))
         self.rows, self._log_weights = rows, log_weights
 
     def some(self, rows: int) -> StreamedRows:
         """About so many rows, more of them rare: held, and weighted to stand for all."""
-        most = _CODED if self._scored is None else self._scored.rows
-        found = drawn(partial(self._placed, most), self._codes, rows=rows, of=self.rows)
+        placed = partial(self._placed, self._scoring.rows)
+        found = drawn(placed, self._scoring.codes, rows=rows, of=self.rows)
         logs = found.log_weights
         if self._log_weights is not None:
             logs = logs + self._log_weights[found.indices]
         logs = logs - math.log(np.exp(logs).mean())
-        return StreamedRows(
-            logs.size, lambda: (found.rows,), self._of,
-            codes=self._codes, log_weights=logs, scored=self._scored,
-        )  # fmt: skip
+        return StreamedRows(logs.size, lambda: (found.rows,), self._scoring, log_weights=logs)
 
     @cached_property
     def leading(self) -> StreamedRows | None:
@@ -217,23 +202,18 @@ class StreamedRows(BaseRows):
         """As of `BaseRows`."""
 
         def of(placed: tuple[slice, ScaledTable]) -> Found:
-            block = self._of(placed[1])
-            if not np.isfinite(block).all():
-                raise WeightError("base rows: expected finite features")
-            return function(placed[0], block)
+            return function(placed[0], checked(self._scoring.features(placed[1])))
 
         return in_threads(of, self._placed(_BLOCK), is_large=is_large)
 
     def _tilted(self, theta: Array) -> Iterator[tuple[slice, Tilted]]:
-        if self._scored is None:
-            return super()._tilted(theta)
-        tilted, logs = self._scored(theta), self._log_weights
+        tilted, logs = self._scoring(theta), self._log_weights
 
         def of(placed: tuple[slice, ScaledTable]) -> tuple[slice, Tilted]:
             at, rows = placed
             return at, tilted(rows, None if logs is None else logs[at])
 
-        return in_threads(of, self._placed(self._scored.rows))
+        return in_threads(of, self._placed(self._scoring.rows))
 
     def _placed(self, most: int) -> Iterator[tuple[slice, ScaledTable]]:
         """Where a block of at most so many rows stands, and its rows."""
@@ -258,19 +238,12 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
             solved, some, targets, gap=_NEARER * base.dimension / some.rows, is_guide=True
         )
         if near is not None:
-            solved, solution = near, _led(some, near, base, targets, gap=gap)
+            solved = near
+            with suppress(WeightError):  # as of `_moved`
+                solution = led(some, near, base, targets, gap=gap)
     if solution is None:
         solution = _moved(solved, base, targets, gap=gap)
     return tilt(base, targets, credit=solved.credit) if solution is None else solution
-
-
-def _led(
-    some: StreamedRows, solved: Tilt, base: StreamedRows, targets: Targets, *, gap: float
-) -> Tilt | None:
-    try:
-        return led(some, solved, base, targets, gap=gap)
-    except WeightError:  # as of `_moved`
-        return None
 
 
 def _moved(
@@ -281,10 +254,10 @@ def _moved(
     renewed = cache(partial(_seen_by_all, solved, base, ridge))
     ask = partial(reached, base, targets, solved.credit, gap=gap, is_guide=is_guide)
     try:
-        solution = ask(solved.coefficients, covariance=solved.covariance, renewed=renewed)
+        solution = ask(solved.theta, covariance=solved.covariance, renewed=renewed)
         if solution is None:
             # Along an axis that no fitted row varies on, theta went as far as the ridge let it.
-            slopes = (solved.covariance + ridge) @ solved.coefficients
+            slopes = (solved.covariance + ridge) @ solved.theta
             shrunk = Curvature(renewed() + ridge).step(-slopes)
             for start in (shrunk, np.zeros(base.dimension)):
                 solution = solution or ask(start, covariance=renewed())

@@ -39,7 +39,7 @@ from dpiw.methods.weights.base import (
 )
 from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
-from dpiw.methods.weights.measured.targets import Targets, means_noise
+from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
@@ -92,12 +92,11 @@ class Measured(WeightEstimator):
         features: shares of the norm by part (`features.Stack`); None: by a rule of schema and
             noise.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
-        frequencies: of the Fourier features, and of the patches; two features each.
+        frequencies: of the Fourier features, two features each.
         omega_seed: public integer that fixes the frequencies.
-        credit: `evidence`, `risk`, or alpha itself.
+        credit: `evidence`, or alpha itself.
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
         design_effect: largest design effect of the published weights; 1: no weights at all.
-        debias: divide out the mean effect of theta's noise; models were better without it.
         replicates: number of replicate weights to publish; 0: none.
         ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
     """
@@ -106,10 +105,9 @@ class Measured(WeightEstimator):
     scales: tuple[float, ...] | None = None
     frequencies: int = 300
     omega_seed: int | None = None
-    credit: str | float = "evidence"
+    credit: str | float = EVIDENCE
     base_rows: int | None = None
     design_effect: float = 2.0
-    debias: bool = False
     replicates: int = 0
     calibrated: SumNoise | None = None
     ranges: Ranges | None = None
@@ -135,25 +133,21 @@ class Measured(WeightEstimator):
         whole("weights.settings.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole("weights.settings.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
-        elif self.features is None or {"fourier", "patches"} & set(self.features):
+        elif self.features is None or "fourier" in self.features:
             raise SpecError(
                 "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
             )
-        if self.credit not in ("evidence", "risk"):
-            credit = self.credit
-            if isinstance(credit, str):
-                raise SpecError("weights.settings.credit: expected evidence, risk or a number > 0")
-            object.__setattr__(
-                self, "credit", real("weights.settings.credit", credit, above=0, at_most=1e15)
-            )
+        if self.credit != EVIDENCE:
+            if isinstance(self.credit, str):
+                raise SpecError("weights.settings.credit: expected evidence or a number > 0")
+            credit = real("weights.settings.credit", self.credit, above=0, at_most=1e15)
+            object.__setattr__(self, "credit", credit)
         if self.base_rows is not None:
             whole("weights.settings.base_rows", self.base_rows, low=100, high=10**7)
         effect = real(
             "weights.settings.design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6
         )
         object.__setattr__(self, "design_effect", max(1.0, effect))
-        if not isinstance(self.debias, bool):
-            raise SpecError("weights.settings.debias: expected true or false")
         if self.replicates != 0 or isinstance(self.replicates, bool):
             whole(
                 "weights.settings.replicates",
@@ -283,7 +277,7 @@ class Measured(WeightEstimator):
             "credit": self.credit,
             "base_rows": self.base_rows,
             "design_effect": self.design_effect,
-            "debias": self.debias,
+            "debias": False,
             "replicates": self.replicates,
         }
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
@@ -340,11 +334,15 @@ class Measured(WeightEstimator):
         facts: Mapping[str, Any],
     ) -> ReplicateWeights | None:
         """Replicate weights by the law of the published weights; the same every time."""
-        from dpiw.methods.weights.measured.weighing import law_of_measured, replicate_measured
+        from dpiw.methods.weights.measured.law import law_of_means
+        from dpiw.methods.weights.measured.weighing import replicate_measured
 
         if not self.replicates:
             return None
-        law = law_of_measured(self, rows, log_weights, facts["measured"])
+        self._ready()
+        law = law_of_means(
+            self.parameters(), rows.schema, rows.scaled, log_weights, facts=facts["measured"]
+        )
         return replicate_measured(law, measurement, count=self.replicates)
 
     def targets(

@@ -2,132 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import CodeTable, Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.base_rows import Tilted
-from dpiw.methods.weights.measured.features import PRODUCTS, Stack
-
-
-@dataclass(frozen=True, kw_only=True)
-class RareCodes:
-    """A function of a block of rows; `known`: marginals whose indicators are features, if any."""
-
-    schema: PublicSchema
-    known: OneWayLaw | None = None
-
-    def __call__(self, rows: ScaledTable) -> NDArray[np.intp]:
-        """Codes of columns, shape (columns, rows); no code belongs to two columns."""
-        if self._table is None:
-            return np.zeros((0, rows.rows), dtype=np.intp)
-        return self._table.among_all(rows)
-
-    @cached_property
-    def _table(self) -> CodeTable | None:
-        known = () if self.known is None else self.known.columns
-        columns = [
-            index for index, column in enumerate(self.schema.released)
-            if index in known or not column.is_numeric
-        ]  # fmt: skip
-        if not columns:
-            return None
-        # The levels of the others are their codes, whatever the bins.
-        domain = Domain.from_schema(self.schema, bins=1 if self.known is None else self.known.bins)
-        return CodeTable(domain=domain, columns=tuple(columns))
-
+from dpiw.methods.weights.measured.features import PRODUCTS, Stack, all_features
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CentredLines:
-    """The columns of `PublicSchema.centred` as lines, and below them a line of ones."""
-
-    schema: PublicSchema
-
-    @cached_property
-    def _columns(self) -> list[tuple[str, ColumnBlock]]:
-        names = [column.name for column in self.schema.released]
-        return [*zip(names, blocks(self.schema), strict=True)]
-
-    @cached_property
-    def _numbers(self) -> tuple[list[str], Indices]:
-        """Columns of numbers, and the lines of their values."""
-        numbers = [(name, block) for name, block in self._columns if block.numeric]
-        return [name for name, _ in numbers], _indices(block.start for _, block in numbers)
-
-    @cached_property
-    def _labels(self) -> tuple[list[str], Indices]:
-        """The other columns, and how many lines each has."""
-        labels = [(name, block) for name, block in self._columns if not block.numeric]
-        return [name for name, _ in labels], _indices(block.levels for _, block in labels)
-
-    @cached_property
-    def _nullable(self) -> Indices:
-        """Which of the columns of numbers have two lines more: there, and missing."""
-        numbers = [block for _, block in self._columns if block.numeric]
-        return np.flatnonzero([block.levels > 0 for block in numbers])
-
-    @cached_property
-    def _starts(self) -> Indices:
-        """Where lines of levels begin, shape (c, 1): of the other columns, then of flags."""
-        labels = [block.start for _, block in self._columns if not block.numeric]
-        flags = [block.start + 1 for _, block in self._columns if block.numeric and block.levels]
-        return _indices([*labels, *flags])[:, None]
-
-    @cached_property
-    def _low(self) -> Array:
-        """Each line where no level is held, shape (p + 1, 1)."""
-        low = np.zeros((self.one + 1, 1))
-        for _, block in self._columns:
-            if block.levels:
-                low[block.stop - block.levels : block.stop] = -1 / block.levels / math.sqrt(2)
-        low[self.one] = 1.0
-        return low
-
-    @property
-    def one(self) -> int:
-        """Index of the line of ones: p, the last."""
-        return self.schema.width
-
-    def of(self, scaled: ScaledTable) -> Array:
-        """Shape (p + 1, rows); WeightError for an infinite number."""
-        lines = np.empty((self.one + 1, scaled.rows))
-        lines[:] = self._low
-        codes = []
-        names, sizes = self._labels
-        if names:
-            levels = np.stack([scaled.columns[name] for name in names]).astype(np.intp)
-            last = sizes[:, None] - 1
-            codes.append(np.where(levels < 0, last, np.minimum(levels, last)))
-        names, places = self._numbers
-        if names:
-            values = np.stack([scaled.columns[name] for name in names]) - 0.5
-            is_missing = np.isnan(values)
-            values[is_missing] = 0.0
-            if not np.isfinite(values).all():
-                raise WeightError("base rows: expected finite features")
-            lines[places] = values
-            codes.append(is_missing[self._nullable].astype(np.intp))
-        held = np.concatenate(codes) + self._starts
-        lines[held, np.arange(scaled.rows)] = (self._low + 1 / math.sqrt(2)).take(held)
-        return lines
-
-
-def _indices(values: Iterable[int]) -> Indices:
-    return np.array([*values], dtype=np.intp)
 
 
 MOMENTS = ("linear", "squares", *PRODUCTS)
@@ -140,25 +32,139 @@ _FEW = 512
 """Rows whose Fourier features are held at once: twice a core's cache, as threads wait."""
 
 
-class _Map(Protocol):
-    """Some features of rows, as a tilting needs them."""
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    """Coordinates and products: each a product of two lines, the second perhaps that of ones.
+
+    Lines are the columns of `PublicSchema.centred`, and a last line of ones. Scores are the sums of
+    X * (T R) over lines, X all lines, R the second ones; sums: X diag(masses) R'.
+    """
+
+    stack: Stack
+    parts: tuple[str, ...]
+
+    @property
+    def _one(self) -> int:
+        """Index of the line of ones."""
+        return self.stack.schema.width
+
+    @cached_property
+    def _factors(self) -> Indices:
+        """The two lines of every feature, shape (features, 2)."""
+        return np.concatenate([self._factors_of(part) for part in self.parts])
+
+    def _factors_of(self, part: str) -> Indices:
+        one = self._one
+        if part == "linear":
+            return np.stack([np.arange(one), np.full(one, one)], axis=1)
+        if part == "squares":
+            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
+            return np.repeat(numbers, 2).reshape(-1, 2)
+        return np.concatenate([*_products(self.stack.column_pairs[part])])
+
+    @cached_property
+    def _seconds(self) -> Indices:
+        """Lines that are second ones, ascending; the last is that of ones."""
+        return np.union1d(self._factors[:, 1], self._one)
+
+    @cached_property
+    def _places(self) -> tuple[Indices, Indices]:
+        """Of every feature in a matrix of first and second lines."""
+        return self._factors[:, 0], np.searchsorted(self._seconds, self._factors[:, 1])
+
+    @cached_property
+    def _scales(self) -> Array:
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([self.stack.scale(part) for part in self.parts], widths)
+
+    @cached_property
+    def _offsets(self) -> Array:
+        """What is taken off every product."""
+        widths = [self.stack.width(part) for part in self.parts]
+        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
 
     def laid_out(self, theta: Array) -> Array:
-        """Coefficients in the form that `scores` reads."""
+        """T, shape (second lines, lines)."""
+        scaled = theta * self._scales
+        matrix = np.zeros((self._one + 1, self._seconds.size))
+        np.add.at(matrix, self._places, scaled)
+        matrix[-1, -1] -= scaled @ self._offsets
+        return np.ascontiguousarray(matrix.T)
 
-    def read(self, scaled: ScaledTable) -> NDArray[Any]:
-        """A block's rows in the form that `scores` and `sums` read."""
+    def read(self, scaled: ScaledTable) -> Array:
+        """Lines of centred rows, shape (lines, rows)."""
+        lines = np.ones((self._one + 1, scaled.rows))
+        lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
+        if not np.isfinite(lines).all():
+            raise WeightError("base rows: expected finite features")
+        return lines
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
-        """Terms of the rows' scores, shape (rows,)."""
+        products = laid_out @ held
+        products *= held[self._seconds]
+        return np.asarray(products.sum(axis=0))
 
     def sums(self, held: NDArray[Any], masses: Array) -> Array:
-        """Weighted sums of the features, in order."""
+        matrix = held @ (held[self._seconds] * masses).T
+        return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
+
+
+def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
+    """The lines of every product of two columns; second is the column that all have, if any."""
+    shared = set.intersection(*(set(pair) for pair in pairs))
+    for a, b in pairs:
+        lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
+        yield lines[:, ::-1] if a in shared else lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """Indicators of codes, each column's last left out."""
+
+    law: OneWayLaw
+
+    @cached_property
+    def _table(self) -> CodeTable:
+        return CodeTable(domain=self.law.domain, columns=self.law.columns)
+
+    @cached_property
+    def _kept(self) -> Indices:
+        """Which codes are features."""
+        return np.delete(np.arange(self._table.starts[-1]), self._table.starts[1:] - 1)
+
+    def laid_out(self, theta: Array) -> Array:
+        """Coefficients of all codes; zero of each column's last."""
+        padded = np.zeros(self._table.starts[-1])
+        padded[self._kept] = theta
+        return padded
+
+    def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
+        """Codes, among those of all columns, shape (columns, rows)."""
+        return self._table.among_all(scaled)
+
+    def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
+        return np.asarray(np.take(laid_out, held).sum(axis=0))
+
+    def sums(self, held: NDArray[Any], masses: Array) -> Array:
+        weights = np.tile(masses, len(held))
+        counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
+        return np.asarray(counts[self._kept], dtype=np.float64)
+
+
+_Map = _Moments | _Known
+"""Some features of rows, as a tilting needs them.
+
+`laid_out` gives coefficients, and `read` a block's rows, in the form that `scores` reads: terms of
+the rows' scores, shape (rows,). `sums` are weighted sums of the features, in order.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """Tiltings of rows block by block: a function of theta gives one of blocks."""
+    """Features of rows, and tiltings block by block: a function of theta gives one of blocks.
+
+    `known`: marginals whose indicators are features, if any.
+    """
 
     stack: Stack
     known: OneWayLaw | None = None
@@ -172,17 +178,34 @@ class Scoring:
         if moments:
             places = np.concatenate([self.stack.places(part) for part in moments])
             maps.append((_Moments(stack=self.stack, parts=tuple(moments)), places, True))
-        if "patches" in parts:
-            maps.append((_Patches(stack=self.stack), self.stack.places("patches"), False))
         if self.known is not None and self.known.dimension:
             places = np.arange(start, start + self.known.dimension)
             maps.append((_Known(law=self.known), places, False))
         return maps
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a pass takes about as long as one over stored features."""
-        return "patches" not in self.stack.parts
+    def features(self, rows: ScaledTable) -> Array:
+        """The features themselves, shape (rows, d): `all_features`."""
+        return all_features(self.stack, self.known, rows)
+
+    def codes(self, rows: ScaledTable) -> NDArray[np.intp]:
+        """What may be rare: levels, and codes of known marginals, shape (columns, rows).
+
+        No code belongs to two columns.
+        """
+        if self._rare is None:
+            return np.zeros((0, rows.rows), dtype=np.intp)
+        return self._rare.among_all(rows)
+
+    @cached_property
+    def _rare(self) -> CodeTable | None:
+        schema, known = self.stack.schema, () if self.known is None else self.known.columns
+        columns = [
+            index for index, column in enumerate(schema.released)
+            if index in known or not column.is_numeric
+        ]  # fmt: skip
+        # The levels of the others are their codes, whatever the bins.
+        domain = Domain.from_schema(schema, bins=1 if self.known is None else self.known.bins)
+        return CodeTable(domain=domain, columns=tuple(columns)) if columns else None
 
     @property
     def rows(self) -> int:
@@ -234,139 +257,3 @@ class Scoring:
             sums.append(np.exp(few - tops[-1]) @ pairs)
         shares = np.exp(np.array(tops) - max(tops))
         return np.asarray((shares @ np.array(sums)).reshape(-1, 2).T.reshape(-1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Moments:
-    """Coordinates and products: each a product of two lines, the second perhaps that of ones.
-
-    Scores are the sums of X * (T R) over lines, X all lines, R the second ones; sums: X
-    diag(masses) R'.
-    """
-
-    stack: Stack
-    parts: tuple[str, ...]
-
-    @cached_property
-    def _lines(self) -> CentredLines:
-        return CentredLines(schema=self.stack.schema)
-
-    @cached_property
-    def _factors(self) -> Indices:
-        """The two lines of every feature, shape (features, 2)."""
-        return np.concatenate([self._factors_of(part) for part in self.parts])
-
-    def _factors_of(self, part: str) -> Indices:
-        one = self._lines.one
-        if part == "linear":
-            return np.stack([np.arange(one), np.full(one, one)], axis=1)
-        if part == "squares":
-            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
-            return np.repeat(numbers, 2).reshape(-1, 2)
-        return np.concatenate([*_products(self.stack.column_pairs[part])])
-
-    @cached_property
-    def _seconds(self) -> Indices:
-        """Lines that are second ones, ascending; the last is that of ones."""
-        return np.union1d(self._factors[:, 1], self._lines.one)
-
-    @cached_property
-    def _places(self) -> tuple[Indices, Indices]:
-        """Of every feature in a matrix of first and second lines."""
-        return self._factors[:, 0], np.searchsorted(self._seconds, self._factors[:, 1])
-
-    @cached_property
-    def _scales(self) -> Array:
-        widths = [self.stack.width(part) for part in self.parts]
-        return np.repeat([self.stack.scale(part) for part in self.parts], widths)
-
-    @cached_property
-    def _offsets(self) -> Array:
-        """What is taken off every product."""
-        widths = [self.stack.width(part) for part in self.parts]
-        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
-
-    def laid_out(self, theta: Array) -> Array:
-        """T, shape (second lines, lines)."""
-        scaled = theta * self._scales
-        matrix = np.zeros((self._lines.one + 1, self._seconds.size))
-        np.add.at(matrix, self._places, scaled)
-        matrix[-1, -1] -= scaled @ self._offsets
-        return np.ascontiguousarray(matrix.T)
-
-    def read(self, scaled: ScaledTable) -> Array:
-        """Lines of centred rows, shape (lines, rows)."""
-        return self._lines.of(scaled)
-
-    def scores(self, held: Array, laid_out: Array) -> Array:
-        products = laid_out @ held
-        products *= held[self._seconds]
-        return np.asarray(products.sum(axis=0))
-
-    def sums(self, held: Array, masses: Array) -> Array:
-        matrix = held @ (held[self._seconds] * masses).T
-        return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
-
-
-def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
-    """The lines of every product of two columns; second is the column that all have, if any."""
-    shared = set.intersection(*(set(pair) for pair in pairs))
-    for a, b in pairs:
-        lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
-        yield lines[:, ::-1] if a in shared else lines
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """Indicators of codes, each column's last left out."""
-
-    law: OneWayLaw
-
-    @cached_property
-    def _table(self) -> CodeTable:
-        return CodeTable(domain=self.law.domain, columns=self.law.columns)
-
-    @cached_property
-    def _kept(self) -> Indices:
-        """Which codes are features."""
-        return np.delete(np.arange(self._table.starts[-1]), self._table.starts[1:] - 1)
-
-    def laid_out(self, theta: Array) -> Array:
-        """Coefficients of all codes; zero of each column's last."""
-        padded = np.zeros(self._table.starts[-1])
-        padded[self._kept] = theta
-        return padded
-
-    def read(self, scaled: ScaledTable) -> NDArray[np.intp]:
-        """Codes, among those of all columns, shape (columns, rows)."""
-        return self._table.among_all(scaled)
-
-    def scores(self, held: NDArray[np.intp], laid_out: Array) -> Array:
-        return np.asarray(np.take(laid_out, held).sum(axis=0))
-
-    def sums(self, held: NDArray[np.intp], masses: Array) -> Array:
-        weights = np.tile(masses, len(held))
-        counts = np.bincount(held.reshape(-1), weights, self._table.starts[-1])
-        return np.asarray(counts[self._kept], dtype=np.float64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Patches:
-    """Features of images, by their matrix."""
-
-    stack: Stack
-
-    def laid_out(self, theta: Array) -> Array:
-        return theta
-
-    def read(self, scaled: ScaledTable) -> Array:
-        matrix = self.stack.scale("patches") * self.stack.patch_map.matrix(scaled)
-        if not np.isfinite(matrix).all():
-            raise WeightError("base rows: expected finite features")
-        return matrix
-
-    def scores(self, held: Array, laid_out: Array) -> Array:
-        return held @ laid_out
-
-    def sums(self, held: Array, masses: Array) -> Array:
-        return masses @ held

@@ -13,6 +13,9 @@ from dpiw.methods.one_way import OneWayLaw, block_diagonal
 
 Array = NDArray[np.float64]
 
+EVIDENCE = "evidence"
+"""The rule for alpha, by name: the credit of the largest evidence."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Targets:

@@ -18,8 +18,7 @@ from dpiw.methods.weights.measured.credit import solvable
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import Tilt
-from dpiw.methods.weights.resampling import resample
-from dpiw.methods.weights.weigh import normalised
+from dpiw.methods.weights.weigh import normalised, resample
 
 Array = NDArray[np.float64]
 
@@ -33,13 +32,15 @@ _TRIALS, _MARGIN = 4, 0.97
 class Thinned:
     """Rows chosen from a base, ascending, with repeats, and their log weights, shape (n,).
 
-    `exponent` is tau; `distinct` counts the rows that differ.
+    `exponent` is tau; `distinct` counts the rows that differ; `credit`, by which their weights were
+    calibrated, is their effective number or a larger one, infinite without calibration.
     """
 
     chosen: NDArray[np.int64] = field(repr=False)
     log_weights: Array = field(repr=False)
     exponent: float
     distinct: int
+    credit: float = math.inf
 
 
 def thin(
@@ -63,18 +64,6 @@ def thin(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Calibrated:
-    """Rows chosen from a base, and log weights, shape (n,), calibrated to its means.
-
-    `credit` is the rows' effective number or a larger one; infinite without calibration.
-    """
-
-    rows: Thinned
-    log_weights: Array = field(repr=False)
-    credit: float
-
-
 def calibrated(
     log_weights: Array,
     rows: int,
@@ -84,7 +73,7 @@ def calibrated(
     design_effect: float,
     law: Tilt,
     rng: np.random.Generator,
-) -> Calibrated:
+) -> Thinned:
     """Choose rows and tilt them back to the base's means (Deville & Sarndal 1992); free.
 
     `log_weights`: of the base, shape (M,); `targets`: its weighted means, with the noise S; `taken`
@@ -96,13 +85,13 @@ def calibrated(
         choice = thin(log_weights, rows, design_effect=aim, rng=rng)
         credit = 1 / float((np.exp(choice.log_weights) ** 2).sum()) * rows**2
         if rows == choice.distinct == log_weights.size > MOST_FITTED:  # all rows, as they are
-            return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
+            return choice
         if design_effect == 1:
             break  # no weights at all
         chosen = taken(choice.chosen, choice.log_weights)
         try:
             if isinstance(chosen, StreamedRows) and chosen.rows > MOST_FITTED:
-                start = replace(law, coefficients=np.zeros(targets.means.size), credit=credit)
+                start = replace(law, theta=np.zeros(targets.means.size), credit=credit)
                 solved = corrected(start, chosen, targets)
             else:
                 solved = solvable(chosen, targets, credit, covariance=law.covariance)
@@ -111,10 +100,9 @@ def calibrated(
         logs = normalised(solved.log_weights)
         effect = float(np.mean(np.exp(logs) ** 2))
         if effect <= design_effect:
-            return Calibrated(rows=choice, log_weights=logs, credit=solved.credit)
+            return replace(choice, log_weights=logs, credit=solved.credit)
         aim = max(1.0, aim * design_effect / effect * _MARGIN)
-    choice = thin(log_weights, rows, design_effect=design_effect, rng=rng)
-    return Calibrated(rows=choice, log_weights=choice.log_weights, credit=math.inf)
+    return thin(log_weights, rows, design_effect=design_effect, rng=rng)
 
 
 def _exponent(logs: Array, design_effect: float) -> float:

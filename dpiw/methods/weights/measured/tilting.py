@@ -121,67 +121,59 @@ _RENEWAL, _LEAST = 3, 1e-300
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tilt:
-    """A solved tilting.
+class Point:
+    """F's exponential part at some coefficients.
 
     Attributes:
-        coefficients: theta, shape (d,).
+        theta: shape (d,).
         log_weights: of the base rows, shape (M,), natural log; the weights sum to one.
         log_mass: the log of the mean of exp(theta.phi_j), by the rows' own weights.
         means: of the features under the weights, shape (d,).
-        covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
-        credit: alpha.
-        gap: certified bound on F(theta) - min F.
     """
 
-    coefficients: Array = field(repr=False)
+    theta: Array = field(repr=False)
     log_weights: Array = field(repr=False)
     log_mass: float
     means: Array = field(repr=False)
-    covariance: Array = field(repr=False)
-    credit: float
-    gap: float
-    steps: int
-
-    @property
-    def weights(self) -> Array:
-        """Of the base rows, shape (M,), summing to one."""
-        return np.asarray(np.exp(self.log_weights))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Point:
-    """F's exponential part at a theta, shape (d,); other fields as of `Tilt`."""
-
-    theta: Array
-    log_weights: Array
-    log_mass: float
-    means: Array
 
     @classmethod
     def at(cls, base: BaseRows, theta: Array) -> Point:
         """In one pass over the base."""
         logs, log_sum, means = base.tilted(theta)
         mass = log_sum - math.log(base.rows)
-        return cls(theta=theta, log_weights=logs, log_mass=mass, means=means)
+        return Point(theta=theta, log_weights=logs, log_mass=mass, means=means)
 
-    @classmethod
-    def of(cls, solved: Tilt) -> Point:
-        """That of a tilting."""
-        return cls(
-            theta=solved.coefficients, log_weights=solved.log_weights,
-            log_mass=solved.log_mass, means=solved.means,
-        )  # fmt: skip
+    @property
+    def weights(self) -> Array:
+        """Of the base rows, shape (M,), summing to one."""
+        return np.asarray(np.exp(self.log_weights))
 
     def gradient(self, targets: Targets, ridge: Array) -> Array:
         """Of F, shape (d,); `ridge` is alpha R."""
         return np.asarray(self.means - targets.means + ridge @ self.theta)
 
-    def solved(self, credit: float, covariance: Array, *, gap: float, steps: int) -> Tilt:
-        """As a minimum."""
-        return Tilt(
-            coefficients=self.theta, log_weights=self.log_weights, log_mass=self.log_mass,
-            means=self.means, covariance=covariance, credit=credit, gap=gap, steps=steps,
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tilt(Point):
+    """A solved tilting.
+
+    Attributes:
+        covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
+        credit: alpha.
+        gap: certified bound on F(theta) - min F.
+    """
+
+    covariance: Array = field(repr=False)
+    credit: float
+    gap: float
+    steps: int
+
+    @classmethod
+    def of(cls, point: Point, covariance: Array, *, credit: float, gap: float, steps: int) -> Tilt:
+        """A point as the minimum."""
+        return cls(
+            theta=point.theta, log_weights=point.log_weights, log_mass=point.log_mass,
+            means=point.means, covariance=covariance, credit=credit, gap=gap, steps=steps,
         )  # fmt: skip
 
 
@@ -201,7 +193,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
         for guess in (theta, _FALL * theta):  # theta stays, or grows as 1/alpha: beyond reach
             solution = reached(base, targets, higher, guess)
             if solution is not None:
-                theta = solution.coefficients
+                theta = solution.theta
                 break
     if solution is None:
         raise WeightError("tilting: the minimum was not reached")
@@ -243,7 +235,7 @@ def reached(
                 covariance = _covariance_at(base, point)
             else:
                 covariance = curvature.corrected() - ridge
-            return point.solved(credit, covariance, gap=certified, steps=steps)
+            return Tilt.of(point, covariance, credit=credit, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
         left, speed = decrement / 2 if is_told else certified, fallen / max(decrement, _LEAST)
         if renewed is not None and not is_far and _is_long(left / limit, speed):

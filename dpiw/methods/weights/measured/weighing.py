@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,15 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import UncalibratedError
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, objection
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
-from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
-from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.features import Ranges, Stack
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
-from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.thinning import calibrated
@@ -35,7 +33,7 @@ from dpiw.privacy.measurement import Measurement
 Array = NDArray[np.float64]
 
 _WRITTEN = 2**24
-"""Most entries of a stored feature matrix where passes need none: 128 MiB."""
+"""Most entries of a stored feature matrix: 128 MiB."""
 
 _TOLD = 20_000
 """Least rows whose noise is reported: their mean square is within about 1% of that of all."""
@@ -66,15 +64,11 @@ class Fitted(Protocol):
 
     @property
     def credit(self) -> str | float:
-        """A rule, or alpha itself."""
+        """`EVIDENCE`, or alpha itself."""
 
     @property
     def design_effect(self) -> float:
         """Largest design effect of the published weights."""
-
-    @property
-    def debias(self) -> bool:
-        """Whether the mean effect of theta's noise is divided out."""
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map."""
@@ -105,21 +99,16 @@ def weigh_measured(
     stack = stack_of(estimator, measurement, base.schema)
     law = None if known is None else known.law
     dimension = stack.dimension + (0 if law is None else law.dimension)
-    features, scored = partial(all_features, stack, law), Scoring(stack=stack, known=law)
-    codes = RareCodes(schema=base.schema, known=law)
-    streamed = partial(StreamedRows, features=features, codes=codes, scored=scored)
+    scoring = Scoring(stack=stack, known=law)
+    streamed = partial(StreamedRows, scoring=scoring)
 
     def taken(chosen: NDArray[np.int64], log_weights: np.ndarray | None = None) -> BaseRows:
         if chosen.size > MOST_FITTED:
             return streamed(chosen.size, partial(base.taken, chosen), log_weights=log_weights)
         held = base.chosen(chosen).scaled
-        if scored.is_quick and chosen.size > _WRITTEN // dimension:
+        if chosen.size > _WRITTEN // dimension:
             return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
-        return BaseRows(
-            chosen.size,
-            lambda start, stop: features(held.take(np.arange(start, stop))),
-            log_weights=log_weights,
-        )
+        return BaseRows(scoring.features(held), log_weights=log_weights)
 
     base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
     targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
@@ -131,52 +120,40 @@ def weigh_measured(
     if base_rows.rows < base.rows:
         base_rows = streamed(base.rows, base.batches)
         solved = corrected(reweighted.tilt, base_rows, targets)
-        if estimator.debias:  # by the noise of every row's weight, also where its levels are rare
-            covariance = base_rows.covariance(solved.weights, solved.means)
-        else:
-            covariance = rough_covariance(base_rows, solved.coefficients)
+        covariance = rough_covariance(base_rows, solved.theta)
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
-    logs, means = normalised(reweighted.tilt.log_weights), reweighted.tilt.means
-    noise: np.ndarray | None = None
-    if estimator.debias:
-        noise = reweighted.log_weight_noise(base_rows)
-        logs = normalised(reweighted.tilt.log_weights - noise**2 / 2)
-        means = base_rows.means(np.exp(logs) / base.rows)
-        steps.append("debias b(x - mu)")
+    logs = normalised(reweighted.tilt.log_weights)
     del base_rows  # its features, of which those of the chosen rows take the place
-    calibration = calibrated(
+    choice = calibrated(
         logs,
         rows,
-        replace(targets, means=means, relative=None),
+        replace(targets, means=reweighted.tilt.means, relative=None),
         taken=taken,
         design_effect=estimator.design_effect,
         law=reweighted.tilt,
         rng=rng,
     )
-    tau = calibration.rows.exponent
+    tau = choice.exponent
     steps.append(f"choose {rows} rows with probability in proportion to weight^{tau:.4g}")
-    if np.isfinite(calibration.credit):
+    if np.isfinite(choice.credit):
         steps.append("calibrate their means to the base's")
     steps.append("self-normalise")
-    chosen = calibration.rows.chosen
+    chosen = choice.chosen
     subset = slice(None, None, max(1, rows // _TOLD))
-    if noise is None:
-        noise = reweighted.log_weight_noise(taken(chosen[subset]))
-    else:
-        noise = noise[chosen[subset]]
+    noise = reweighted.log_weight_noise(taken(chosen[subset]))
     return Weights(
-        log_weights=calibration.log_weights,
+        log_weights=choice.log_weights,
         steps=tuple(steps),
         noise=noise,
-        diagnostics=_judged(reweighted, calibration.log_weights, logs, noise, subset),
+        diagnostics=_judged(reweighted, choice.log_weights, logs, noise, subset),
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
             | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
-            | {"exponent": tau, "distinct_rows": calibration.rows.distinct}
+            | {"exponent": tau, "distinct_rows": choice.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
-            | ({"calibration": calibration.credit} if np.isfinite(calibration.credit) else {}),
+            | ({"calibration": choice.credit} if np.isfinite(choice.credit) else {}),
         },
     )
 
@@ -190,30 +167,6 @@ def _credits(reweighted: Reweighted) -> str:
 def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
     """The feature map of a measured sum, with its ranges; ReleaseError if they do not fit."""
     return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
-
-
-def law_of_measured(
-    estimator: Fitted,
-    rows: SyntheticTable,
-    log_weights: np.ndarray,
-    facts: Mapping[str, Any],
-) -> MeansLaw:
-    """The law of the published weights, log weights of shape (n,), or UncalibratedError.
-
-    `facts` is `Weights.facts["measured"]`.
-    """
-    noise = estimator.calibrated
-    if noise is None:
-        raise UncalibratedError("measured: calibrate before asking for a law")
-    return law_of_means(
-        estimator.stack(rows.schema),
-        rows.scaled,
-        log_weights,
-        scale=noise.law.scale,
-        constant=noise.constant,
-        max_rows=noise.unit.max_rows,
-        facts=facts,
-    )
 
 
 def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:

@@ -322,7 +322,7 @@ class BetaRegression(RatioEstimator):
             raise PrivacyError("beta calibration: only public rows are free")
         start = ratio.debiased(rows.fitting) if self.debias else ratio
         classes = (start.log_ratio(table) for table in (public, rows.fitting))
-        return start, steps.with_calibration(*fit_calibration(*classes, limit=step.limit))
+        return start, steps.with_calibration(fit_calibration(*classes, limit=step.limit))
 
 
 @dataclass(frozen=True, kw_only=True)

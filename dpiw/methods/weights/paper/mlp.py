@@ -6,7 +6,9 @@ The paper's Algorithm 1, corrected. Its noise has no closed law: replays judge t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,12 +18,26 @@ from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.base import calibrated_for, check_effort, real, whole
-from dpiw.methods.neural.backend import DEVICES, check_installed, make_backend
-from dpiw.methods.neural.checkpoints import Adam
-from dpiw.methods.neural.clipping import ClipRule, check_computes
-from dpiw.methods.neural.dp_sgd import PrivateTraining
-from dpiw.methods.neural.networks import ACTIVATIONS, Architecture
-from dpiw.methods.neural.ratio_training import LOSSES, RatioTraining, replay
+from dpiw.methods.neural.backend import (
+    CPU,
+    DEVICES,
+    Backend,
+    check_installed,
+    computing,
+    make_backend,
+)
+from dpiw.methods.neural.backend import Array as Tensor
+from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.clipping import (
+    Balanced,
+    ClipRule,
+    Logistic,
+    RowLoss,
+    check_computes,
+    clipped_sum,
+)
+from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
+from dpiw.methods.neural.networks import ACTIVATIONS, Architecture, Network
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.ratio import DensityRatio, RatioEstimator, clamped, public_number
 from dpiw.methods.weights.paper.steps import Scored
@@ -44,6 +60,108 @@ INPUT_SCALE = 2.0
 def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
     """Network inputs, shape (rows, d): twice the centred coordinates."""
     return np.asarray(INPUT_SCALE * schema.centred(scaled))
+
+
+MOST_STAND_INS = 20_000
+"""Largest number of rows that replace the private table in a simulation."""
+
+LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced": Balanced}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioTraining:
+    """Relaxed DP-SGD of a network of one output, with B synthetic rows per step.
+
+    The rows weigh L/B each, L = q n0: the logit's stationary point is log(p_real/p_synthetic) +
+    log(N_D/n0) (docs/method.md section 2), and `ClipRule.OUTPUT` keeps it there.
+    """
+
+    architecture: Architecture
+    private: PrivateTraining
+    loss: str
+    batch: int
+
+    def parameters(self) -> dict[str, Any]:
+        """Every public constant, JSON values."""
+        return self.private.parameters() | {
+            "widths": list(self.architecture.widths),
+            "activation": self.architecture.activation,
+            "loss": self.loss,
+            "batch": self.batch,
+        }
+
+    @cached_property
+    def _public_number(self) -> int:
+        """Seed of initial parameters and of the order of synthetic rows, from the settings."""
+        return int(self.private.digest[:16], 16)
+
+    def _public_gradient(self, synthetic: Array, backend: Backend) -> PublicGradient:
+        order = np.random.default_rng([self._public_number, 1]).permutation(len(synthetic))
+        size = min(self.batch, len(synthetic))
+        # Laid out twice, so that every cyclic minibatch is a slice.
+        rows = synthetic[np.concatenate([order, order[:size]])]
+        weight = self.private.divisor / 2 / size
+        loss = LOSSES[self.loss](label=0)
+
+        def gradient(network: Network, step: int) -> Tensor:
+            first = step * size % len(synthetic)
+            batch = backend.array(rows[first : first + size])
+            clip, rule = self.private.clip, self.private.rule
+            return weight * clipped_sum(network, batch, loss, clip=clip, rule=rule)
+
+        return gradient
+
+    @computing()
+    def fit(
+        self,
+        private: Array,
+        synthetic: Array,
+        *,
+        noise: NoiseSource,
+        backend: Backend = CPU,
+        watch: TrainingWatch = UNWATCHED,
+    ) -> TrainingState:
+        """Train on rows of shape (n, widths[0]); the parameters are the state's `average`.
+
+        Privacy:
+            Unit, events and errors: those of `PrivateTraining.train`.
+        """
+        initial = self.architecture.initial(np.random.default_rng([self._public_number, 0]))
+        start = self.private.start(initial, publishable=noise.publishable)
+        lots = PrivateLots(
+            architecture=self.architecture,
+            rows=private,
+            loss=LOSSES[self.loss](label=1),
+            backend=backend,
+        )
+        return self.private.train(
+            start,
+            lots,
+            noise=noise,
+            public=self._public_gradient(synthetic, backend),
+            watch=watch,
+        )
+
+    @computing()
+    def logits(self, parameters: Array, rows: Array) -> Array:
+        """The classifier's logits, shape (n,)."""
+        network = self.architecture.network(parameters)
+        return CPU.to_numpy(network.outputs(CPU.array(rows))[:, 0])
+
+    def replay(self, rows: Array, *, nominal_rows: int, noise: NoiseSource, number: int) -> Array:
+        """Parameters of a training on public rows alone, two at least: a ratio of one, with noise.
+
+        Half of the rows are the synthetic table; min(n0, 20,000) stand-ins for private rows are
+        drawn from the other half, at the rate that keeps lot sizes. `number` fixes halves and draw.
+        """
+        rng = np.random.default_rng([self._public_number, 2, number])
+        pool, rest = np.array_split(rng.permutation(len(rows)), 2)
+        size = min(nominal_rows, MOST_STAND_INS)
+        # Where there are enough, no row need stand in twice.
+        stand_in = pool[:size] if size <= len(pool) else rng.choice(pool, size)
+        rate = min(1.0, self.private.divisor / 2 / size)
+        smaller = replace(self, private=replace(self.private, sampling_rate=rate))
+        return smaller.fit(rows[stand_in], rows[rest], noise=noise).average
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,11 +193,10 @@ class NetworkRatio(DensityRatio):
             log_ratios = np.empty((len(rows), self.replays))
             for i in range(self.replays):
                 noise = SeededNoise(public_number(self.parameters) + i)
-                state = replay(
-                    self.training, rows, nominal_rows=self.nominal_rows, noise=noise, number=i
+                played = self.training.replay(
+                    rows, nominal_rows=self.nominal_rows, noise=noise, number=i
                 )
-                logits = self.training.logits(state.average, rows)
-                log_ratios[:, i] = clamped(logits, self.limit)
+                log_ratios[:, i] = clamped(self.training.logits(played, rows), self.limit)
             self._played[key] = log_ratios - log_ratios.mean(axis=0)
         return self._played[key]
 
@@ -104,7 +221,6 @@ class NetworkCalibration:
     """A training with its noise, and what it is calibrated for."""
 
     training: RatioTraining
-    unit: PrivacyUnit
     nominal_rows: int
     schema: str
 
@@ -197,7 +313,7 @@ class DensityNetwork(RatioEstimator):
             batch=self.lot,
         )
         calibrated = NetworkCalibration(
-            training=training, unit=unit, nominal_rows=nominal_rows, schema=schema.name
+            training=training, nominal_rows=nominal_rows, schema=schema.name
         )
         return replace(self, calibrated=calibrated)
 
@@ -221,8 +337,9 @@ class DensityNetwork(RatioEstimator):
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The steps of one training; UncalibratedError for another unit or schema."""
         ready = self._ready_for(schema)
-        calibrated_for(ready, ready.unit == unit, method=self.method)
-        return ready.training.private.events()
+        private = ready.training.private
+        calibrated_for(ready, private.unit == unit, method=self.method)
+        return private.events()
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
@@ -290,7 +407,7 @@ class DensityNetwork(RatioEstimator):
                 "synthetic_rows": synthetic.rows,
             },
             publishable=state.publishable,
-            noise=self.released_noise(schema=schema, unit=ready.unit),
+            noise=self.released_noise(schema=schema, unit=ready.training.private.unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:

@@ -19,8 +19,7 @@ from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation, SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.diagnostics import Diagnostics, Signal, diagnose, objection
 from dpiw.methods.weights.paper.steps import PostProcessing, Scored, SelfNormalise
-from dpiw.methods.weights.resampling import resample
-from dpiw.methods.weights.weigh import Weights, normalised
+from dpiw.methods.weights.weigh import Weights, normalised, resample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
@@ -264,7 +263,7 @@ def weigh(
     last = steps.resample
     if last is None or rng is None:
         return weights
-    chosen = resample(final, last.rows, method=last.scheme, rng=rng)
+    chosen = resample(final, last.rows, rng=rng)
     return replace(
         weights,
         log_weights=np.zeros(chosen.size),

@@ -19,7 +19,6 @@ from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_
 from dpiw.methods.base import real
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.regression import CONSTANT, Regression, solve
-from dpiw.methods.weights.resampling import Resampling
 from dpiw.methods.weights.weigh import normalised
 from dpiw.privacy.units import NoiseLaw
 
@@ -54,6 +53,8 @@ class Step:
     """Whether it loses the weights' scale."""
     files: ClassVar[tuple[str, ...]] = ()
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
+    set_later: ClassVar[frozenset[str]] = frozenset()
+    """Fields that no spec may hold."""
 
     @property
     def text(self) -> str:
@@ -162,24 +163,23 @@ class BetaCalibrate(Step):
     """The calibrated log ratio a log s - b log(1-s) + c, s = sigmoid(u), u the ratio's log.
 
     Attributes:
-        source: `public`, the only one: the numbers are fitted on public labelled rows, or chosen.
-        a, b, c: the map; a = b = 1 and c = 0 change nothing. None until they are fitted.
+        declared: where the public labelled rows came from, for the certificate.
+        rows, sha256: CSV file of these rows, and its bytes' digest, hexadecimal.
+        source: `public`, the only one.
         limit: u is clipped to [-limit, limit] first.
-        declared: where public labelled rows came from, for the certificate.
-        rows, sha256: CSV file of public labelled rows, and its bytes' digest, hexadecimal.
+        map: a, b, c, once they are fitted; a = b = 1 and c = 0 change nothing.
     """
 
     step: ClassVar[str] = "beta_calibrate"
     rescales: ClassVar[bool] = True
     files: ClassVar[tuple[str, ...]] = ("rows",)
+    set_later: ClassVar[frozenset[str]] = frozenset({"map"})
+    declared: str
+    rows: str
     source: str = "public"
-    a: float | None = None
-    b: float | None = None
-    c: float | None = None
     limit: float = 5.0
-    declared: str = ""
-    rows: str | None = None
     sha256: str | None = None
+    map: Map | None = None
 
     def __post_init__(self) -> None:
         field = f"{_SETTINGS}.{self.step}"
@@ -187,36 +187,29 @@ class BetaCalibrate(Step):
             raise SpecError(f"{field}.source: expected public")
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
-            if not isinstance(value, str) and (name == "declared" or value is not None):
+            if not isinstance(value, str) and (name != "sha256" or value is not None):
                 raise SpecError(f"{field}.{name}: expected text")
         _set_real(self, "limit", above=0, at_most=50)
-        given = [name for name in "abc" if getattr(self, name) is not None]
-        for name in given:
-            _set_real(self, name, above=-1e6, at_most=1e6)
-        if not self.declared.strip() or not (len(given) == 3 or self.rows):
+        if not self.declared.strip() or not self.rows:
             raise SpecError(
-                f"{field}: expected a, b, c and `declared`, where the"
-                " labelled rows came from; or `rows`, a file, and `declared`"
+                f"{field}: expected `rows`, a file, and `declared`, where its rows came from"
             )
-        if len(given) in (1, 2):
-            raise SpecError(f"{field}: expected all of a, b, c or none")
-
-    @property
-    def map(self) -> Map:
-        """(a, b, c); UncalibratedError while they have not been fitted."""
-        if self.a is None or self.b is None or self.c is None:
-            raise UncalibratedError("beta_calibrate: its calibration has not been fitted")
-        return self.a, self.b, self.c
 
     @property
     def text(self) -> str:
         """The line in the certificate."""
-        if self.a is None:
+        if self.map is None:
             return f"beta calibration on {self.declared}"
-        return f"beta calibration (a={self.a:.4g}, b={self.b:.4g}, c={self.c:.4g}; {self.declared})"
+        a, b, c = self.map
+        return f"beta calibration (a={a:.4g}, b={b:.4g}, c={c:.4g}; {self.declared})"
 
     def on_ratio(self, scored: Scored) -> Scored:
-        """The log ratio through the map, fitted to the noisy ratio: no debiasing factor is left."""
+        """The log ratio through the map, fitted to the noisy ratio: no debiasing factor is left.
+
+        UncalibratedError while the map has not been fitted.
+        """
+        if self.map is None:
+            raise UncalibratedError("beta_calibrate: its calibration has not been fitted")
         u = scored.log_ratio
         return replace(
             scored,
@@ -317,23 +310,16 @@ class SelfNormalise(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Resample(Step):
-    """`rows` rows redrawn by weight; the weights are then one. See `Resampling`."""
+    """`rows` rows redrawn by weight, evenly spaced; the weights are then one."""
 
     step: ClassVar[str] = "resample"
-    line: ClassVar[str] = "resample {0.rows} rows by weight ({0.scheme.value}); weights are one"
+    line: ClassVar[str] = "resample {0.rows} rows by weight (systematic); weights are one"
     rescales: ClassVar[bool] = True
     rows: int
-    scheme: Resampling = Resampling.SYSTEMATIC
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
-        schemes = [scheme.value for scheme in Resampling]
-        if not isinstance(self.scheme, Resampling) and self.scheme not in schemes:
-            raise SpecError(
-                f"weights.post_processing.resample.scheme: expected one of {', '.join(schemes)}"
-            )
-        object.__setattr__(self, "scheme", Resampling(self.scheme))
 
 
 STEPS: tuple[type[Step], ...] = (
@@ -387,14 +373,13 @@ class PostProcessing:
         """The resampling, if any."""
         return next((step for step in self.steps if isinstance(step, Resample)), None)
 
-    def with_calibration(self, a: float, b: float, c: float) -> PostProcessing:
+    def with_calibration(self, fitted: Map) -> PostProcessing:
         """The same steps with the numbers that were fitted."""
-        return PostProcessing(
-            steps=tuple(
-                replace(step, a=a, b=b, c=c) if isinstance(step, BetaCalibrate) else step
-                for step in self.steps
-            )
+        steps = (
+            replace(step, map=fitted) if isinstance(step, BetaCalibrate) else step
+            for step in self.steps
         )
+        return PostProcessing(steps=tuple(steps))
 
 
 def _step(value: object) -> Step:
@@ -407,7 +392,7 @@ def _step(value: object) -> Step:
         )
     kind = kinds[name]
     settings = {key: setting for key, setting in value.items() if key != "step"}
-    known = {field.name: field for field in fields(kind)}
+    known = {field.name: field for field in fields(kind) if field.name not in kind.set_later}
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:
         hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"

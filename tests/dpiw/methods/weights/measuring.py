@@ -40,7 +40,7 @@ def nothing(schema):
 
 def above(least, solved, targets):
     """By how much F lies above its minimum, where it is a parabola."""
-    off = solved.coefficients - least.coefficients
+    off = solved.theta - least.theta
     return float(off @ (least.covariance + least.credit * targets.ridge) @ off) / 2
 
 
@@ -48,15 +48,13 @@ def calibration_of(logs, rows, targets, features, *, design_effect=2.0, rng):
     """`thinning.calibrated`, told the features of rows by their indices, uniform ones."""
     dimension = features.shape[1]
     law = Tilt(
-        coefficients=np.zeros(dimension), log_weights=np.zeros(0), log_mass=0.0,
+        theta=np.zeros(dimension), log_weights=np.zeros(0), log_mass=0.0,
         means=np.zeros(dimension), covariance=np.eye(dimension) / 12,
         credit=1.0, gap=0.0, steps=0,
     )  # fmt: skip
 
     def taken(chosen, log_weights):
-        return BaseRows(
-            len(chosen), lambda start, stop: features[chosen[start:stop]], log_weights=log_weights
-        )
+        return BaseRows(features[chosen], log_weights=log_weights)
 
     return calibrated_rows(
         logs, rows, targets, taken=taken, law=law, design_effect=design_effect, rng=rng

@@ -1,4 +1,4 @@
-"""Random features: norm bounds, exact sums and phases, ranges, filters over parts of images."""
+"""Random features: norm bounds, exact sums and phases, ranges."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import threads
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError, SpecError, WeightError
 from dpiw.methods.weights.measured import sums as feature_sum
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
-from dpiw.methods.weights.measured.fourier import STEPS, PatchMap, Waves, public_normals
+from dpiw.methods.weights.measured.fourier import STEPS, Waves, public_normals
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import LOUD, exact_sum
 from dpiw.methods.weights.measured.weighing import stack_of as stack_within
@@ -29,13 +29,12 @@ SCHEMAS = {
     "mixed": mixed(),
     "numeric": numbers(3, target=True),
     "no target": numbers(3),
-    "image": numbers(36),
+    "36 numbers": numbers(36),
 }
 
 
 def shares_for(name):
-    shares = {**EVERY, "patches": 0.6} if name == "image" else EVERY
-    return {part: shares[part] for part in shares if part != "target" or SCHEMAS[name].target}
+    return {part: EVERY[part] for part in EVERY if part != "target" or SCHEMAS[name].target}
 
 
 def stack_of(schema, **shares):
@@ -46,15 +45,14 @@ def stack_of(schema, **shares):
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_norm_bound_holds_and_is_met(name, part):
     schema = SCHEMAS[name]
-    is_there = {"target": schema.target is not None, "patches": name == "image"}
-    if not is_there.get(part, True):
+    if part == "target" and schema.target is None:
         with pytest.raises(SpecError, match="none that this schema has"):
             stack_of(schema, **{part: 1.0})
         return
     shares = shares_for(name) if part == "all" else {part: 0.8}
     stack, rng = stack_of(schema, **shares), np.random.default_rng(1)
     tables = [uniform_rows(schema, 500, rng), extreme_rows(schema, 500, rng)]
-    if name == "image":
+    if name == "36 numbers":
         greys = {column.name: np.linspace(0.0, 1.0, 9) for column in schema.released}
         tables.append(ScaledTable(greys, 9))
     norms = np.linalg.norm(np.vstack([stack.matrix(table) for table in tables]), axis=1)
@@ -128,6 +126,19 @@ def waves_of(schema, scales=(1.0,)):
     return Waves(schema=schema, frequencies=7, scales=scales, omega_seed=5)
 
 
+def matrix_of(waves, rows):
+    """All cosines, then all sines."""
+    features = np.empty((rows.rows, 2 * waves.frequencies))
+    waves.write(rows, features)
+    return features
+
+
+def test_public_numbers_stay_what_they_are():
+    """Golden, of 23 November 2026: a certificate names the seed alone."""
+    own = [1.5147188938140126, 0.4639570164544394, 1.8249816080617016]
+    np.testing.assert_allclose(public_normals(1, 3), own, rtol=1e-12)
+
+
 def phases_of(waves, rows):
     """Of each row and frequency, in rational numbers, of the same cells and tables."""
     cells, codes = waves._cells(rows), waves._codes(rows)
@@ -161,7 +172,7 @@ def test_phases_are_exact_in_every_order(name, scales):
     assert waves._offset <= rounded.min() <= rounded.max() < 2 * waves._offset
     place = rounded.astype(np.int64) % STEPS
     read = np.hstack([waves._circle[place, 0], waves._circle[place, 1]])
-    assert np.array_equal(waves.matrix(rows), read)
+    assert np.array_equal(matrix_of(waves, rows), read)
 
 
 @pytest.mark.parametrize("name", WAVE_SCHEMAS)
@@ -171,7 +182,7 @@ def test_they_are_the_cosines_and_sines_to_one_step(name):
     waves = waves_of(schema, (2.0,))
     angle = schema.centred(rows) @ waves.omega
     expected = np.hstack([np.cos(angle), np.sin(angle)]) / np.sqrt(7)
-    assert np.abs(waves.matrix(rows) - expected).max() <= np.pi / STEPS / np.sqrt(7) * 1.01
+    assert np.abs(matrix_of(waves, rows) - expected).max() <= np.pi / STEPS / np.sqrt(7) * 1.01
 
 
 def test_no_row_is_longer_than_one():
@@ -187,7 +198,7 @@ def test_no_row_is_longer_than_one():
         "x": np.array([np.nan, np.inf, -np.inf, 1e300, -3.0, 0.5]),
         "k": np.array([0, 1, -1, 7, 2, 1]),
     }
-    matrix = waves_of(schema).matrix(ScaledTable(cells, 6))
+    matrix = matrix_of(waves_of(schema), ScaledTable(cells, 6))
     assert np.linalg.norm(matrix, axis=1) == pytest.approx(np.ones(6), abs=1e-12)
 
 
@@ -211,7 +222,7 @@ def test_codes_of_any_width_read_the_same_lines(narrow):
     rows = uniform_rows(two_labels(), 500, np.random.default_rng(8))
     cells = {name: codes.astype(narrow) for name, codes in rows.columns.items()}
     assert len(waves._levels) == 1
-    assert np.array_equal(waves.matrix(ScaledTable(cells, 500)), waves.matrix(rows))
+    assert np.array_equal(matrix_of(waves, ScaledTable(cells, 500)), matrix_of(waves, rows))
 
 
 @pytest.mark.parametrize("nullable", [{}, {"a": True}, {"b": True}, {"a": True, "b": True}])
@@ -222,7 +233,7 @@ def test_a_code_that_no_level_has_is_its_own_column_s_last(nullable):
     last = {name: 15 if nullable.get(name) else 14 for name in ("a", "b")}
     odd = {"a": np.array([-1, 99, 3, 3, -7, 2**40]), "b": np.array([4, 4, -1, 16, 700, -1])}
     even = {name: np.where((c < 0) | (c > 14), last[name], c) for name, c in odd.items()}
-    matrices = [waves_of(schema).matrix(ScaledTable(cells, 6)) for cells in (odd, even)]
+    matrices = [matrix_of(waves_of(schema), ScaledTable(cells, 6)) for cells in (odd, even)]
     assert np.array_equal(*matrices)
 
 
@@ -254,7 +265,7 @@ def test_a_sum_in_units_is_of_the_rounded_features():
     schema, rng = WAVE_SCHEMAS["mixed"], np.random.default_rng(11)
     rows = uniform_rows(schema, 700, rng)
     for unit, scale in [(2.0**-24, 1.0), (2.0**-24, 90.0), (2.0**-3, 0.7), (1.0, 1e9)]:
-        units = np.rint(scale * waves_of(schema).matrix(rows) / unit)
+        units = np.rint(scale * matrix_of(waves_of(schema), rows) / unit)
         exact = [sum(map(int, column)) for column in units.T]
         assert waves_of(schema).sum_in(rows, unit=unit, scale=scale).tolist() == exact
 
@@ -266,7 +277,7 @@ def test_what_no_integer_or_turn_holds_is_refused():
         with np.errstate(invalid="ignore"), pytest.raises(WeightError):
             waves_of(WAVE_SCHEMAS["mixed"]).sum_in(rows, unit=1.0, scale=scale)
     with pytest.raises(SpecError, match="scales"):
-        waves_of(WAVE_SCHEMAS["mixed"], (1e12,)).matrix(rows)
+        matrix_of(waves_of(WAVE_SCHEMAS["mixed"], (1e12,)), rows)
 
 
 # Ranges of columns of numbers: public rows tell them, features keep their norm within them
@@ -326,7 +337,7 @@ def test_a_value_beyond_a_range_counts_as_its_end():
 def test_the_norm_bound_holds_within_any_range(seed, low, width):
     rows = extreme_rows(RANGED, 60, np.random.default_rng(seed))
     ranges = Ranges(bounds={"a": (low, low + width)})
-    shares = dict.fromkeys([part for part in PARTS if part != "patches"], 1.0)
+    shares = dict.fromkeys(PARTS, 1.0)
     stack = Stack(schema=RANGED, shares=shares, frequencies=5, ranges=ranges)
     matrix = stack.matrix(rows)
     assert np.linalg.norm(matrix, axis=1).max() <= stack.norm * (1 + 1e-12)
@@ -383,92 +394,3 @@ def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_cre
     facts = weigh_measured(informed, drawn, beside, rows=500, rng=rng).facts["measured"]
     assert (facts["ranges"] == {}) is loud
     assert (facts["pairs_credit"] == facts["credit"]) is loud
-
-
-# Random convolutional features: what they are, and that measured weights see textures by them
-
-
-SIDE = 8
-
-
-def patches_of(schema, frequencies=40):
-    return PatchMap(schema=schema, frequencies=frequencies, scales=(1.0, 2.0), omega_seed=7)
-
-
-def naive(features, image):
-    found, step = [], 2 if features.side >= 20 else 1
-    bands = np.array_split(np.arange(0, features.side - 4, step), 4)
-    for ys in bands:
-        for xs in bands:
-            patches = np.array([image[y : y + 5, x : x + 5] - 0.5 for y in ys for x in xs])
-            angles = np.tensordot(patches, features._omega, axes=2)
-            found += [np.cos(angles).mean(axis=0), np.sin(angles).mean(axis=0)]
-    return np.concatenate(found) / np.sqrt(16 * features._omega.shape[2])
-
-
-@pytest.mark.parametrize("side", [8, 21])
-def test_features_are_means_of_random_filters_over_parts_of_the_image(side):
-    features = patches_of(numbers(side**2))
-    rows = uniform_rows(features.schema, 3, np.random.default_rng(1))
-    images = np.column_stack([rows.columns[name] for name in features.pixels])
-    expected = [naive(features, image.reshape(side, side)) for image in images]
-    np.testing.assert_allclose(features.matrix(rows), expected, atol=1e-14)
-    assert features.dimension == 2 * 16 * 2
-
-
-def test_the_target_and_levels_are_no_pixels():
-    digit = Column(name="digit", levels=("0", "1"), role=ColumnRole.TARGET)
-    schema = PublicSchema(name="digits", columns=(*numbers(SIDE**2).columns, digit))
-    assert patches_of(schema).side == SIDE
-    assert patches_of(numbers(SIDE**2 + 1, target=True)).side == SIDE
-
-
-@pytest.mark.parametrize("count", [16, 63])
-def test_what_is_no_square_image_is_refused(count):
-    with pytest.raises(SpecError, match=r"features\.patches: expected as many .* 5\^2 pixels"):
-        Stack(schema=numbers(count), shares={"linear": 1.0, "patches": 1.0})
-    hidden = Column(name="x0", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0, nullable=True)
-    nullable = PublicSchema(name="n", columns=(hidden, *numbers(64).columns[1:]))
-    with pytest.raises(SpecError, match=r"features\.patches"):
-        Stack(schema=nullable, shares={"linear": 1.0, "patches": 1.0})
-
-
-def test_public_numbers_stay_what_they_are():
-    """Golden, of 23 November 2026: a certificate names the seed alone."""
-    own = [1.5147188938140126, 0.4639570164544394, 1.8249816080617016]
-    np.testing.assert_allclose(public_normals(1, 3), own, rtol=1e-12)
-    both = [public_normals(1, 4000, stream=stream) for stream in (0, 1)]
-    assert abs(np.corrcoef(both)[0, 1]) < 0.1
-
-
-def stripes(rows, share, seed):
-    """Images of stripes at any phase, a share of them standing: the same mean at every pixel."""
-    rng = np.random.default_rng(seed)
-    wave = np.sin(np.arange(SIDE) * np.pi / 2 + rng.uniform(0, 2 * np.pi, (rows, 1)))
-    stands = rng.random(rows) < share
-    images = np.repeat(0.5 + 0.4 * wave[:, None, :], SIDE, axis=1)
-    images[~stands] = images[~stands].transpose(0, 2, 1)
-    columns = {f"x{place}": images.reshape(rows, -1)[:, place] for place in range(SIDE**2)}
-    return ScaledTable(columns, rows), stands
-
-
-@pytest.mark.parametrize(("part", "is_told"), [("patches", True), ("linear", False)])
-def test_measured_weights_tell_textures(part, is_told):
-    """Of private stripes 9 in 10 stand, of the generator's 5; no single pixel shows it."""
-    schema = numbers(SIDE**2)
-    private, _ = stripes(2000, 0.9, seed=1)
-    base, stands = stripes(3000, 0.5, seed=2)
-    ready = Measured(
-        features={part: 1.0}, frequencies=64, omega_seed=3, scales=(1.0,), design_effect=4.0
-    ).calibrate(rho=0.5, schema=schema, unit=UNIT, nominal_rows=2000)
-    drawn = ready.measure(
-        PrivateTable(schema=schema, scaled=private),
-        SyntheticTable(schema=schema, scaled=base.take(np.arange(0))),
-        noise=SeededNoise(1),
-    )
-    weights = weigh_measured(
-        ready, drawn, SyntheticTable(schema=schema, scaled=base), rows=1000,
-        rng=np.random.default_rng(4),
-    )  # fmt: skip
-    share = np.average(stands[weights.chosen], weights=np.exp(weights.log_weights))
-    assert share == pytest.approx(0.9 if is_told else 0.5, abs=0.07)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from dpiw.data.scaled import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured import many_rows as streaming
-from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.base_rows import BaseRows, Tilted
 from dpiw.methods.weights.measured.credit import reweight
 from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected, drawn, led
 from dpiw.methods.weights.measured.targets import Targets
@@ -37,8 +37,20 @@ def codes(table):
     return (table.columns["d"] == 1.0).astype(np.intp)[None]
 
 
-def streamed(rows, **changes):
-    return StreamedRows(rows.rows, lambda: rows.batches(999), features, codes=codes, **changes)
+class Plain:
+    """What `Scoring` is to features that need no map."""
+
+    rows = 16_384
+
+    def __init__(self, features=features, codes=codes):
+        self.features, self.codes = features, codes
+
+    def __call__(self, theta):
+        return lambda rows, logs: Tilted.of(self.features(rows), theta, logs)
+
+
+def streamed(rows):
+    return StreamedRows(rows.rows, lambda: rows.batches(999), Plain())
 
 
 CLOSE = 1.5 * 0.025 * 4 / ROWS
@@ -49,15 +61,15 @@ CLOSE = 1.5 * 0.025 * 4 / ROWS
 def test_blocks_are_the_rows_in_order(rows, batch, monkeypatch):
     monkeypatch.setattr(streaming, "_BLOCK", 7)
     scaled = table(rows)
-    base = StreamedRows(rows, lambda: scaled.batches(batch), features, codes=codes)
-    blocks = [*base.blocks()]
+    base = StreamedRows(rows, lambda: scaled.batches(batch), Plain())
+    blocks = [*base.mapped(lambda at, block: (at, block))]
     assert np.array_equal(np.vstack([block for _, block in blocks]), features(scaled))
     assert [at.start for at, _ in blocks] == [
         sum(len(b) for _, b in blocks[:i]) for i in range(len(blocks))
     ]
     assert max(len(block) for _, block in blocks) <= 7
     with pytest.raises(WeightError):
-        [*StreamedRows(rows + 1, lambda: scaled.batches(9), features, codes=codes).blocks()]
+        [*StreamedRows(rows + 1, lambda: scaled.batches(9), Plain()).mapped(lambda at, _: at)]
 
 
 def test_a_tilting_of_some_rows_is_corrected_to_all():
@@ -65,17 +77,17 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
     targets = Targets(
         means=np.array([0.05, -0.04, 0.0, 0.02]), covariance=1e-8 * np.eye(4), rows=1e6
     )
-    some = tilt(BaseRows.of(features(rows)[:FITTED]), targets, credit=10.0)
-    whole = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows(features(rows)), targets, credit=10.0)
     tilting = corrected(some, streamed(rows), targets)
     assert tilting.log_weights.shape == (ROWS,)
     assert np.exp(tilting.log_weights).sum() == pytest.approx(1)
     off, before = (above(whole, solved, targets) for solved in (tilting, some))
     assert off < CLOSE < before / 10
     assert np.linalg.norm(tilting.means - targets.means) < 2e-3  # chance makes 3e-3 of it
-    fit = reweight(BaseRows.of(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
+    fit = reweight(BaseRows(features(rows)[:FITTED]), targets, rng=np.random.default_rng(1))
     residual = replace(fit, tilt=tilting).residual  # the law's: alpha S theta, to the last bit
-    assert residual == pytest.approx(10 * targets.covariance @ tilting.coefficients, rel=1e-12)
+    assert residual == pytest.approx(10 * targets.covariance @ tilting.theta, rel=1e-12)
 
 
 def counted_passes(monkeypatch):
@@ -93,7 +105,7 @@ def test_few_passes_over_all_rows_are_left_after_those_over_some(monkeypatch):
     """Ten times as many rows as were fitted, which lead to all."""
     rows = table()
     targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
-    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:700]), targets, credit=10.0)
     passes = counted_passes(monkeypatch)
     straight = corrected(some, streamed(rows), targets)
     alone = passes.count(ROWS)
@@ -103,7 +115,7 @@ def test_few_passes_over_all_rows_are_left_after_those_over_some(monkeypatch):
     tilting = corrected(some, streamed(rows), targets)
     assert set(passes) == {7000, ROWS}
     assert passes.count(ROWS) < alone
-    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    least = tilt(BaseRows(features(rows)), targets, credit=10.0)
     for solved in (tilting, straight):
         assert above(least, solved, targets) < CLOSE
         assert solved.gap >= above(least, solved, targets)
@@ -115,7 +127,7 @@ FAR = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-8 * np.eye(4
 @functools.cache
 def minimum():
     """Of all rows, by the solver; another method, which has its weights alone, finds no other."""
-    base, ridge = BaseRows.of(features(table())), 10 * FAR.covariance
+    base, ridge = BaseRows(features(table())), 10 * FAR.covariance
     solved = tilt(base, FAR, credit=10.0)
 
     def objective(theta):
@@ -124,9 +136,9 @@ def minimum():
         return float(value), means - FAR.means + ridge @ theta
 
     optimum = minimize(
-        objective, 0.9 * solved.coefficients, jac=True, method="BFGS", options={"gtol": 1e-7}
+        objective, 0.9 * solved.theta, jac=True, method="BFGS", options={"gtol": 1e-7}
     )
-    assert solved.coefficients == pytest.approx(np.asarray(optimum.x), abs=2e-3)
+    assert solved.theta == pytest.approx(np.asarray(optimum.x), abs=2e-3)
     return solved
 
 
@@ -139,7 +151,7 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted, wrong, has_l
     if has_levels:
         monkeypatch.setattr(streaming, "MOST_FITTED", 700)
     rows = table()
-    some = tilt(BaseRows.of(features(rows)[:fitted]), FAR, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:fitted]), FAR, credit=10.0)
     base = streamed(rows)
     tilting = corrected(replace(some, covariance=wrong * some.covariance), base, FAR)
     assert above(minimum(), tilting, FAR) < min(CLOSE, 1.01 * tilting.gap)
@@ -147,7 +159,7 @@ def test_the_minimum_over_all_rows_is_reached_from_anywhere(fitted, wrong, has_l
     assert weights.sum() == pytest.approx(1)
     ridge = 10 * FAR.covariance
     exact = base.covariance(weights, tilting.means) + ridge
-    rough = rough_covariance(base, tilting.coefficients)
+    rough = rough_covariance(base, tilting.theta)
     shares = eigh(rough + ridge, exact, eigvals_only=True)
     low, high = (0.6, 1.6) if has_levels else (0.8, 1.25)  # a tenth of 700 rows have all the weight
     assert low < shares.min() <= shares.max() < high
@@ -159,19 +171,19 @@ def test_some_rows_lead_to_the_minimum_over_all(monkeypatch):
     matrix = np.tanh(rng.exponential(size=(20_000, size)) @ rng.normal(size=(size, size)) / 5)
     means = matrix.mean(axis=0) + 0.03 * np.random.default_rng(4).normal(size=size)
     targets = Targets(means=means, covariance=1e-7 * np.eye(size), rows=1e6)
-    base, some = BaseRows.of(matrix), BaseRows.of(matrix[:2000])
+    base, some = BaseRows(matrix), BaseRows(matrix[:2000])
     least, solved = (tilt(rows, targets, credit=credit) for rows in (base, some))
     passes, gap = counted_passes(monkeypatch), 0.01 * size / 20_000
     solution = led(some, solved, base, targets, gap=gap)
     assert passes.count(20_000) == solution.steps + 1 <= 3
     assert above(least, solution, targets) < 1.5 * gap < above(least, solved, targets) / 5
     assert solution.gap >= above(least, solution, targets)
-    logs, _, means = base.tilted(solution.coefficients)
+    logs, _, means = base.tilted(solution.theta)
     assert solution.log_weights == pytest.approx(logs)
     assert solution.means == pytest.approx(means)
     along = np.linalg.eigvals(np.linalg.solve(least.covariance, solution.covariance)).real
     assert 0.6 < along.min() <= along.max() < 1.5
-    other = BaseRows.of(matrix[-2000:] * np.linspace(0.05, 3.0, size))
+    other = BaseRows(matrix[-2000:] * np.linspace(0.05, 3.0, size))
     near = replace(targets, means=other.even[0])
     assert led(other, tilt(other, near, credit=credit), base, targets, gap=1e-9) is None
 
@@ -190,10 +202,10 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
         means=np.array([0.05, -0.04, 0.0, 6e-4]), covariance=1e-10 * np.eye(4), rows=1e6
     )
     held = features(scaled)
-    some = tilt(BaseRows.of(held[:FITTED]), targets, credit=10.0)
-    whole = tilt(BaseRows.of(held), targets, credit=10.0)
+    some = tilt(BaseRows(held[:FITTED]), targets, credit=10.0)
+    whole = tilt(BaseRows(held), targets, credit=10.0)
     base = streamed(scaled)
-    near = reached(base, targets, 10.0, some.coefficients, covariance=some.covariance)
+    near = reached(base, targets, 10.0, some.theta, covariance=some.covariance)
     assert (near is not None) is is_enough  # the control: as if all were like the fitted ones
 
     real, asked = BaseRows.covariance, list[int]()
@@ -206,7 +218,7 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
     tilting = corrected(some, base, targets)
     assert asked == []
     ridge = 10 * targets.covariance
-    rough = rough_covariance(base, tilting.coefficients)
+    rough = rough_covariance(base, tilting.theta)
     shares = eigh(rough + ridge, whole.covariance + ridge, eigvals_only=True)
     assert 0.8 < shares.min() <= shares.max() < 1.25  # along every axis
     assert above(whole, tilting, targets) < CLOSE
@@ -223,7 +235,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
     scaled = ScaledTable({str(j): held[:, j] for j in range(levels)}, rows)
     means = shares * np.exp(rng.normal(scale=0.3, size=levels))
     targets = Targets(means=means, covariance=rows**-2 * np.eye(levels), rows=rows)
-    some = tilt(BaseRows.of(held[:5000].astype(float)), targets, credit=rows / 5)
+    some = tilt(BaseRows(held[:5000].astype(float)), targets, credit=rows / 5)
     passes = counted_passes(monkeypatch)
 
     def matrix(table):
@@ -231,7 +243,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
 
     def passes_with(codes):
         passes.clear()
-        base = StreamedRows(rows, lambda: scaled.batches(9999), matrix, codes=codes)
+        base = StreamedRows(rows, lambda: scaled.batches(9999), Plain(matrix, codes))
         solved.append(corrected(some, base, targets))
         return passes.count(rows)
 
@@ -241,7 +253,7 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
     solved = []
     assert passes_with(codes) <= 3
     assert passes_with(lambda table: np.zeros((0, table.rows), dtype=np.intp)) > 6  # the control
-    least = tilt(BaseRows.of(held.astype(float)), targets, credit=rows / 5)
+    least = tilt(BaseRows(held.astype(float)), targets, credit=rows / 5)
     for each in solved:
         assert above(least, each, targets) < 1.5 * 0.025 * levels / rows
 
@@ -249,8 +261,8 @@ def test_rare_levels_cost_no_passes_over_all_rows(monkeypatch):
 def test_where_what_leads_fails_all_rows_are_stepped_over(monkeypatch):
     rows = table()
     targets = Targets(means=np.array([0.3, -0.3, 0.25, 0.3]), covariance=1e-5 * np.eye(4), rows=1e6)
-    some = tilt(BaseRows.of(features(rows)[:700]), targets, credit=10.0)
-    least = tilt(BaseRows.of(features(rows)), targets, credit=10.0)
+    some = tilt(BaseRows(features(rows)[:700]), targets, credit=10.0)
+    least = tilt(BaseRows(features(rows)), targets, credit=10.0)
     monkeypatch.setattr(streaming, "MOST_FITTED", 700)
     seen = []
 

@@ -1,6 +1,7 @@
 """The law of measured weights, against brute force in a world that is its own model."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -57,7 +58,7 @@ def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     prior = doubt * np.cov(both.T, bias=True) / CREDIT
     noise = NOISE**2 * np.eye(4)
     sampling = np.cov(x.T, bias=True) / PRIVATE_ROWS
-    base, inside, shifts = BaseRows.of(x), np.zeros(3), []
+    base, inside, shifts = BaseRows(x), np.zeros(3), []
     for _ in range(1500):
         truth = both.mean(axis=0) + rng.multivariate_normal(np.zeros(7), prior)
         seen = truth[:4] + rng.multivariate_normal(np.zeros(4), noise + sampling)
@@ -87,7 +88,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
         w = np.exp(0.6 * product)
         truth = w @ np.column_stack([x, product]) / w.sum()
         seen = truth[:6] + rng.normal(scale=1e-3, size=6)
-        solved = tilt(BaseRows.of(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
+        solved = tilt(BaseRows(x), Targets(means=seen, covariance=noise, rows=1e9), credit=250.0)
         law = law_of(x, solved.weights * 3000, noise, rows=1e9, credit=250.0, doubt=4.0)
         g = (product - solved.weights @ product)[:, None]
         told = replace(law, residual=seen - solved.means)
@@ -105,7 +106,7 @@ def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """
     rng = np.random.default_rng(54)
     x, _ = world(rng)
-    base, noise = BaseRows.of(x), NOISE**2 * np.eye(4)
+    base, noise = BaseRows(x), NOISE**2 * np.eye(4)
     away = x.mean(axis=0)
     away[0] += 6 * x[:, 0].std() / np.sqrt(CREDIT)
     held, widths = np.zeros((2, 4)), []
@@ -149,7 +150,7 @@ def test_a_small_credit_and_a_singular_spread():
     )
     influence = law.features[:, :1] - law.means[0]
     assert np.all(np.isfinite(variance(doubled, influence)))
-    assert doubled.share_seen(influence) == pytest.approx(1)
+    assert doubled.support(SimpleNamespace(influence=influence)) == pytest.approx(1)
 
 
 SMOOTH = ("mean", "unseen", "part", "logistic")
@@ -209,7 +210,7 @@ def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
     rng = np.random.default_rng(57)
     x, _ = world(rng)
     noise, relative = NOISE**2 * np.eye(4), np.array([1.0, 0.05, 1.0, 1.0])
-    base = BaseRows.of(x)
+    base = BaseRows(x)
     moved = x.mean(axis=0) + 1e-4 * np.array([0.0, 1.0, 0.0, 0.0])
     for shares in (None, relative):
         problems = [Targets(means=means, covariance=noise, rows=1e9, relative=shares)
@@ -270,7 +271,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     for _ in range(400):
         order = rng.permutation(len(base))  # a systematic choice knows the order
         calibration = calibration_of(logs[order], 1000, targets, base[order], rng=rng)
-        rows = order[calibration.rows.chosen]
+        rows = order[calibration.chosen]
         w = np.exp(calibration.log_weights)
         estimates.append(w @ g[rows] / 1000)
         law = law_of(base[rows], w, targets.covariance, calibration=calibration.credit)
@@ -294,7 +295,7 @@ def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
         base = rng.uniform(-0.5, 0.5, (2000, 4))
         shown = replace(targets, means=base.mean(axis=0))
         calibration = calibration_of(np.zeros(2000), 1000, shown, base, rng=rng)
-        rows, w = base[calibration.rows.chosen], np.exp(calibration.log_weights)
+        rows, w = base[calibration.chosen], np.exp(calibration.log_weights)
         own = {"base_rows": 2000, "calibration": calibration.credit}
         law = law_of(rows, w, targets.covariance, rows=1e12, credit=1e12, **own)
         errors.append(w @ rows[:, 0] / 1000)

@@ -88,7 +88,7 @@ def test_a_measurement_of_other_settings_is_refused(change):
     with pytest.raises(WeightError):
         calibrated(schema, UNIT, **change).targets(drawn, about=np.zeros(1))
     # What is done with it afterwards may be chosen afterwards.
-    calibrated(schema, UNIT, credit="risk", design_effect=3.0, debias=True).targets(
+    calibrated(schema, UNIT, credit=3.0, design_effect=3.0).targets(
         drawn, about=np.zeros(ready.stack(schema).dimension)
     )
 
@@ -123,7 +123,7 @@ def test_by_default_features_follow_from_the_schema():
     many = chosen(mixed(), rows=10**6)[0]
     assert many == {**both, "linear": 0.3, "numbers": 0.5}
     assert chosen(numbers(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
-    for features in ({}, {"features": {"patches": 1.0}}):
+    for features in ({}, {"features": {"fourier": 1.0}}):
         with pytest.raises(SpecError, match="omega_seed"):
             Measured(**features)
 
@@ -169,9 +169,8 @@ def weighed(*, power=3.0, people=5000, base=20_000, rows=1000, known=None, **cha
     return weigh_measured(ready, drawn, made, rows=rows, rng=rng, known=known), made
 
 
-@pytest.mark.parametrize("debias", [False, True])
-def test_weights_move_the_base_to_the_private_rows(debias):
-    weights, base = weighed(debias=debias)
+def test_weights_move_the_base_to_the_private_rows():
+    weights, base = weighed()
     rows = base.scaled.take(weights.chosen)
     w = np.exp(weights.log_weights)
     assert weights.rows == 1000
@@ -186,7 +185,6 @@ def test_weights_move_the_base_to_the_private_rows(debias):
     assert facts["evidence_p_value"] == 1 / 2000
     assert facts["gain"] > 0.9
     json.dumps(weights.facts, allow_nan=False)
-    assert ("debias b(x - mu)" in weights.steps) is debias
 
 
 def test_where_the_generator_is_right_weights_are_not_to_be_used():
@@ -309,10 +307,9 @@ def test_the_noise_of_some_weights_tells_that_of_all(monkeypatch):
     assert of_some == pytest.approx(of_all, rel=0.05)
 
 
-@pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.usefixtures("few_fitted")
-def test_a_base_is_read_in_any_batches(debias):
-    given = drawn_of(debias=debias)
+def test_a_base_is_read_in_any_batches():
+    given = drawn_of()
     whole = MADE(4000)
     parts = SyntheticTable.chosen(whole, np.arange(4000))
     object.__setattr__(parts, "batches", lambda: whole.scaled.batches(333))
@@ -326,9 +323,9 @@ def held(monkeypatch):
     rows_held = []
     real = BaseRows.__init__
 
-    def watching(self, rows, *arguments, **options):
-        rows_held.append(rows)
-        real(self, rows, *arguments, **options)
+    def watching(self, features, **options):
+        rows_held.append(len(features))
+        real(self, features, **options)
 
     monkeypatch.setattr(BaseRows, "__init__", watching)
     return rows_held

@@ -1,6 +1,5 @@
 """Tiltings without a feature matrix are those with one."""
 
-from functools import partial
 from itertools import chain, combinations
 
 import numpy as np
@@ -13,9 +12,10 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import scoring as scoring_module
+from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
-from dpiw.methods.weights.measured.scoring import RareCodes, Scoring
+from dpiw.methods.weights.measured.scoring import Scoring
 from tests.support.columns import COLUMNS
 from tests.support.worlds import levels, mixed, numbers, uniform_rows
 
@@ -26,7 +26,7 @@ SCHEMAS = {
     "no target": numbers(3),
     "labels": levels(4, 4, target=1, nullable=True),
     "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]),
-    "image": numbers(25),
+    "25 numbers": numbers(25),
 }
 
 
@@ -36,7 +36,7 @@ def parts_of(name):
     numbers = sum(column.is_numeric for column in schema.released)
     is_there = {
         "squares": numbers > 0, "target": schema.target is not None, "numbers": numbers > 1,
-        "products": name != "one number", "patches": name == "image",
+        "products": name != "one number",
     }  # fmt: skip
     return [part for part in PARTS if is_there.get(part, True)]
 
@@ -64,18 +64,19 @@ def law_of(name, *, every=True):
     )  # fmt: skip
 
 
+def dense(scoring, rows, **options):
+    """With a feature matrix."""
+    return BaseRows(all_features(scoring.stack, scoring.known, rows), **options)
+
+
 def streamed(scoring, rows, **options):
-    """Rows with the features of a scoring, which is used where it is among the options."""
-    features = partial(all_features, scoring.stack, scoring.known)
-    return StreamedRows(
-        rows.rows, lambda: rows.batches(30_000), features,
-        codes=RareCodes(schema=scoring.stack.schema, known=scoring.known), **options,
-    )  # fmt: skip
+    return StreamedRows(rows.rows, lambda: rows.batches(30_000), scoring, **options)
 
 
 def tiltings(scoring, rows, theta, *, log_weights=None):
-    of = partial(streamed, scoring, rows, log_weights=log_weights)
-    return of().tilted(theta), of(scored=scoring).tilted(theta)
+    """With features, and without."""
+    made = (make(scoring, rows, log_weights=log_weights) for make in (dense, streamed))
+    return tuple(each.tilted(theta) for each in made)
 
 
 def assert_alike(dense, without, *, score=1.0):
@@ -145,21 +146,19 @@ def test_a_wrong_order_is_seen():
         assert np.abs(tilting[2] - right[2]).max() > 0.01
 
 
-@pytest.mark.parametrize(
-    "parts", [("linear",), ("squares",), ("products", "fourier"), ("patches",)]
-)
+@pytest.mark.parametrize("parts", [("linear",), ("squares",), ("products", "fourier")])
 def test_what_is_not_finite_is_refused(parts):
     """Also where theta is zero; and a cell that all features see within bounds is none."""
-    scoring = Scoring(stack=stack_of("image", parts))
-    rows = uniform_rows(SCHEMAS["image"], 20, np.random.default_rng(5))
+    scoring = Scoring(stack=stack_of("25 numbers", parts))
+    rows = uniform_rows(SCHEMAS["25 numbers"], 20, np.random.default_rng(5))
     theta = np.zeros(scoring.stack.dimension)
     with pytest.raises(WeightError):
-        streamed(scoring, rows, scored=scoring).tilted(theta * np.nan)
-    rows.columns["x0"][13] = np.nan if parts == ("patches",) else np.inf
-    for scored in (None, scoring):
+        streamed(scoring, rows).tilted(theta * np.nan)
+    rows.columns["x0"][13] = np.inf
+    for make in (dense, streamed):
         with pytest.raises(WeightError):
-            streamed(scoring, rows, scored=scored).tilted(theta)
-    waves = Scoring(stack=stack_of("image", ("fourier",)))
+            make(scoring, rows).tilted(theta)
+    waves = Scoring(stack=stack_of("25 numbers", ("fourier",)))
     assert_alike(*tiltings(waves, rows, np.ones(waves.stack.dimension)))
 
 
@@ -174,7 +173,7 @@ def test_codes_are_those_of_the_domain_one_column_after_the_other():
     )
     for known, columns, bins in ((None, labels, 3), (law, sorted([numeric[0], *labels]), 7)):
         domain = Domain.from_schema(schema, bins=bins)
-        found = RareCodes(schema=schema, known=known)(rows)
+        found = Scoring(stack=stack_of("mixed", ("fourier",)), known=known).codes(rows)
         starts = np.cumsum([0, *(domain.sizes[j] for j in columns)])[:, None]
         assert np.array_equal(found - starts[:-1], domain.codes(rows)[:, columns].T)
         assert np.all((starts[:-1] <= found) & (found < starts[1:]))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.thinning import thin
-from dpiw.methods.weights.resampling import Resampling, resample
+from dpiw.methods.weights.weigh import resample
 from tests.dpiw.methods.weights.measuring import calibration_of
 
 
@@ -78,15 +78,17 @@ def test_means_come_as_close_as_the_noise_asks(noise, share):
     """Where they are known exactly the choice moves them by nothing; where not, it is left."""
     features, logs, targets = fitted(1, noise)
     calibration = calibration_of(logs, 1000, targets, features, rng=np.random.default_rng(2))
-    chosen = features[calibration.rows.chosen]
+    choice = thin(logs, 1000, design_effect=2.0, rng=np.random.default_rng(2))
+    assert np.array_equal(choice.chosen, calibration.chosen)
+    chosen = features[choice.chosen]
     before, after = (
         np.linalg.norm(np.exp(own) @ chosen / 1000 - targets.means)
-        for own in (calibration.rows.log_weights, calibration.log_weights)
+        for own in (choice.log_weights, calibration.log_weights)
     )
     assert after <= share * before * (1 + 1e-6)
     if noise > 1:
-        assert calibration.log_weights == pytest.approx(calibration.rows.log_weights, abs=1e-6)
-    own = np.exp(calibration.rows.log_weights)
+        assert calibration.log_weights == pytest.approx(choice.log_weights, abs=1e-6)
+    own = np.exp(choice.log_weights)
     assert calibration.credit == pytest.approx(own.sum() ** 2 / (own**2).sum())
 
 
@@ -102,77 +104,55 @@ def test_calibrated_weights_are_as_mild_as_asked(seed, effect):
     assert np.isfinite(calibration.credit) or effect < 2
     if np.isfinite(calibration.credit):
         assert (w**2).mean() <= effect
-    else:
-        assert np.array_equal(calibration.log_weights, calibration.rows.log_weights)
 
 
 LOG_WEIGHTS = np.log(np.array([1.0, 2.0, 3.0, 4.0])) + 900.0
 
 
-def drawn(method, rows, repeats=4000, seed=0):
+def drawn(rows, repeats=4000, seed=0):
     rng = np.random.default_rng(seed)
     counts = np.zeros((repeats, 4))
     for i in range(repeats):
-        chosen = resample(LOG_WEIGHTS, rows, method=method, rng=rng)
+        chosen = resample(LOG_WEIGHTS, rows, rng=rng)
         assert chosen.shape == (rows,)
         assert np.all(np.diff(chosen) >= 0)
         counts[i] = np.bincount(chosen, minlength=4)
     return counts
 
 
-@pytest.mark.parametrize("method", [Resampling.SYSTEMATIC, Resampling.MULTINOMIAL])
-def test_rows_appear_in_proportion_to_weight(method):
-    counts = drawn(method, 7)
+def test_rows_appear_in_proportion_to_weight():
+    counts = drawn(7)
     error = counts.std(axis=0) / np.sqrt(len(counts))
     assert np.all(np.abs(counts.mean(axis=0) - 7 * np.arange(1, 5) / 10) < 4 * error + 1e-12)
 
 
-def test_systematic_draws_differ_by_less_than_one():
+def test_draws_differ_by_less_than_one():
     found = resample(np.zeros(30), 30, rng=np.random.default_rng(74))
     np.testing.assert_array_equal(found, np.arange(30))
-    counts = drawn(Resampling.SYSTEMATIC, 7)
-    assert np.all(np.abs(counts - 7 * np.arange(1, 5) / 10) < 1)
-    assert counts.var(axis=0).sum() < 0.6 * drawn(Resampling.MULTINOMIAL, 7).var(axis=0).sum()
+    assert np.all(np.abs(drawn(7) - 7 * np.arange(1, 5) / 10) < 1)
 
 
-def test_without_replacement_is_successive_sampling():
-    """Two of four: P(row i) = w_i + sum_{j != i} w_j w_i / (1 - w_j), by hand."""
-    counts = drawn(Resampling.WITHOUT_REPLACEMENT, 2)
-    assert counts.max() == 1
-    w = np.arange(1, 5) / 10
-    expected = [w[i] + sum(w[j] * w[i] / (1 - w[j]) for j in range(4) if j != i) for i in range(4)]
-    error = np.sqrt(np.array(expected) * (1 - np.array(expected)) / len(counts))
-    assert np.all(np.abs(counts.mean(axis=0) - expected) < 4 * error)
-
-
-@pytest.mark.parametrize("method", Resampling)
-def test_the_same_generator_state_gives_the_same_rows(method):
+def test_the_same_generator_state_gives_the_same_rows():
     log_weights = np.random.default_rng(1).standard_normal(500)
     first, again, other = (
-        resample(log_weights, 100, method=method, rng=np.random.default_rng(seed))
-        for seed in (5, 5, 6)
+        resample(log_weights, 100, rng=np.random.default_rng(seed)) for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 @pytest.mark.parametrize(
-    ("log_weights", "rows", "method"),
-    [(np.zeros(0), 1, Resampling.SYSTEMATIC), (np.zeros((2, 2)), 1, Resampling.SYSTEMATIC),
-     (np.array([0.0, np.nan]), 1, Resampling.SYSTEMATIC), (np.zeros(3), -1, Resampling.MULTINOMIAL),
-     (np.zeros(3), 4, Resampling.WITHOUT_REPLACEMENT)],
-)  # fmt: skip
-def test_what_cannot_be_drawn(log_weights, rows, method):
+    ("log_weights", "rows"),
+    [(np.zeros(0), 1), (np.zeros((2, 2)), 1), (np.array([0.0, np.nan]), 1), (np.zeros(3), -1)],
+)
+def test_what_cannot_be_drawn(log_weights, rows):
     with pytest.raises(WeightError):
-        resample(log_weights, rows, method=method, rng=np.random.default_rng(0))
+        resample(log_weights, rows, rng=np.random.default_rng(0))
     with pytest.raises(WeightError):
         resample(np.zeros(3), 1, rng=7)
 
 
-@pytest.mark.parametrize("method", Resampling)
-def test_no_row_of_no_weight_is_drawn_and_none_may_be_asked_for(method):
+def test_no_row_of_no_weight_is_drawn_and_none_may_be_asked_for():
     log_weights = np.r_[-800.0, np.zeros(3), -800.0]
-    few = 3 if method is Resampling.WITHOUT_REPLACEMENT else 1000
-    found = resample(log_weights, few, rng=np.random.default_rng(75), method=method)
-    assert set(found) == {1, 2, 3}
-    assert resample(log_weights, 0, rng=np.random.default_rng(1), method=method).size == 0
+    assert {*resample(log_weights, 1000, rng=np.random.default_rng(75))} == {1, 2, 3}
+    assert resample(log_weights, 0, rng=np.random.default_rng(1)).size == 0
