@@ -63,8 +63,9 @@ say("ready")
 for line in sys.stdin:
     task = json.loads(line)
     try:
-        opened = Ledger.create if task["do"] == "create" else Ledger.open
-        ledger = opened(task["ledger"], busy_timeout_seconds=600)  # SQLite's queue is not fair
+        if task["do"] == "create":
+            Ledger.create(task["ledger"])
+        ledger = Ledger.open(task["ledger"], busy_timeout_seconds=600)  # SQLite's queue is not fair
         act = globals().get(task["do"])
         say({"ok": act(ledger, task) if act else ledger.head().hash})
     except DPIWError as error:

@@ -44,14 +44,14 @@ def at_step_four(monkeypatch):
     """Do something once the training's checkpoint of that step is kept."""
 
     def watch(act):
-        write = confidential.StageCheckpoints._keep
+        write = confidential.StageCheckpoints.at
 
-        def keep(self, step, data):
-            write(self, step, data)
+        def at(self, step, steps, state):
+            write(self, step, steps, state)
             if step == 4:
                 act()
 
-        monkeypatch.setattr(confidential.StageCheckpoints, "_keep", keep)
+        monkeypatch.setattr(confidential.StageCheckpoints, "at", at)
 
     return watch
 
@@ -252,7 +252,7 @@ def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     ledger = Path(run.open_ledger().path)
     train(run, 11)
     copy = ledger.read_bytes()
-    monkeypatch.setattr(confidential.StageCheckpoints, "_keep", gone)
+    monkeypatch.setattr(confidential.StageCheckpoints, "at", gone)
     steps.reserve(run)
     train(run, 100)
     restore(ledger, copy)

@@ -145,7 +145,7 @@ ROWS: tuple[Row, ...] = (
         f"{STEPS}::test_a_failure_once_rows_are_open_has_one_code",
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
-        "crash/test_failing_disk.py::test_a_disk_that_is_full_before_a_draw_costs_nothing",
+        "crash/test_failing_disk.py::test_every_operation_fails_once",
         "hostile/bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
         f"{STORE}::test_a_full_disk_writes_nothing",
         "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
