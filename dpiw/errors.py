@@ -11,8 +11,8 @@ import importlib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from functools import wraps
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
@@ -64,7 +64,7 @@ def optional(module: str, *, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as reason:
         name = (reason.name or module).split(".")[0]
-        raise ReleaseError(f"{name}: not installed; {install(extra)}") from None
+        raise ReleaseError(f"not installed; {install(extra)}", field=name) from None
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str:
@@ -100,8 +100,8 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
         @wraps(function)
         def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
             for theirs in ours.keys() & keywords.keys():
-                message = f"{function.__name__}: {theirs}: it is called {ours[theirs]} here"
-                raise ReleaseError(message)
+                field = f"{function.__name__}: {theirs}"
+                raise ReleaseError(f"it is called {ours[theirs]} here", field=field)
             return function(*arguments, **keywords)
 
         return checked
@@ -110,9 +110,9 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
 
 
 def one_of(word: object, allowed: Iterable[str]) -> str:
-    """Return `expected one of csv, parquet; did you mean 'csv'?`; see `nearest`."""
+    """Return `one of csv, parquet; did you mean 'csv'?`, as an error's `allowed`; see `nearest`."""
     choices = list(allowed)
-    return f"expected one of {', '.join(choices)}{nearest(word, choices)}"
+    return f"one of {', '.join(choices)}{nearest(word, choices)}"
 
 
 class Command(enum.Enum):
@@ -133,6 +133,7 @@ class Command(enum.Enum):
     )
     NEW_KEY = "dpiw key new PATH"
     RELEASE = "dpiw release SPEC"
+    PLAN = "dpiw plan SPEC"
 
 
 @dataclass(frozen=True)
@@ -173,30 +174,85 @@ class Aside(Generic[T]):
         self._kept[error] = kept
 
 
+class Mark(NamedTuple):
+    """A place in a configuration file; line and column count from 1, 0 means not known."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at}, column {self.column}" if self.column else self.at
+
+    @property
+    def at(self) -> str:
+        """File and line."""
+        return f"{self.file}, line {self.line}" if self.line else self.file
+
+
 class DPIWError(Exception):
     """Base of every error dpiw raises on purpose.
 
     Attributes:
         exit_code: depends on the class alone; `advice`, the operator's next step, too.
-        at: the configuration file and the line at fault, where known.
-        whole: the error for a person at the machine, where a scheduler keeps a shorter one.
+        field: what is at fault, such as `source.format`, `column income: lower` or `ledger PATH`.
+        found: what is wrong with it, or what was found there.
+        allowed: what was expected instead.
         next: the commands that help, one line each after the message.
+        mark: where the field stands in a configuration file.
+        several: errors of one check, which this error tells together, instead of one of its own.
+        whole: the error for a person at the machine, where a scheduler keeps a shorter one.
     """
 
     exit_code: int = 1
     advice: str = "start the run again: it goes on where it stopped"
-    at: str = ""
-    whole = Aside["DPIWError | None"](None)
+    field: str = ""
+    allowed: str = ""
+    mark: Mark | None = None
+    several: tuple[DPIWError, ...] = ()
     next: tuple[Next, ...] = ()
+    whole = Aside["DPIWError | None"](None)
 
-    def __init__(self, message: str = "", *, next: Iterable[Next] = ()) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        found: object = "",
+        *,
+        field: object = "",
+        allowed: str = "",
+        mark: Mark | None = None,
+        several: Iterable[DPIWError] = (),
+        next: Iterable[Next] = (),
+    ) -> None:
+        super().__init__(str(found))
+        self.field = str(field)
+        self.allowed = allowed
+        self.mark = mark
+        self.several = tuple(several)
         self.next = tuple(next)
 
     @property
+    def found(self) -> str:
+        """What is wrong, or what was found."""
+        return str(self.args[0])
+
+    @property
+    def at(self) -> str:
+        """The configuration file and the line at fault, where known."""
+        marks = [error.mark for error in (self, *self.several) if error.mark]
+        return marks[0].at if marks else ""
+
+    @property
     def message(self) -> str:
-        """What is wrong, without the commands that help."""
-        return super().__str__()
+        """What is wrong, without the commands that help: every display takes its words here."""
+        if self.several:
+            return "\n".join(dict.fromkeys(error.message for error in self.several))
+        return ": ".join(filter(None, (str(self.mark or ""), self.field, self.fault)))
+
+    @property
+    def fault(self) -> str:
+        """The message without its field."""
+        expected = f"expected {self.allowed}" if self.allowed else ""
+        return "; ".join(filter(None, (self.found, expected)))
 
     def told(self, commands: Mapping[Command, str] | None = None) -> str:
         """Return the whole message and its commands, as a person must type them."""
@@ -207,8 +263,14 @@ class DPIWError(Exception):
         return "\n".join([self.message, *(line.typed({}) for line in self.next)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rebuild = partial(type(self), next=self.next) if self.next else type(self)
-        return rebuild, self.args  # the rest stays in its process: a scheduler keeps pickles
+        stated = {name: value for name, value in vars(self).items() if name[0] != "_"}
+        return _unpickled, (type(self), self.args, stated)
+
+
+def _unpickled(kind: type[DPIWError], texts: tuple[Any, ...], stated: dict[str, Any]) -> DPIWError:
+    error = kind.__new__(kind, *texts)
+    vars(error).update(stated)
+    return error
 
 
 def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) -> tuple[B, ...]:
@@ -218,9 +280,9 @@ def each(make: Callable[[A], B], values: Iterable[A], error: type[DPIWError]) ->
         try:
             results.append(make(value))
         except error as refusal:
-            refused.append(str(refusal))
+            refused.append(refusal)
     if refused:
-        raise error("\n".join(dict.fromkeys(refused)))
+        raise error(several=refused)
     return tuple(results)
 
 
@@ -245,8 +307,8 @@ class SourceError(DPIWError):
     advice = "make file and data dictionary agree, and start the run again"
     place = Aside("")
 
-    def __init__(self, message: str, *, place: str = "", next: Iterable[Next] = ()) -> None:
-        super().__init__(message, next=next)
+    def __init__(self, found: object = "", *, place: str = "", **parts: Any) -> None:
+        super().__init__(found, **parts)
         self.place = place
 
 
@@ -272,18 +334,10 @@ class BudgetExceededError(PrivacyError):
         " the owner of the data"
     )
 
-    def __init__(
-        self, message: str, *, requested: str, remaining: str, next: Iterable[Next] = ()
-    ) -> None:
-        super().__init__(message, next=next)
+    def __init__(self, found: str, *, requested: str, remaining: str, **parts: Any) -> None:
+        super().__init__(found, **parts)
         self.requested = requested
         self.remaining = remaining
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        rebuild = partial(
-            type(self), requested=self.requested, remaining=self.remaining, next=self.next
-        )
-        return rebuild, self.args
 
 
 class GrantSpentError(PrivacyError):
@@ -317,14 +371,10 @@ class AlreadyPaidError(PrivacyError):
         " (`dpiw release SPEC --rows N`); only a person can pay again (`--pay-again`)"
     )
 
-    def __init__(self, message: str, *, run: str, period: str, next: Iterable[Next] = ()) -> None:
-        super().__init__(message, next=next)
+    def __init__(self, found: str, *, run: str, period: str, **parts: Any) -> None:
+        super().__init__(found, **parts)
         self.run = run
         self.period = period
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        rebuild = partial(type(self), run=self.run, period=self.period, next=self.next)
-        return rebuild, self.args
 
 
 class LedgerError(DPIWError):
@@ -417,6 +467,3 @@ class StageFailedError(DPIWError):
         self.code = code
         if code >= SpecError.exit_code:  # below: of the interpreter, which says nothing
             self.exit_code = code
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stage, self.code)

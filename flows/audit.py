@@ -56,7 +56,7 @@ def audit(
     errors, warnings = (report.number(severity) for severity in (Severity.ERROR, Severity.WARNING))
     text = "\n".join(found(report))
     if errors:
-        failure = AuditFailedError(f"audit: {_count(errors, 'error')} found; read {page}")
+        failure = AuditFailedError(f"{_count(errors, 'error')} found; read {page}", field="audit")
         failure.whole = AuditFailedError(f"{failure}\n{text}")  # names of folders: not for Prefect
         raise failure
     also = f", {_count(warnings, 'warning')}" * bool(warnings)
@@ -81,12 +81,15 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         return ledger_url(spec), folder or Path(spec.publish_to)
     if folder is None:
         raise SpecError(
-            "releases: name the folder of published releases (--releases FOLDER), or give a release"
-            " spec; to audit a ledger alone, name an empty folder: all that it published is then"
-            " told as missing"
+            "name the folder of published releases (--releases FOLDER), or give a release"
+            " spec; to audit a ledger alone, name an empty folder: all that it published"
+            " is then told as missing",
+            field="releases",
         )
     if (folder / SIGNATURE).exists():
-        raise SpecError(f"releases: {folder.name} is one release; name the folder that holds them")
+        raise SpecError(
+            f"{folder.name} is one release; name the folder that holds them", field="releases"
+        )
     return ledger, folder
 
 

@@ -72,8 +72,9 @@ def _check_undrawn(run: ReleaseRun) -> None:
     if record is None or not record.drawn:
         return
     raise LedgerConflictError(
-        "--until ingest: a draw of this run was begun before, and its source was read for it; look"
-        f" at {_cells(run)}, or go on without the option"
+        "a draw of this run was begun before, and its source was read for it; look at "
+        f"{_cells(run)}, or go on without the option",
+        field="--until ingest",
     )
 
 
@@ -132,9 +133,9 @@ def _explain(
         text = error.told()
         with contextlib.suppress(DPIWError):  # without a request: its key may be missing alone
             spec = request.spec if request else load_spec(path)
-            # With path and nearest name, which no worker sees.
-            fault = source_fault(spec, names_others=True)
-            text = fault if fault.startswith(text) else error.told(typed_commands(spec, path))
+            if isinstance(error, SourceError) and error.field == "source.path":
+                error = source_fault(spec, names_others=True) or error  # with path and nearest name
+            text = error.told(typed_commands(spec, path))
         return f"{type(error).__name__}: {text}"
     run = run or request.prepared()
     reason = failure_text(run.directory, error.stage)
@@ -255,7 +256,7 @@ def _ask(request: RunRequest) -> bool:
         print(f"  {asked}\n  type the period again to go on: ", end="", flush=True)
         if sys.stdin.readline().strip() == period:
             return True
-        raise SpecError(f"period {period}: not confirmed; nothing was reserved")
+        raise SpecError("not confirmed; nothing was reserved", field=f"period {period}")
     raise SpecError(
         f"{asked}; nothing was reserved\nexpected a terminal to ask at, or `back_fill: true` in the"
         " spec where earlier periods are wanted"

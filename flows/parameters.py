@@ -49,8 +49,9 @@ def below_root(name: str, text: str) -> Path:
         if path.is_relative_to(root):
             return path
     raise SpecError(
-        f"{name}: expected a path below the deployment's root; it was not opened (a worker's"
-        f" {ROOT} names another root than the folder it runs in)"
+        field=name,
+        allowed=f"a path below the deployment's root; it was not opened (a worker's {ROOT}"
+        " names another root than the folder it runs in)",
     )
 
 
@@ -59,7 +60,9 @@ def spec_below_root(name: str, text: str) -> Path:
     path = below_root(name, text)
     if Path(text).suffix.lower() in SUFFIXES and path.suffix.lower() in SUFFIXES:
         return path
-    raise SpecError(f"{name}: expected a spec, whose name ends in .yaml or .yml; it was not opened")
+    raise SpecError(
+        field=name, allowed="a spec, whose name ends in .yaml or .yml; it was not opened"
+    )
 
 
 def ledger_below_root(text: str) -> str:
@@ -76,7 +79,8 @@ def ledger_below_root(text: str) -> str:
     named = {name for name, _ in parse_qsl(options, keep_blank_values=True)}
     if named & _FILES:
         raise SpecError(
-            "ledger: a worker takes no URL that names files or sockets; name the release spec whose"
-            " `ledger` it is"
+            "a worker takes no URL that names files or sockets; name the release spec"
+            " whose `ledger` it is",
+            field="ledger",
         )
     return text

@@ -83,8 +83,9 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
     back. `whole` is the error itself, for a person's terminal.
     """
     short = copy.copy(error)
-    short.whole, short.next = error, ()
-    short.args = (f"{error.at or subject}: refused; dpiw says why on the machine itself",)
+    short.whole, short.next, short.several = error, (), ()
+    short.field, short.allowed, short.mark = error.at or subject, "", None
+    short.args = ("refused; dpiw says why on the machine itself",)
     return short
 
 

@@ -204,7 +204,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     declared = declared_as(sample, name)
     nullable = declared is not None and declared.nullable
     if bins is not None and not (is_numeric or is_dated):
-        raise ReleaseError(f"column {name!r}: bins are for numbers and dates, not for text")
+        raise ReleaseError("bins are for numbers and dates, not for text", field=f"column {name!r}")
     if bins is not None:
         return _levels_of(_binned(values, bins, dated=is_dated), None, nullable)
     if declared is not None and declared.is_numeric and declared.cuts and (is_numeric or is_dated):
@@ -213,9 +213,9 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     if domain is None and (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
         example = f"{as_typed(name)} > 40" if is_numeric else f"{as_typed(name)} >= '2024-01-01'"
         raise ReleaseError(
-            f"column {name!r}: {values.nunique()} different values are too many for levels (at most"
-            f" {MOST_LEVELS}); a table takes bins=10; for one group give a condition, such as"
-            f' where="{example}"'
+            f"{values.nunique()} different values are too many for levels (at most {MOST_LEVELS});"
+            f' a table takes bins=10; for one group give a condition, such as where="{example}"',
+            field=f"column {name!r}",
         )
     return _levels_of(values, domain, nullable)
 
@@ -286,8 +286,9 @@ def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.
     except (TypeError, ValueError):
         example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
         raise ReleaseError(
-            f"column {str(values.name)!r}: bins: expected a whole number >= 1, or two or more"
-            f" increasing {'dates' if dated else 'numbers'} such as {example}"
+            field=f"column {str(values.name)!r}: bins",
+            allowed="a whole number >= 1, or two or more increasing "
+            f"{('dates' if dated else 'numbers')} such as {example}",
         ) from None
     texts = _texts(edges, origin)
     names = [

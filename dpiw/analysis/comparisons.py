@@ -140,9 +140,9 @@ class Comparisons:
         is_dated = self.kind(column) is Kind.DATE
         return f"{self.typed(column)} > {repr('2025-07-01') if is_dated else 40}"
 
-    def refusal(self, fault: str) -> ReleaseError:
+    def refusal(self, found: str = "", *, allowed: str = "") -> ReleaseError:
         """The error that tells the condition and its fault."""
-        return ReleaseError(f"where={self.text!r}: {fault}")
+        return ReleaseError(found, field=f"where={self.text!r}", allowed=allowed)
 
     def truth(self, node: ast.expr, word: str = "") -> pd.Series:
         """Return one truth value per row; `word` is the operator that joins `node` to others."""
@@ -163,16 +163,16 @@ class Comparisons:
         place = f" beside `{word}`" if word else ""
         if isinstance(node, ast.Name):
             raise self.refusal(
-                f"expected one truth value per row{place}; {self.column(node)} holds"
-                f" {self.kind(node).value}: compare it, as in {self.compared(node)!r}"
+                allowed=f"one truth value per row{place}; {self.column(node)} holds "
+                f"{self.kind(node).value}: compare it, as in {self.compared(node)!r}"
             )
         if isinstance(node, ast.List | ast.Tuple):
             raise self.refusal(
                 "a list stands behind `in` or `not in`, as in \"region in ['south']\""
             )
         raise self.refusal(
-            f"expected one truth value per row{place}; found"
-            f" {self.kind(node).value}: compare, as in 'age > 40'"
+            allowed=f"one truth value per row{place}; found {self.kind(node).value}:"
+            " compare, as in 'age > 40'"
         )
 
     def _number(self, node: ast.expr) -> Any:
@@ -319,7 +319,7 @@ class Comparisons:
                 for side in sides
             ]
         except ReleaseError as reason:
-            raise ReleaseError(f"where={self.text!r}: {reason}") from None
+            raise ReleaseError(reason, field=f"where={self.text!r}") from None
 
 
 def _wide(value: Any) -> Any:

@@ -67,8 +67,9 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
         if not np.isin(values[~np.isnan(values)], (0, 1)).all():
             subject = f"column {where!r} holds" if isinstance(where, str) else "found"
             raise ReleaseError(
-                f"where: expected one truth value per row; {subject} other numbers than 0 and 1:"
-                " compare, as in 'age > 40'"
+                field="where",
+                allowed=f"one truth value per row; {subject} other numbers than 0 and 1:"
+                " compare, as in 'age > 40'",
             )
         is_chosen = np.asarray(values == 1)
     if not sample.weights[is_chosen].sum() > 0:
@@ -123,11 +124,12 @@ def condition(
         truth = comparisons.truth(tree)
     except (TypeError, ValueError, ArithmeticError, NotImplementedError) as reason:
         raise ReleaseError(
-            f"where={text!r}: {type(reason).__name__}; numbers compare with numbers, text with text"
+            f"{type(reason).__name__}; numbers compare with numbers, text with text",
+            field=f"where={text!r}",
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
         raise ReleaseError(
-            f"where={text!r}: expected one truth value per row: compare, as in 'age > 40'"
+            field=f"where={text!r}", allowed="one truth value per row: compare, as in 'age > 40'"
         )
     is_present = table[_columns(tree)].notna().all(axis=1).to_numpy()
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
@@ -151,8 +153,9 @@ def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
         tree = ast.parse(code, mode="eval")
     except (SyntaxError, ValueError):
         raise ReleaseError(
-            f"where={text!r}: expected a condition such as \"age > 40 and region == 'south'\";"
-            f" {_instead(text) or 'a column whose name is not one plain word stands in backticks'}"
+            field=f"where={text!r}",
+            allowed="a condition such as \"age > 40 and region == 'south'\"; "
+            f"{_instead(text) or 'a column whose name is not one plain word stands in backticks'}",
         ) from None
     for node in ast.walk(tree):
         _check_allowed(text, node, table)
@@ -170,7 +173,9 @@ def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> 
         return column_name(table, word, normalised=True)
     except ReleaseError:
         if _is_level(word, table, declared):
-            raise ReleaseError(f"where={text!r}: text stands in quotes: {word!r}") from None
+            raise ReleaseError(
+                f"text stands in quotes: {word!r}", field=f"where={text!r}"
+            ) from None
         raise
 
 
@@ -182,19 +187,21 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
             " function of the table"
         )
         raise ReleaseError(
-            f"where={text!r}: {word} is not allowed in it; {_instead(text) or allowed}"
+            f"{word} is not allowed in it; {_instead(text) or allowed}", field=f"where={text!r}"
         )
     if not isinstance(node, ast.Constant) or type(node.value) in (str, int, float):
         return
     if repr(node.value) in table.columns:
         raise ReleaseError(
-            f"where={text!r}: {node.value!r} is a value and the name of a column: a column of this"
-            f" name stands in backticks, `{node.value!r}`"
+            f"{node.value!r} is a value and the name of a column: a column of this name"
+            f" stands in backticks, `{node.value!r}`",
+            field=f"where={text!r}",
         )
     if not isinstance(node.value, bool):
         raise ReleaseError(
-            f"where={text!r}: {node.value!r} is not allowed in it; rows with a missing value in"
-            " a column that it names are left out; or give a function of the table"
+            f"{node.value!r} is not allowed in it; rows with a missing value in a column"
+            " that it names are left out; or give a function of the table",
+            field=f"where={text!r}",
         )
 
 

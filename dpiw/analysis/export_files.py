@@ -70,7 +70,7 @@ def renamed(
         why = f"expected {rule.expected}, and no word that the format keeps for itself"
         why = "the weights need that name" if clashing else why
         raise ReleaseError(
-            f"export: column {new[bad[0]]!r}: {why}; what would do: names={suggested!r}"
+            f"column {new[bad[0]]!r}: {why}; what would do: names={suggested!r}", field="export"
         )
     return [
         replace(column, name=new[column.name], description=column.description or column.name)
@@ -84,13 +84,13 @@ def _check_new(columns: Sequence[Column], names: Mapping[str, str]) -> None:
     unknown = [name for name in names if name not in {column.name for column in columns}]
     if unknown:
         near = nearest(unknown[0], [column.name for column in columns])
-        raise ReleaseError(f"export: names: no column {unknown[0]!r}{near}")
+        raise ReleaseError(f"names: no column {unknown[0]!r}{near}", field="export")
     for old, name in names.items():
-        fault = name_fault(name)
-        if fault is None and name in RESERVED_NAMES:
+        fault = str(name_fault(name) or "")
+        if not fault and name in RESERVED_NAMES:
             fault = f"a release keeps {name!r} for itself"
-        if fault is not None:
-            raise ReleaseError(f"export: names: column {old!r}: {fault}")
+        if fault:
+            raise ReleaseError(f"names: column {old!r}: {fault}", field="export")
 
 
 def _check_alike(names: Iterable[str]) -> None:
@@ -98,7 +98,9 @@ def _check_alike(names: Iterable[str]) -> None:
     for name in names:
         folded = folded_name(name)
         if folded in seen:
-            raise ReleaseError(f"export: columns {seen[folded]!r} and {name!r} would be one name")
+            raise ReleaseError(
+                f"columns {seen[folded]!r} and {name!r} would be one name", field="export"
+            )
         seen[folded] = name
 
 
@@ -219,12 +221,14 @@ def export(
     """
     if not isinstance(getattr(release, "schema", None), Mapping):
         raise ReleaseError(
-            "export: expected a release, whose schema goes into the file; found"
-            f" {type(release).__name__}"
+            field="export",
+            allowed=f"a release, whose schema goes into the file; found {type(release).__name__}",
         )
     path = Path(path)
     if path.suffix not in _FORMATS:
-        raise ReleaseError(f"export: {path}: expected a name that ends with {', '.join(_FORMATS)}")
+        raise ReleaseError(
+            f"{path}: expected a name that ends with {', '.join(_FORMATS)}", field="export"
+        )
     form = _FORMATS[path.suffix]
     weights, names = _weights(release, replicates), dict(names or {})
     released = PublicSchema.from_mapping(release.schema).released
@@ -232,8 +236,10 @@ def export(
     table = release.table.rename(columns=names)
     if path.suffix == ".csv" and (computed := formulas(table, columns)):
         raise ReleaseError(
-            f"export: {_listed(computed)}: a level begins with one of = + - @, and spreadsheets"
-            " compute such cells of CSV; expected .dta or .sav, where levels are labels"
+            f"{_listed(computed)}: a level begins with one of = + - @, and spreadsheets"
+            " compute such cells of CSV",
+            field="export",
+            allowed=".dta or .sav, where levels are labels",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +251,8 @@ def export(
             draft.replace(path)
     except OSError as reason:
         raise ReleaseError(
-            f"export: {path}: the file cannot be written: {reason.strerror or 'unknown reason'}"
+            f"{path}: the file cannot be written: {reason.strerror or 'unknown reason'}",
+            field="export",
         ) from reason
     if path.suffix == ".csv":
         _warn_of_readers(table, columns)
@@ -325,7 +332,7 @@ def _weights(release: Published, replicates: bool) -> _Weights:
         return _Weights(columns=pd.DataFrame(full), texts=texts)
     weights = release.replicate_weights
     if weights is None:
-        raise ReleaseError("export: this release has no replicate weights")
+        raise ReleaseError("this release has no replicate weights", field="export")
     count, facts = weights.count, f"scale {weights.scale:.10g}, rscales 1, combined, mse"
     full |= {f"r{i}": column for i, column in enumerate(weights.weights.T, start=1)}
     texts |= {f"r{i}": f"replicate weight {i} of {count}: {facts}" for i in range(1, count + 1)}

@@ -42,14 +42,17 @@ def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> 
     alike = _alike(table, name)
     if name in table.columns and (not normalised or len(alike) < 2):
         if not table.columns.is_unique and list(table.columns).count(name) > 1:
-            raise ReleaseError(f"column {name!r}: several columns have this name; rename them")
+            raise ReleaseError(
+                "several columns have this name; rename them", field=f"column {name!r}"
+            )
         return name
     if len(alike) == 1:
         return alike[0]
     if alike:
         raise ReleaseError(
-            f"column {name!r}: the names {', '.join(map(ascii, alike))} differ in their Unicode"
-            " form alone; write the one you mean in backticks"
+            f"the names {', '.join(map(ascii, alike))} differ in their Unicode form alone;"
+            " write the one you mean in backticks",
+            field=f"column {name!r}",
         )
     raise no_column(table, name)
 
@@ -67,7 +70,7 @@ def no_column(table: pd.DataFrame, name: str) -> ReleaseError:
         hint = f"; the table spells it {alike[0]!a}"
     else:
         hint = nearest(name, names) or f"; its columns: {', '.join(names)}"
-    return ReleaseError(f"column {name!r}: not in this table{hint}")
+    return ReleaseError(f"not in this table{hint}", field=f"column {name!r}")
 
 
 def _alike(table: pd.DataFrame, name: str) -> list[str]:

@@ -63,7 +63,9 @@ def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) 
                 return index.to_numpy()
         some = "['2025-01-01', '2025-07-01']" if is_dated else "[18, 40, 65, 95]"
         example = f", or two or more increasing edges such as {some}"
-    raise ReleaseError(f"{function}: bins: expected a whole number >= 1{example}; found {bins!r}")
+    raise ReleaseError(
+        f"bins: expected a whole number >= 1{example}; found {bins!r}", field=function
+    )
 
 
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
@@ -97,8 +99,9 @@ def _check_told_apart(column: str, values: Array, bins: Any) -> None:
     width = float(np.ptp(values)) or 1.0  # as NumPy takes it for one value
     if width <= int(bins) * float(np.spacing(np.abs(values).max())):
         raise ReleaseError(
-            f"column {column!r}: its values lie too far from zero for {bins} parts of so small a"
-            " range; take fewer, or subtract a number in a table of yours: (table, weights)"
+            f"its values lie too far from zero for {bins} parts of so small a range; take"
+            " fewer, or subtract a number in a table of yours: (table, weights)",
+            field=f"column {column!r}",
         )
 
 
@@ -139,7 +142,9 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         for label, rows in groups.items()
     ]
     if not any(rows.any() for rows in groups.values()):
-        raise ReleaseError(f"box: column {column!r}: every value is missing or has weight zero")
+        raise ReleaseError(
+            f"column {column!r}: every value is missing or has weight zero", field="box"
+        )
     ax = _axes() if ax is None else ax
     ax.bxp(boxes, showfliers=False)
     for label in ax.get_xticklabels():
@@ -165,8 +170,8 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
     sample = weighted_sample(source)
     if isinstance(columns, str) or len(columns) < 2:
         raise ReleaseError(
-            f"pairs: columns: expected a list of two or more, such as ['age', 'hours']; found"
-            f" {columns!r}"
+            f"columns: expected a list of two or more, such as ['age', 'hours']; found {columns!r}",
+            field="pairs",
         )
     _checked_bins("pairs", bins)
     values = [numbers(sample, column) for column in columns]

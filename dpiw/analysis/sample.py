@@ -35,7 +35,9 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     """Return weights as floats, shape (n,), in row order; ones if None; WeightError if invalid."""
     if not isinstance(table, pd.DataFrame):
         found = type(table).__name__
-        raise WeightError(f"source: expected a pair (pandas table, weights); found ({found}, ...)")
+        raise WeightError(
+            field="source", allowed=f"a pair (pandas table, weights); found ({found}, ...)"
+        )
     if weights is None:
         return np.ones(len(table))
     if np.ndim(weights) > 1:
@@ -95,9 +97,9 @@ def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWEr
     strange = int(np.count_nonzero(places < 0))
     if strange:
         raise error(
-            f"{found}: it lacks {strange:,} of the {len(table):,} rows; allowed are the same"
-            " labels, in any order; .reindex(table.index) leaves rows that it lacks missing;"
-            f" {by_position}"
+            f"it lacks {strange:,} of the {len(table):,} rows; allowed are the same labels, in any"
+            f" order; .reindex(table.index) leaves rows that it lacks missing; {by_position}",
+            field=found,
         )
     return values.iloc[places]
 
@@ -221,8 +223,9 @@ class WeightedSample:
         if self.law is None:
             diagnostics = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
-                "noise-aware: the law of these weights is not known; expected a release with"
-                f" weights.method: measured{forced_rows(diagnostics)}"
+                "the law of these weights is not known",
+                field="noise-aware",
+                allowed=f"a release with weights.method: measured{forced_rows(diagnostics)}",
             )
         return self.law
 
@@ -253,7 +256,7 @@ def weighted_sample(source: Source) -> WeightedSample:
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
-    raise WeightError("source: expected a release, or a pair (table, weights)")
+    raise WeightError(field="source", allowed="a release, or a pair (table, weights)")
 
 
 def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:
@@ -324,5 +327,5 @@ def check_estimate(value: object, function: str) -> None:
     if isinstance(value, list | tuple) and value and isinstance(value[0], Values):
         found += f" of estimates: write {function}(first, second), or {function}(*estimates)"
     raise ReleaseError(
-        f"{function}: expected an estimate, such as mean(release, 'age'); found {found}"
+        field=function, allowed=f"an estimate, such as mean(release, 'age'); found {found}"
     )

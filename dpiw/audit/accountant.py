@@ -118,7 +118,7 @@ def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN
         if probability == 1:
             return of.gaussian(noise_multiplier, event.count)
         return of.sampled_gaussian(probability, noise_multiplier, event.count, removed=removed)
-    raise PrivacyError(f"{type(event).__name__}: the audit has no account of its own for it")
+    raise PrivacyError("the audit has no account of its own for it", field=type(event).__name__)
 
 
 def _admitted(event: PrivacyEvent, share: float) -> Loss:
@@ -136,7 +136,7 @@ def rest_of_delta(events: Sequence[PrivacyEvent], delta: float) -> float:
     rest = 1 - (1 - Fraction(delta)) / no_failure
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest
     if rest < 0:
-        raise PrivacyError("delta: less than the events' own")
+        raise PrivacyError("less than the events' own", field="delta")
     return float(rest) if no_failure != 1 else delta
 
 

@@ -322,7 +322,7 @@ def check_folder(
     release, other_key, text = None, None, ""
     try:
         if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
-            raise ReleaseError("a link; expected a folder")
+            raise ReleaseError("a link", allowed="a folder")
         release = verify(folder, public_key=public_keys or None)
     except ReleaseError as error:
         text = f"{type(error).__name__}: {error}"

@@ -241,7 +241,7 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
                               strict=True):  # fmt: skip
             write_durably(path, data)
     except OSError as reason:
-        raise ReleaseError(f"audit report {folder.name}: {reason.strerror}") from reason
+        raise ReleaseError(reason.strerror, field=f"audit report {folder.name}") from reason
     return paths
 
 

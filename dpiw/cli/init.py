@@ -84,7 +84,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
     if len(arguments.delimiter) != 1:
         tab = "; a tab is $'\\t' in bash" if arguments.delimiter == "\\t" else ""
-        raise SpecError(f"--delimiter: expected one character{tab}")
+        raise SpecError(field="--delimiter", allowed=f"one character{tab}")
     chosen, place = next(
         (name, value)
         for name in _SOURCES
@@ -139,9 +139,11 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         there = sorted(name for name in files if (folder / name).exists())
         if there:
-            raise SpecError(f"init: {', '.join(there)} there already; expected a new folder")
+            raise SpecError(
+                f"{', '.join(there)} there already", field="init", allowed="a new folder"
+            )
         for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as stream:
                 stream.write(text)
     except OSError:
-        raise SpecError("init: the folder cannot be written") from None
+        raise SpecError("the folder cannot be written", field="init") from None

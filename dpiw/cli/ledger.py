@@ -156,8 +156,9 @@ def run_void(arguments: argparse.Namespace) -> int:
     folder = run_folder(arguments.state, name, run.run_key)
     if not folder.is_dir():
         raise SpecError(
-            "state: the folder of this run is not in its workspace; expected the spec's state"
-            " folder, so that a draw that lies there is not given back"
+            "the folder of this run is not in its workspace",
+            field="state",
+            allowed="the spec's state folder, so that a draw that lies there is not given back",
         )
     before = False
     for attempt in run.attempts:
@@ -176,7 +177,7 @@ def _head(text: str) -> PublishedHead:
 
     digests = text.lower().split(":")
     if len(digests) > 2 or not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests):
-        raise SpecError("head: expected HASH or HASH:MANIFEST, 64 hexadecimal digits each")
+        raise SpecError(field="head", allowed="HASH or HASH:MANIFEST, 64 hexadecimal digits each")
     return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])
 
 
@@ -221,20 +222,20 @@ def run_recover(arguments: argparse.Namespace) -> int:
         "loss_reads": arguments.loss_reads,
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
-        raise SpecError("releases, key: expected both, unless --loss-only is said")
+        raise SpecError(field="releases, key", allowed="both, unless --loss-only is said")
     ledger = Ledger.open(named_ledger(arguments.ledger), key=signing_key(arguments))
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
     releases = missing.get(name, ())
     if not releases and not (arguments.loss_only and any(loss.values())):
         raise LedgerConflictError(
-            f"population {name}: nothing to recover; every head of these releases is in the ledger"
-            " or recovered"
+            "nothing to recover; every head of these releases is in the ledger or recovered",
+            field=f"population {name}",
         )
     recovery = recover(ledger, name, releases, previous_lost=arguments.previous_lost, **loss)
     report = ledger.verify()
     if not report.ok:
-        raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")
+        raise LedgerTamperedError(report.fault, field=f"ledger {ledger.location}")
     lines = [
         *_recovery_lines(recovery, releases),
         f"population {name} has spent {ledger.spent(name)}; {ledger.remaining(name)} is left",
@@ -253,12 +254,14 @@ def _population(
     if len(missing) == 1:
         return next(iter(missing))
     if arguments.loss_only:
-        raise SpecError("population: needed with --loss-only")
+        raise SpecError("needed with --loss-only", field="population")
     if not missing:
         raise LedgerConflictError(
             "nothing to recover: every head of these releases is in the ledger or recovered"
         )
-    raise SpecError(f"population: expected one of {', '.join(sorted(missing))}, each by itself")
+    raise SpecError(
+        field="population", allowed=f"one of {', '.join(sorted(missing))}, each by itself"
+    )
 
 
 def _others(ledger: Ledger, name: str) -> list[str]:

@@ -37,12 +37,12 @@ def add_local_commands(subparsers: Any) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.data.yaml import told_in
+    from dpiw.data.yaml import marked
     from dpiw.errors import SpecError
     from dpiw.local.collector import load_local_spec, reports_so_far, told_plan, write_parameters
 
     spec = load_local_spec(arguments.spec)
-    with told_in(arguments.spec, SpecError):
+    with marked(arguments.spec, SpecError):
         parameters = write_parameters(spec)
     so_far, quoted_path = reports_so_far(spec) or 0, shlex.quote(os.path.relpath(spec.parameters))
     lines = [
@@ -80,11 +80,11 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
     except OSError as reason:
-        raise SourceError(f"record {path}: {reason.strerror}") from None
+        raise SourceError(reason.strerror, field=f"record {path}") from None
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise SourceError(f"record {path}: expected a JSON object, a value for each name")
+        raise SourceError(field=f"record {path}", allowed="a JSON object, a value for each name")
     return record
 
 

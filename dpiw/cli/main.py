@@ -34,7 +34,7 @@ Handler = Callable[[argparse.Namespace], int]
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from dpiw.data.yaml import told_in
+    from dpiw.data.yaml import marked
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.table import plan_table
@@ -43,7 +43,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import typed_commands
 
-    with told_in(arguments.spec, SpecError):
+    with marked(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
         spec.check_publish_to()
         schema = load_schema(spec)
@@ -117,7 +117,7 @@ def _key_new(arguments: argparse.Namespace) -> int:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as reason:
-        raise ReleaseError(f"folder {path.parent}: {reason.strerror}") from reason
+        raise ReleaseError(reason.strerror, field=f"folder {path.parent}") from reason
     name = path.name.removesuffix(".key")
     private, public = create_key_pair(path.parent, name)
     key_id = load_private_key(private).public.key_id

@@ -80,7 +80,7 @@ def exact_decimal(field: str, text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation as error:
         raise SpecError(
-            f"{field}={text[:40]}: expected an exact decimal such as 0.5 or 1e-6"
+            field=f"{field}={text[:40]}", allowed="an exact decimal such as 0.5 or 1e-6"
         ) from error
 
 
@@ -89,7 +89,9 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
     names = sorted({entry.population for entry in entries if entry.population is not None})
     if name is not None and name not in names:
         raise UnknownPopulationError(
-            f"population: no {name!r} in this ledger; {one_of(name, names) if names else 'none is'}"
+            f"no {name!r} in this ledger" + ("" if names else "; none is"),
+            field="population",
+            allowed=one_of(name, names) if names else "",
         )
 
 

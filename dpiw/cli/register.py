@@ -87,8 +87,10 @@ def run_register(arguments: argparse.Namespace) -> int:
             )
         if names_a_spec(arguments.ledger):
             raise SpecError(
-                f"ledger: {arguments.ledger} is named like a release spec; expected the ledger's"
-                " own path, or --spec instead of --ledger; nothing was registered"
+                f"{arguments.ledger} is named like a release spec",
+                field="ledger",
+                allowed="the ledger's own path, or --spec instead of --ledger; nothing"
+                " was registered",
             )
     else:
         _take_over(arguments, spec)
@@ -117,10 +119,10 @@ def run_register(arguments: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> ReleaseSpec:
-    from dpiw.data.yaml import told_in
+    from dpiw.data.yaml import marked
     from dpiw.plan.spec import load_schema, load_spec
 
-    with told_in(path, SpecError):
+    with marked(path, SpecError):
         spec = load_spec(path)
         spec.check_publish_to()
         load_schema(spec)  # the unit's column is one that it declares
@@ -176,9 +178,9 @@ def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
     count = Account.opened(population).admits(Charge(cost=spec.cost))
     if count == 0:
         raise SpecError(
-            f"{population.budget}: pays for no release of {path}, which costs {spec.cost};"
-            " a lifetime budget is set once, and pays for every release about these people. Nothing"
-            " was registered"
+            f"pays for no release of {path}, which costs {spec.cost}; a lifetime budget is set"
+            " once, and pays for every release about these people. Nothing was registered",
+            field=population.budget,
         )
     return f"terms as {path} states them; {count_text(count)}"
 

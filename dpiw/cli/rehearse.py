@@ -70,7 +70,7 @@ def add_rehearse_command(subparsers: Any) -> None:
 
 def run_rehearse(arguments: argparse.Namespace) -> int:
     """Rehearse a spec; print a table and a recommendation."""
-    from dpiw.data.yaml import told_in
+    from dpiw.data.yaml import marked
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
     from dpiw.plan.rehearsal.populations import KINDS, labelled_rows
     from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
@@ -79,7 +79,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
 
     _check(arguments)
     spec = load_spec(arguments.spec)
-    with told_in(arguments.spec, SpecError):
+    with marked(arguments.spec, SpecError):
         schema = load_schema(spec)
         rehearsed_spec = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
         compared = candidates(rehearsed_spec, schema)
@@ -120,12 +120,12 @@ def _check(arguments: argparse.Namespace) -> None:
     for name in ("rows", "jobs"):
         number = getattr(arguments, name)
         if number is not None and number < 1:
-            raise SpecError(f"--{name}: expected a whole number >= 1")
+            raise SpecError(field=f"--{name}", allowed="a whole number >= 1")
     has_public_source = arguments.like is not None or arguments.public_rows is not None
     if arguments.populations and has_public_source:
-        raise SpecError("--populations: has no meaning with --like or --public-rows")
+        raise SpecError("has no meaning with --like or --public-rows", field="--populations")
     if arguments.key is not None and arguments.like is None:
-        raise SpecError("--key: has a meaning with --like alone")
+        raise SpecError("has a meaning with --like alone", field="--key")
 
 
 def _stand_in(

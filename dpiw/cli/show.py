@@ -80,7 +80,7 @@ def _facts(
     entries = ledger.entries()
     run = run_of(ledger, run_key, entries) if run_key else None
     if run and population not in (None, run.population):
-        raise SpecError("run: belongs to another population")
+        raise SpecError("belongs to another population", field="run")
     name = run.population if run else population
     registered_populations = [ledger.population(name)] if name else ledger.populations()
     head = ledger.head()
@@ -133,7 +133,7 @@ def run_of(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord
     """The run whose key begins so; SpecError unless there is exactly one."""
     keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
     if len(keys) > 1:
-        raise SpecError("run: several keys begin so; expected more digits")
+        raise SpecError("several keys begin so", field="run", allowed="more digits")
     return ledger.run(next(iter(keys)) or "" if keys else prefix)
 
 
@@ -354,6 +354,8 @@ def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
     if text.isdecimal():
         return [entry for entry in entries if entry.seq >= int(text)]
     if not _MOMENT.fullmatch(text):
-        raise SpecError("since: expected an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z")
+        raise SpecError(
+            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z"
+        )
     first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
     return entries[first:]

@@ -98,7 +98,9 @@ def run_cells(arguments: argparse.Namespace) -> int:
 
     run = named(survey(arguments.state), arguments.run)
     if run.cells is None:
-        raise SpecError(f"run {run.key[:12]}: no statement of its cells; not read yet, or purged")
+        raise SpecError(
+            "no statement of its cells; not read yet, or purged", field=f"run {run.key[:12]}"
+        )
     write_lines(arguments, run.cells.read_text().splitlines())
     return 0
 
@@ -112,7 +114,9 @@ def run_purge(arguments: argparse.Namespace) -> int:
     from dpiw.run.workspace import purge, select, survey
 
     if arguments.abandon and arguments.run is None:
-        raise SpecError("abandon: expected with --run; unfinished runs are given up one by one")
+        raise SpecError(
+            field="abandon", allowed="with --run; unfinished runs are given up one by one"
+        )
     runs = survey(arguments.state)
     chosen = select(
         runs,

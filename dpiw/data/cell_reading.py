@@ -57,7 +57,7 @@ def settled_formats(
         if fault is None and file_format == "parquet" and typed:
             fault = typed[0], ONLY_CSV
         if fault is not None:
-            raise SchemaError(f"column {column.name}: {fault[0]}: {fault[1]}")
+            raise SchemaError(fault[1], field=f"column {column.name}: {fault[0]}")
         fields = {name: getattr(merged, name) for name in column.format_fields}
         settled[column.name] = dataclasses.replace(CANONICAL, **fields)
     return settled

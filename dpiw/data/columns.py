@@ -315,58 +315,66 @@ class Column:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Column:
         """Read what `to_mapping` wrote; raise SchemaError for an unknown key or kind."""
         if not isinstance(mapping, Mapping) or not isinstance(mapping.get("name"), str):
-            raise SchemaError("columns: expected a list of mappings, each with a text `name`")
+            raise SchemaError(
+                field="columns", allowed="a list of mappings, each with a text `name`"
+            )
         values = dict(mapping)
         name = values["name"]
         if len(name) > MAX_NAME_LENGTH:  # later messages would repeat it
             raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
-            raise SchemaError(f"column {name}: {odd[0]}: unknown key{nearest(odd[0], known)}")
+            raise SchemaError(
+                f"unknown key{nearest(odd[0], known)}", field=f"column {name}: {odd[0]}"
+            )
         if values.get("kind") == "text":
-            raise SchemaError(f"column {name}: kind: {FREE_TEXT}")
+            raise SchemaError(FREE_TEXT, field=f"column {name}: kind")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
             if key in values:
                 allowed = [member.value for member in members]
                 if values[key] not in allowed:
-                    raise SchemaError(f"column {name}: {key}: {no_word(values[key], allowed)}")
+                    raise SchemaError(
+                        field=f"column {name}: {key}", allowed=no_word(values[key], allowed)
+                    )
                 values[key] = members(values[key])
         if "kind" not in values and values.get("role") is not ColumnRole.IDENTIFIER:
-            raise SchemaError(f"column {name}: kind: missing, such as continuous or categorical")
+            raise SchemaError(
+                "missing, such as continuous or categorical", field=f"column {name}: kind"
+            )
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
 
     def _listed(self, field: str, value: object) -> tuple[Any, ...]:
         if isinstance(value, list | tuple):
             return tuple(value)
-        raise self._refuse(field, "expected a list")
+        raise self._refuse(field, allowed="a list")
 
-    def _refuse(self, field: str, why: str) -> SchemaError:
-        return SchemaError(f"column {self.name}: {field}: {why}")
+    def _refuse(self, field: str, found: str = "", *, allowed: str = "") -> SchemaError:
+        return SchemaError(found, field=f"column {self.name}: {field}", allowed=allowed)
 
     def _check_name(self) -> None:
         if fault := name_fault(self.name):
-            raise SchemaError(fault)
+            raise fault
         if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
             raise self._refuse("name", "reserved for the weights of a release; rename it")
 
     def _check_types(self) -> None:
         if not isinstance(self.kind, ColumnKind) or not isinstance(self.role, ColumnRole):
-            raise self._refuse("kind/role", "expected a ColumnKind and a ColumnRole")
+            raise self._refuse("kind/role", allowed="a ColumnKind and a ColumnRole")
         for field in ("nullable", "null_is_own_person", "unseen"):
             if not isinstance(getattr(self, field), bool):
-                raise self._refuse(field, "expected true or false")
+                raise self._refuse(field, allowed="true or false")
         for field in ("levels", "true_values", "false_values", "members"):
             field_value = getattr(self, field)
             texts = list(itertools.chain(*field_value)) if field == "members" else field_value
             if not all(isinstance(value, str) for value in texts):
                 raise self._refuse(field, f"every value must be text, in quotes: {quoted(texts)}")
         if not isinstance(self.description, str):
-            raise self._refuse("description", "expected text")
+            raise self._refuse("description", allowed="text")
         if fault := provenance_fault(self.provenance):
             raise self._refuse("provenance", fault)
         if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
-            raise self._refuse("normaliser", "expected exact or casefold")
+            raise self._refuse("normaliser", allowed="exact or casefold")
         if not is_zone(self.time_zone):
             raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin")
 
@@ -397,7 +405,7 @@ class Column:
         if not (abs(low) < math.inf and abs(high) < math.inf):  # NaN compares false
             raise self._refuse("lower/upper", "bounds must be finite")
         if low >= high:
-            raise self._refuse("lower/upper", "expected lower < upper")
+            raise self._refuse("lower/upper", allowed="lower < upper")
         fault = None
         if self.kind is ColumnKind.INTEGER:
             fault = integer_fault(low, high)
@@ -456,7 +464,7 @@ class Column:
             for values in (self.true_values, self.false_values)
         )
         if not true or not false or "" in true | false or true & false:
-            raise self._refuse("true_values/false_values", "expected two disjoint, non-empty lists")
+            raise self._refuse("true_values/false_values", allowed="two disjoint, non-empty lists")
 
     def _check_fill(self) -> None:
         if self.fill is None:
@@ -464,11 +472,11 @@ class Column:
         if self.is_numeric:
             value = self.number(self.fill)
             if not self.number(self.lower) <= value <= self.number(self.upper):
-                raise self._refuse("fill", "expected a value inside the bounds")
+                raise self._refuse("fill", allowed="a value inside the bounds")
             if self.is_whole and value != int(value):
-                raise self._refuse("fill", "expected a whole number")
+                raise self._refuse("fill", allowed="a whole number")
         elif self.kind is ColumnKind.BOOLEAN:
             if not isinstance(self.fill, bool):
-                raise self._refuse("fill", "expected true or false")
+                raise self._refuse("fill", allowed="true or false")
         elif self.fill not in self.levels:
             raise self._refuse("fill", f"must be a level{nearest(self.fill, self.levels)}")

@@ -52,15 +52,16 @@ class Confidential:
         """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
         if is_same_file(path, self.source):
             raise error(
-                f"{field}: this is source.path, the confidential table; expected a public file"
+                "this is source.path, the confidential table", field=field, allowed="a public file"
             )
         resolved, state = path.resolve(), self.state.resolve()
         if self._is_published(resolved):
             return
         if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
             raise error(
-                f"{field}: lies in the spec's state folder, the confidential workspace; expected a"
-                " public file outside it, or one of a published release"
+                "lies in the spec's state folder, the confidential workspace",
+                field=field,
+                allowed="a public file outside it, or one of a published release",
             )
 
     def _is_published(self, resolved: Path) -> bool:

@@ -36,13 +36,13 @@ class Condition:
         """Read a value, a list of values, or `{lower: ..., upper: ...}`; else SchemaError."""
         if isinstance(declared, Mapping):
             if not declared or not set(declared) <= _RANGE:
-                raise SchemaError("expected the keys lower, upper, or both")
+                raise SchemaError(allowed="the keys lower, upper, or both")
             if any(bound is None for bound in declared.values()):
-                raise SchemaError("lower/upper: expected a value")
+                raise SchemaError(field="lower/upper", allowed="a value")
             return cls(**declared)
         values = declared if isinstance(declared, list | tuple) else (declared,)
         if not values or any(isinstance(value, list | tuple | Mapping) for value in values):
-            raise SchemaError("expected a value, a list of values, or {lower: ..., upper: ...}")
+            raise SchemaError(allowed="a value, a list of values, or {lower: ..., upper: ...}")
         return cls(values=tuple(values))
 
     def to_json(self) -> Any:
@@ -221,15 +221,16 @@ def read_constraint(declared: Any, place: int = 1) -> Constraint:
     """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
         raise SchemaError(
-            f"constraints: item {place}: expected a mapping with a `name` of lower-case letters,"
-            " digits, `-` and `_`"
+            f"item {place}: expected a mapping with a `name` of lower-case letters,"
+            " digits, `-` and `_`",
+            field="constraints",
         )
     name = declared["name"]
     for key, (needed, read) in _KINDS.items():
         if key in declared:
             _check_keys(declared, needed)
             return read(declared)
-    raise SchemaError(f"constraint {name}: expected one of the keys {', '.join(_KINDS)}")
+    raise SchemaError(field=f"constraint {name}", allowed=f"one of the keys {', '.join(_KINDS)}")
 
 
 def _is_name(name: object) -> bool:
@@ -240,21 +241,23 @@ def _check_keys(declared: Mapping[str, Any], needed: tuple[str, ...]) -> None:
     known = {"name", "repair", *needed, *(_BOUNDS if "sum" in needed else ())}
     for key in declared:
         if key not in known:
-            raise _fault(declared, str(key)[:40], f"unknown key; {one_of(key, sorted(known))}")
+            raise _fault(declared, str(key)[:40], "unknown key", allowed=one_of(key, sorted(known)))
     for key in needed:
         if key not in declared:
             raise _fault(declared, key, "missing")
 
 
-def _fault(declared: Mapping[str, Any], field: str, why: str) -> SchemaError:
-    return SchemaError(f"constraint {declared['name']}: {field}: {why}")
+def _fault(
+    declared: Mapping[str, Any], field: str, found: str = "", *, allowed: str = ""
+) -> SchemaError:
+    return SchemaError(found, field=f"constraint {declared['name']}: {field}", allowed=allowed)
 
 
 def _repair(declared: Mapping[str, Any], usual: Repair) -> Repair:
     name = declared.get("repair", usual.value)
     allowed = [repair.value for repair in Repair]
     if name not in allowed:
-        raise _fault(declared, "repair", one_of(name, allowed))
+        raise _fault(declared, "repair", allowed=one_of(name, allowed))
     return Repair(name)
 
 
@@ -267,14 +270,14 @@ def _condition(declared: Mapping[str, Any], field: str, value: Any) -> Condition
 
 def _column(declared: Mapping[str, Any], field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _fault(declared, field, "expected the name of a column")
+        raise _fault(declared, field, allowed="the name of a column")
     return value
 
 
 def _read_never(declared: Mapping[str, Any]) -> Never:
     never = declared["never"]
     if not isinstance(never, Mapping) or not never:
-        raise _fault(declared, "never", "expected a mapping of columns to what they cannot all be")
+        raise _fault(declared, "never", allowed="a mapping of columns to what they cannot all be")
     return Never(
         name=declared["name"],
         never=tuple((str(name), _condition(declared, "never", never[name])) for name in never),
@@ -285,10 +288,10 @@ def _read_never(declared: Mapping[str, Any]) -> Never:
 def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
     cases = declared["cases"]
     if not isinstance(cases, list | tuple) or not cases:
-        raise _fault(declared, "cases", "expected a list of {when: ..., is: ...}")
+        raise _fault(declared, "cases", allowed="a list of {when: ..., is: ...}")
     for case in cases:
         if not isinstance(case, Mapping) or set(case) != {"when", "is"}:
-            raise _fault(declared, "cases", "expected mappings of exactly the keys when, is")
+            raise _fault(declared, "cases", allowed="mappings of exactly the keys when, is")
         if isinstance(case["is"], Mapping | list | tuple):
             raise _fault(declared, "cases", "is: expected one value, or null")
     return Lookup(
@@ -303,12 +306,12 @@ def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
 def _read_total(declared: Mapping[str, Any]) -> Total:
     parts, bounds = declared["sum"], [bound for bound in _BOUNDS if bound in declared]
     if not isinstance(parts, list | tuple) or not parts:
-        raise _fault(declared, "sum", "expected a list of columns; one is enough")
+        raise _fault(declared, "sum", allowed="a list of columns; one is enough")
     if len(bounds) != 1:
-        raise _fault(declared, "sum", "expected at_most or equals beside it, one of them")
+        raise _fault(declared, "sum", allowed="at_most or equals beside it, one of them")
     total = declared[bounds[0]]
     if isinstance(total, bool) or not isinstance(total, str | int | float):
-        raise _fault(declared, bounds[0], "expected a column or a number")
+        raise _fault(declared, bounds[0], allowed="a column or a number")
     exact = bounds[0] == "equals"
     return Total(
         name=declared["name"],

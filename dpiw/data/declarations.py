@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from dpiw.errors import nearest
+from dpiw.errors import SchemaError, nearest
 
 Fault = tuple[str, str]
 """A field, and what is wrong with it."""
@@ -25,14 +25,16 @@ def folded_name(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
-def name_fault(name: object) -> str | None:
+def name_fault(name: object) -> SchemaError | None:
     """What is wrong with a column's name, or None."""
     if not isinstance(name, str) or not name.strip():
-        return "a column name is empty, or not text"
+        return SchemaError("a column name is empty, or not text")
     if len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        return f"a column name has over {MAX_NAME_LENGTH} characters or unprintable ones"
+        over = f"over {MAX_NAME_LENGTH} characters or unprintable ones"
+        return SchemaError(f"a column name has {over}")
     if name != name.strip():
-        return f"column {name}: name: white space at its ends, which no name has"
+        field = f"column {name}: name"
+        return SchemaError("white space at its ends, which no name has", field=field)
     return None
 
 
@@ -129,8 +131,8 @@ def no_value(value: object, kind: str) -> str:
 
 
 def no_word(value: object, allowed: Sequence[str]) -> str:
-    """Return the message for a field that is none of the allowed words."""
-    return f"expected one of {', '.join(allowed)}, not {value!r:.40}{nearest(value, allowed)}"
+    """Return an error's `allowed` for a field that is none of these words."""
+    return f"one of {', '.join(allowed)}, not {value!r:.40}{nearest(value, allowed)}"
 
 
 def quoted(values: Iterable[object]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from dpiw.data.confidential import Confidential, copy_fault, table_fault
 from dpiw.data.levels import NOISY_COUNT, unguarded
 from dpiw.data.yaml import load_file
-from dpiw.errors import DPIWError, SchemaError
+from dpiw.errors import DPIWError, Mark, SchemaError
 
 OPEN = "TODO"
 """Value of a field that must be settled before the file can be used."""
@@ -70,15 +70,14 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
     for name, fields in open_in.items():
         if fields:
             count = "1 field is" if len(fields) == 1 else f"{len(fields)} fields are"
-            lines += [f"{name}: {count} still {OPEN}", *(f"  {field}" for field in fields)]
+            file = "" if name == what else f"{name}: "
+            lines += [f"{file}{count} still {OPEN}", *(f"  {field}" for field in fields)]
     names = {field.rpartition(".")[2]: None for fields in open_in.values() for field in fields}
     advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
     bounds = {"kind", "lower", "upper", "levels"} & names.keys()
     caution = ["  never what the confidential table holds"] if bounds else []
     heading = ["what settles them:"] if advice else []
-    refusal = error("\n".join([*lines, *heading, *advice, *caution]))
-    refusal.at = what
-    raise refusal
+    raise error("\n".join([*lines, *heading, *advice, *caution]), mark=Mark(what))
 
 
 def open_fields(value: Any) -> list[str]:
@@ -110,13 +109,15 @@ def _with_levels(
     path = column[field]
     alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
     if not alone or not isinstance(path, str) or not path or "\0" in path:
-        raise SchemaError(f"column {name}: {field}: expected a path, and no `levels` beside it")
+        raise SchemaError(
+            field=f"column {name}: {field}", allowed="a path, and no `levels` beside it"
+        )
     place = base / path
     if confidential is not None:
         confidential.refuse(place, field=f"column {name}: {field}", error=SchemaError)
     if not place.exists():
         message = "no such file; a path starts at the data dictionary's folder"
-        raise SchemaError(f"column {name}: {field}: {message}")
+        raise SchemaError(message, field=f"column {name}: {field}")
     text = _text(place)
     is_list = place.suffix.lower() != ".csv"
     rows = None if is_list else _rows(text)
@@ -126,13 +127,14 @@ def _with_levels(
         fault = fault or _no_names(rows) or copy_fault(rows, names)
     if fault:
         raise SchemaError(
-            f"column {name}: {field}: {fault}; expected a public list that holds the levels of this"
-            " column alone"
+            fault,
+            field=f"column {name}: {field}",
+            allowed="a public list that holds the levels of this column alone",
         )
     rest = {key: value for key, value in column.items() if key != field}
     read = LEVEL_FILES[field](text, is_list, column.get("other"))
     if isinstance(read, str):
-        raise SchemaError(f"column {name}: {field}: {read}")
+        raise SchemaError(read, field=f"column {name}: {field}")
     return {**rest, **read}
 
 

@@ -119,7 +119,7 @@ class Domain:
         Raises SchemaError if `bins` of the call or of a column is not admissible.
         """
         if not 1 <= bins <= _MOST_BINS:
-            raise SchemaError(f"bins={bins}: expected 1 to {_MOST_BINS}")
+            raise SchemaError(field=f"bins={bins}", allowed=f"1 to {_MOST_BINS}")
         return cls(schema=schema, columns=tuple(_bins(c, bins) for c in schema.released))
 
     @property

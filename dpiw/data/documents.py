@@ -61,29 +61,29 @@ def parse_canonical(data: bytes, *, what: str) -> Any:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
     except (ValueError, RecursionError) as reason:
-        raise ManifestError(f"{what}: not readable as JSON") from reason
+        raise ManifestError("not readable as JSON", field=what) from reason
     if not same:
-        raise ManifestError(f"{what}: not in canonical form")
+        raise ManifestError("not in canonical form", field=what)
     return value
 
 
 def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        raise ManifestError(f"{what}: expected an object")
+        raise ManifestError(field=what, allowed="an object")
     unknown = sorted(set(value) - set(keys))
     if unknown:
-        raise ManifestError(f"{what}: unknown key {unknown[0]!r}")
+        raise ManifestError(f"unknown key {unknown[0]!r}", field=what)
     missing = sorted(set(keys) - set(value))
     if missing:
-        raise ManifestError(f"{what}: key {missing[0]!r} is missing")
+        raise ManifestError(f"key {missing[0]!r} is missing", field=what)
     return value
 
 
 def typed(value: Any, kind: type[_T], *, what: str) -> _T:
     """Return `value` if it is of `kind`; a truth value is not a number here."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ManifestError(f"{what}: expected {kind.__name__}, found {type(value).__name__}")
+        raise ManifestError(field=what, allowed=f"{kind.__name__}, found {type(value).__name__}")
     return value
 
 
@@ -91,7 +91,7 @@ def decimal_of(text: Any, *, what: str) -> Decimal:
     """Read a number >= 0 written as decimal text: `1.2`, `1E-6`, `0`."""
     if not isinstance(text, str) or _DECIMAL.fullmatch(text) is None:
         raise ManifestError(
-            f"{what}: expected a number >= 0 as decimal text such as '1.2' or '1E-6'"
+            field=what, allowed="a number >= 0 as decimal text such as '1.2' or '1E-6'"
         )
     return Decimal(text)
 
@@ -99,7 +99,7 @@ def decimal_of(text: Any, *, what: str) -> Decimal:
 def hexadecimal(text: Any, *, digits: int, what: str) -> str:
     """Return `text` if it is exactly `digits` lower-case hexadecimal digits."""
     if not isinstance(text, str) or len(text) != digits or _HEX.fullmatch(text) is None:
-        raise ManifestError(f"{what}: expected {digits} lower-case hexadecimal digits")
+        raise ManifestError(field=what, allowed=f"{digits} lower-case hexadecimal digits")
     return text
 
 
@@ -121,7 +121,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}")
 
 def _count(value: int, *, what: str) -> None:
     if value < 0:
-        raise ManifestError(f"{what}: expected a whole number >= 0")
+        raise ManifestError(field=what, allowed="a whole number >= 0")
 
 
 DecimalText = Annotated[str, decimal_of]
@@ -133,7 +133,7 @@ Sha256 = Annotated[str, functools.partial(hexadecimal, digits=64)]
 
 def _label(text: str, *, what: str) -> None:
     if _LABEL.fullmatch(text) is None:
-        raise ManifestError(f"{what}: expected up to 200 letters of ASCII, digits and `_.:+-`")
+        raise ManifestError(field=what, allowed="up to 200 letters of ASCII, digits and `_.:+-`")
 
 
 Label = Annotated[str, _label]
@@ -165,7 +165,7 @@ class Document:
         record(value, [*names, *dict(cls.states)], what=cls.name)
         for key, known in cls.states:
             if value.pop(key) != known:
-                raise ManifestError(f"{cls.name} {key}: this reader knows {known}")
+                raise ManifestError(f"this reader knows {known}", field=f"{cls.name} {key}")
         return cls(**value)
 
     @property
@@ -217,7 +217,7 @@ def _settled(value: Any, hint: Any, what: str) -> Any:
         try:
             return hint(value)
         except ValueError:
-            raise ManifestError(f"{what}: not a {hint.__name__} that dpiw knows") from None
+            raise ManifestError(f"not a {hint.__name__} that dpiw knows", field=what) from None
     return _plain_texts(typed(value, hint, what=what), what)
 
 
@@ -225,7 +225,9 @@ def _plain_texts(value: Any, what: str) -> Any:
     """Refuse text, at any depth, with a character that could steer a terminal."""
     if isinstance(value, str):
         if not is_plain(value):
-            raise ManifestError(f"{what}: text with control or invisible characters, or line ends")
+            raise ManifestError(
+                "text with control or invisible characters, or line ends", field=what
+            )
     elif isinstance(value, dict):
         for key, item in value.items():
             _plain_texts(key, what)
@@ -243,4 +245,4 @@ def _settled_record(value: Any, kind: Any, what: str) -> Any:
     try:
         return kind(**fields)
     except SpecError as reason:
-        raise ManifestError(f"{what}: not a {kind.__name__} that dpiw knows") from reason
+        raise ManifestError(f"not a {kind.__name__} that dpiw knows", field=what) from reason

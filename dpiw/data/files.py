@@ -179,18 +179,22 @@ def check_private(path: Path, status: os.stat_result) -> None:
     """Raise SpecError unless `status`, of `path` itself, is that of a closed folder of ours."""
     if stat.S_ISLNK(status.st_mode):
         raise SpecError(
-            f"state: {path} is a link; expected a folder (to keep it on another disk, mount that"
-            " there, or let `state` itself lie on it)"
+            f"{path} is a link",
+            field="state",
+            allowed="a folder (to keep it on another disk, mount that there, or let"
+            " `state` itself lie on it)",
         )
     if not stat.S_ISDIR(status.st_mode):
-        raise SpecError(f"state: {path} is not a folder")
+        raise SpecError(f"{path} is not a folder", field="state")
     if status.st_mode & 0o077:
         raise SpecError(
-            f"state: folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
-            " what is confidential; expected 0700 (look who could get in, then chmod 700)"
+            f"folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
+            " what is confidential",
+            field="state",
+            allowed="0700 (look who could get in, then chmod 700)",
         )
     if fault := owner_fault(status):
-        raise SpecError(f"state: folder {path} {fault}")
+        raise SpecError(f"folder {path} {fault}", field="state")
 
 
 def check_state_folder(path: Path) -> None:
@@ -201,11 +205,11 @@ def check_state_folder(path: Path) -> None:
     except OSError as reason:
         raise _unusable(path, reason) from reason
     if fault := folder_fault(status):
-        raise SpecError(f"state: folder {path} {fault}")
+        raise SpecError(f"folder {path} {fault}", field="state")
 
 
 def _unusable(path: Path, reason: OSError) -> SpecError:
-    return SpecError(f"state: folder {path} cannot be used: {reason.strerror}")
+    return SpecError(f"folder {path} cannot be used: {reason.strerror}", field="state")
 
 
 def check_is_file(source: Path) -> None:
@@ -216,9 +220,10 @@ def check_is_file(source: Path) -> None:
         mode = 0
     if mode == 0:  # outside the handler: what the system says holds the path
         raise SourceError(
-            "source.path: no such file, or a folder above it is closed to you; a path starts at the"
-            " spec's folder"
+            "no such file, or a folder above it is closed to you; a path starts at the"
+            " spec's folder",
+            field="source.path",
         )
     if not stat.S_ISREG(mode):
         link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
-        raise SourceError(f"source.path: {link}; expected the table's regular file")
+        raise SourceError(link, field="source.path", allowed="the table's regular file")

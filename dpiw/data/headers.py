@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from dpiw.data.declarations import folded_name
-from dpiw.errors import SchemaError, SourceError
+from dpiw.errors import Command, Next, SchemaError, SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")
 _SHOWN, _COMPARED = 8, 80
@@ -29,13 +29,16 @@ def typed_line(text: str, *, encoding: str) -> str:
     """
     if breaks := text.strip("\r\n").count("\n"):
         raise SourceError(
-            f"header: {breaks + 1} lines; expected the first alone, as of:"
-            ' --header "$(head -n 1 FILE)"'
+            f"{breaks + 1} lines",
+            field="header",
+            allowed='the first alone, as of: --header "$(head -n 1 FILE)"',
         )
     if os.path.splitext(text)[1] and os.path.isfile(text):
         raise SourceError(
-            f"header: {text} is a file; expected a line of names, such as its first:"
-            f' --header "$(head -n 1 {shlex.quote(text)})"'
+            f"{text} is a file",
+            field="header",
+            allowed='a line of names, such as its first: --header "$(head -n 1 '
+            f'{shlex.quote(text)})"',
         )
     is_bytes = any("\udc80" <= letter <= "\udcff" for letter in text)
     return decoded(os.fsencode(text), encoding) if is_bytes else text.removeprefix("\ufeff")
@@ -47,8 +50,9 @@ def decoded(line: bytes, encoding: str) -> str:
         return line.decode(encoding).removeprefix("\ufeff")
     except ValueError:
         raise SchemaError(
-            f"header: not text in {encoding}; state the encoding that it has, such as cp1252:"
-            " --encoding of dpiw init, source.encoding of a spec"
+            f"not text in {encoding}; state the encoding that it has, such as cp1252:"
+            " --encoding of dpiw init, source.encoding of a spec",
+            field="header",
         ) from None
 
 
@@ -78,14 +82,16 @@ def check_names(
     undeclared names too. `encoding` None: the file states its own.
     """
     if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
-        raise SourceError(fault + ("" if typed else free_check(encoding)))
+        raise SourceError(fault, next=() if typed else [free_check(encoding)])
 
 
-def free_check(encoding: str | None) -> str:
+def free_check(encoding: str | None) -> Next:
     """Return the command that checks names for free; `encoding` None means a Parquet file."""
     line = "FILE" if encoding is None else '"$(head -n 1 FILE)"'
     what = "names and types" if encoding is None else "names"
-    return f". `dpiw plan SPEC --header {line}` checks its {what} for free: no read counts"
+    return Next(
+        f"to check its {what} without a read that counts", Command.PLAN, f" --header {line}"
+    )
 
 
 def _names_fault(

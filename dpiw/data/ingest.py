@@ -69,7 +69,8 @@ def rows_within_unit(
         rows, alone = _hashed(cells, file)
         if alone is not None and not person.null_is_own_person:
             raise SourceError(
-                f"column {person.name}: an id is missing and null_is_own_person is not set",
+                "an id is missing and null_is_own_person is not set",
+                field=f"column {person.name}",
                 place=data_row(alone),
             )
         mask = np.zeros(rows, dtype=np.bool_)
@@ -216,17 +217,19 @@ def _check_settings(
 ) -> Column | None:
     """Return the identifier by which rows are bounded, or None where each row is a unit."""
     if file_format not in ("csv", "parquet"):
-        raise SpecError("source.format: expected csv or parquet")
+        raise SpecError(field="source.format", allowed="csv or parquet")
     replace_one = unit.relation is NeighbouringRelation.REPLACE_ONE
     if replace_one and (public_rows is None or public_rows < 1):
-        raise SpecError("replace-one: the public number of rows (>= 1) must be declared")
+        raise SpecError("the public number of rows (>= 1) must be declared", field="replace-one")
     if not replace_one and public_rows is not None:
-        raise SpecError("add/remove: the number of rows is private and cannot be declared")
+        raise SpecError("the number of rows is private and cannot be declared", field="add/remove")
     if unit.id_column is None:
         return None
     person = schema.column(unit.id_column)
     if person.role is not ColumnRole.IDENTIFIER:
-        raise SchemaError(f"column {person.name}: the unit's id_column must be an identifier")
+        raise SchemaError(
+            "the unit's id_column must be an identifier", field=f"column {person.name}"
+        )
     return person
 
 

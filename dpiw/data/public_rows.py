@@ -18,7 +18,6 @@ import pandas as pd
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.columns import Column
 from dpiw.data.confidential import is_same_file
-from dpiw.data.headers import free_check
 from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.sources import open_parquet, read_csv
@@ -44,8 +43,9 @@ def check_digest(path: Path, sha256: str, *, field: str) -> None:
     """Raise SpecError, which names `field`, unless this is a regular file of that SHA-256."""
     if _digest(path, field) != sha256:
         raise SpecError(
-            f"{field}: the file's SHA-256 is not the one that `sha256` states; put the right file"
-            " there, or correct `sha256`"
+            "the file's SHA-256 is not the one that `sha256` states; put the right file"
+            " there, or correct `sha256`",
+            field=field,
         )
 
 
@@ -54,7 +54,7 @@ def _digest(path: Path, field: str) -> str:
         if path.is_file():  # no pipe or device, which would not end
             with path.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
-    raise SpecError(f"{field}: the file cannot be read")
+    raise SpecError("the file cannot be read", field=field)
 
 
 def read_public_rows(
@@ -68,18 +68,19 @@ def read_public_rows(
         copy_source(path, copy)
         if _digest(copy, FIELD) != sha256:
             raise SpecError(
-                f"{FIELD}: the file has changed since the plan was made; put the planned file back,"
-                " and start the run again"
+                "the file has changed since the plan was made; put the planned file back,"
+                " and start the run again",
+                field=FIELD,
             )
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
-        reason = str(error)
+        reason = error.found
     finally:
         copy.unlink(missing_ok=True)
     if reason:
-        raise SpecError(f"{FIELD}: expected a CSV file of the released columns: {reason}")
+        raise SpecError(field=FIELD, allowed=f"a CSV file of the released columns: {reason}")
     if len(raw.frame) == 0:
-        raise SpecError(f"{FIELD}: expected at least one row")
+        raise SpecError(field=FIELD, allowed="at least one row")
     return schema.scale(raw.frame)
 
 
@@ -94,7 +95,7 @@ _LIMITS = IngestLimits(max_memory_bytes=1 << 30)
 def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
     """Raise SpecError for another SHA-256, no regular file, or the (unopened) source."""
     if is_same_file(path, source):
-        raise SpecError(f"{ROWS_FIELD}: this is source.path, the confidential table")
+        raise SpecError("this is source.path, the confidential table", field=ROWS_FIELD)
     check_digest(path, sha256, field=ROWS_FIELD)
 
 
@@ -108,14 +109,12 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
             reason = types_fault(opened.types, schema.released, file_format="parquet")
             raw = None if reason else opened.whole(most_bytes=_LIMITS.max_memory_bytes)
     except SourceError as error:
-        reason = str(error)
+        reason = error.found
     if raw is None:  # raised outside the handler: nothing of the file hangs on it
-        reason = reason.replace("the source is", "it is").replace("; is source.format csv?", "")
-        reason = reason.replace(free_check(None), "")
         expected = f"released columns ({', '.join(names)})"
-        raise SpecError(f"{ROWS_FIELD}: expected a Parquet file of the {expected}: {reason}")
+        raise SpecError(field=ROWS_FIELD, allowed=f"a Parquet file of the {expected}: {reason}")
     if len(raw.frame) == 0:
-        raise SpecError(f"{ROWS_FIELD}: expected at least one row")
+        raise SpecError(field=ROWS_FIELD, allowed="at least one row")
     for column in schema.released:
         _check_column(column, raw.frame[column.name])
     scaled = schema.scale(raw.frame)
@@ -123,7 +122,7 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     for name, rows in broken.items():
         if rows.any():  # a file has no further rows to draw instead of these
             raise SpecError(
-                f"{ROWS_FIELD}: has rows that break constraint {name}; mend them before"
+                f"has rows that break constraint {name}; mend them before", field=ROWS_FIELD
             )
     return scaled
 
@@ -139,4 +138,4 @@ def _check_column(column: Column, cells: pd.Series) -> None:
     }
     for fault, count in faults.items():
         if count:
-            raise SpecError(f"{ROWS_FIELD}: column {column.name}: has {fault}")
+            raise SpecError(f"column {column.name}: has {fault}", field=ROWS_FIELD)

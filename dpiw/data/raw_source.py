@@ -116,7 +116,7 @@ class IngestLimits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value < 1:
-                raise SpecError(f"source.{name}: expected a whole number >= 1")
+                raise SpecError(field=f"source.{name}", allowed="a whole number >= 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,8 @@ class RawSource:
         for name in names:
             if name in first:
                 raise SourceError(
-                    f"column {name}: a cell exceeds max_cell_bytes={self.max_cell_bytes}",
+                    f"a cell exceeds max_cell_bytes={self.max_cell_bytes}",
+                    field=f"column {name}",
                     place=data_row(first[name]),
                 )
 

@@ -25,7 +25,9 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights of mean one, shape (rows,), from finite natural logs, else ReleaseError."""
     logs = np.asarray(log_weights, dtype=np.float64)
     if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
-        raise ReleaseError("log_weights: expected one finite number per row, and at least one row")
+        raise ReleaseError(
+            field="log_weights", allowed="one finite number per row, and at least one row"
+        )
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.mean(), dtype=np.float64)
 
@@ -38,7 +40,7 @@ def published_weights(
     if self_normalised:
         return normalised
     if not np.max(log_weights) < 700:
-        raise ReleaseError("log_weights: too large to be published without normalisation")
+        raise ReleaseError("too large to be published without normalisation", field="log_weights")
     return np.exp(np.asarray(log_weights, dtype=np.float64))
 
 

@@ -36,11 +36,14 @@ class Lattice:
         """Raises SchemaError: no decimals on a continuous column, or bounds too large."""
         if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
             raise SchemaError(
-                f"column {self.column.name}: decimals: expected a number, as a constraint names"
-                " this continuous column and is decided exactly"
+                field=f"column {self.column.name}: decimals",
+                allowed="a number, as a constraint names this continuous column and is"
+                " decided exactly",
             )
         if max(abs(self.low), abs(self.high)) > _LARGEST_BOUND:
-            raise SchemaError(f"column {self.column.name}: bounds beyond 2^60 in a constraint")
+            raise SchemaError(
+                "bounds beyond 2^60 in a constraint", field=f"column {self.column.name}"
+            )
 
     @property
     def decimals(self) -> int:
@@ -63,17 +66,18 @@ class Lattice:
         column = self.column
         if column.kind is ColumnKind.BOOLEAN:
             if not isinstance(value, bool):
-                raise SchemaError(f"column {column.name}: expected true or false")
+                raise SchemaError(field=f"column {column.name}", allowed="true or false")
             return int(value)
         if column.is_discrete:
             if value not in column.levels:
                 near = nearest(value, column.levels) if isinstance(value, str) else ""
-                raise SchemaError(f"column {column.name}: expected a level, as text{near}")
+                raise SchemaError(field=f"column {column.name}", allowed=f"a level, as text{near}")
             return column.levels.index(value)
         steps = Decimal(str(column.number(value))).scaleb(self.decimals)
         if not steps.is_finite() or steps != steps.to_integral_value():
             raise SchemaError(
-                f"column {column.name}: expected a value of {self.decimals} decimals at most"
+                field=f"column {column.name}",
+                allowed=f"a value of {self.decimals} decimals at most",
             )
         return int(steps)
 
@@ -147,7 +151,7 @@ class Region:
         """Return the values of a column that meet a condition, or raise SchemaError."""
         column = lattice.column
         if None in condition.values and not column.nullable:
-            raise SchemaError(f"column {column.name}: null: its cells are never missing")
+            raise SchemaError("its cells are never missing", field=f"column {column.name}: null")
         if condition.values:
             wholes = sorted(
                 {lattice.whole(value) for value in condition.values if value is not None}
@@ -155,7 +159,7 @@ class Region:
             pairs = [(whole, whole) for whole in wholes]
         else:
             if column.is_discrete and column.kind is not ColumnKind.ORDINAL:
-                raise SchemaError(f"column {column.name}: has no order; expected levels")
+                raise SchemaError("has no order", field=f"column {column.name}", allowed="levels")
             low, high = (
                 default if bound is None else lattice.whole(bound)
                 for bound, default in (
@@ -164,7 +168,7 @@ class Region:
             )  # fmt: skip
             pairs = [(max(low, lattice.low), min(high, lattice.high))]
         if any(not lattice.low <= low <= high <= lattice.high for low, high in pairs):
-            raise SchemaError(f"column {column.name}: no such value is within its bounds")
+            raise SchemaError("no such value is within its bounds", field=f"column {column.name}")
         merged: list[tuple[int, int]] = []
         for low, high in pairs:
             if merged and low == merged[-1][1] + 1:
@@ -273,7 +277,7 @@ class LookupRule:
     def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a case that cannot occur, or cells in no case or in several."""
         if constraint.of == constraint.column:
-            raise _fault(constraint, "of", "expected another column")
+            raise _fault(constraint, "of", allowed="another column")
         given, follows = lattices[constraint.of], lattices[constraint.column]
         cases, of_missing = [], []
         for when, then in constraint.cases:
@@ -351,7 +355,7 @@ class TotalRule:
                 constant = first.whole(constraint.total)
             except SchemaError:
                 raise _fault(
-                    constraint, "sum", f"expected a total of at most {first.decimals} decimals"
+                    constraint, "sum", allowed=f"a total of at most {first.decimals} decimals"
                 ) from None
         least = sum(_ends(mine[name], sign)[0] for name, sign in signs.items())
         most = sum(_ends(mine[name], sign)[1] for name, sign in signs.items())
@@ -417,8 +421,10 @@ class TotalRule:
         return dict(zip(self.signs, whole, strict=True)), spare >= 0
 
 
-def _fault(constraint: Constraint, field: str, why: str) -> SchemaError:
-    return SchemaError(f"constraint {constraint.name}: {field}: {why}")
+def _fault(
+    constraint: Constraint, field: str, found: str = "", *, allowed: str = ""
+) -> SchemaError:
+    return SchemaError(found, field=f"constraint {constraint.name}: {field}", allowed=allowed)
 
 
 def _region(constraint: Constraint, field: str, condition: Condition, lattice: Lattice) -> Region:
@@ -452,14 +458,14 @@ def _check_units(
     """Raise SchemaError unless the columns can be added: numbers of one step, or times."""
     kinds = {name: lattice.column.kind for name, lattice in lattices.items()}
     if any(lattice.column.is_discrete for lattice in lattices.values()):
-        raise _fault(constraint, "sum", "expected columns of numbers or dates; see `never`")
+        raise _fault(constraint, "sum", allowed="columns of numbers or dates; see `never`")
     timed = {kind for kind in kinds.values() if kind in (ColumnKind.DATE, ColumnKind.DATETIME)}
     if len({lattice.decimals for lattice in lattices.values()}) > 1:
-        raise _fault(constraint, "sum", "expected columns of the same `decimals`; of integers, 0")
+        raise _fault(constraint, "sum", allowed="columns of the same `decimals`; of integers, 0")
     if not timed:
         return
     clocks = [sign for name, sign in signs.items() if kinds[name] in timed]
     if len(timed) > 1 or sorted(clocks) != [-1, 1]:
         raise _fault(
-            constraint, "sum", "expected one date on both sides, of the same kind, and numbers"
+            constraint, "sum", allowed="one date on both sides, of the same kind, and numbers"
         )

@@ -54,15 +54,15 @@ class Rules:
         lattices: dict[str, Lattice] = {}
         for constraint in constraints:
             if constraint.name in names:
-                raise SchemaError(f"constraint {constraint.name}: name: stated twice")
+                raise SchemaError("stated twice", field=f"constraint {constraint.name}: name")
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
                     message = f"no released column is called {name[:64]}{nearest(name, columns)}"
-                    raise SchemaError(f"constraint {constraint.name}: {message}")
+                    raise SchemaError(message, field=f"constraint {constraint.name}")
                 if columns[name].unseen:
                     message = f"column {name}: unseen: a constraint needs its levels"
-                    raise SchemaError(f"constraint {constraint.name}: {message}")
+                    raise SchemaError(message, field=f"constraint {constraint.name}")
                 lattices[name] = _lattice(constraint, columns[name])
         derived = Derived.of(constraints)
         rules = tuple(
@@ -140,7 +140,7 @@ def _lattice(constraint: Constraint, column: Column) -> Lattice:
     try:
         return Lattice(column=column)
     except SchemaError as reason:
-        raise SchemaError(f"constraint {constraint.name}: {reason}") from None
+        raise SchemaError(reason, field=f"constraint {constraint.name}") from None
 
 
 def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
@@ -191,5 +191,5 @@ def _mended_together(
     if any(broken):
         name, some = constraints[int(np.argmax(broken))].name, sum(broken) < PUBLIC_ROWS
         why = ", for rows that cannot be repaired" if some else ""
-        raise SchemaError(f"constraint {name}: cannot hold together with the others{why}")
+        raise SchemaError(f"cannot hold together with the others{why}", field=f"constraint {name}")
     return repaired

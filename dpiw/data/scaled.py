@@ -27,7 +27,9 @@ class ScaledTable:
         columns = {name: np.asarray(values) for name, values in self.columns.items()}
         for name, values in columns.items():
             if values.shape != (self.rows,):
-                raise SchemaError(f"column {name}: a scaled column has another number of rows")
+                raise SchemaError(
+                    "a scaled column has another number of rows", field=f"column {name}"
+                )
         object.__setattr__(self, "columns", columns)
 
     def __repr__(self) -> str:
@@ -46,7 +48,7 @@ class ScaledTable:
         """Return the rows of all `tables` (at least one, of the same columns), in order."""
         names = list(tables[0].columns)
         if any(list(table.columns) != names for table in tables):
-            raise SchemaError("concatenate: the tables have different columns")
+            raise SchemaError("the tables have different columns", field="concatenate")
         columns = {name: np.concatenate([t.columns[name] for t in tables]) for name in names}
         return cls(columns, sum(table.rows for table in tables))
 

@@ -75,22 +75,27 @@ class PublicSchema:
         """Raises SchemaError if names, targets or constraints do not fit together (`Rules.of`)."""
         object.__setattr__(self, "columns", tuple(self.columns))
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise SchemaError("schema name: expected lower-case letters, digits, `-` and `_`")
+            raise SchemaError(
+                field="schema name", allowed="lower-case letters, digits, `-` and `_`"
+            )
         if not all(isinstance(column, Column) for column in self.columns):
-            raise SchemaError(f"schema {self.name}: columns: expected Column values")
+            raise SchemaError("columns: expected Column values", field=f"schema {self.name}")
         folded: dict[str, str] = {}
         for column in self.columns:
             key = folded_name(column.name)
             if key in folded:
-                raise SchemaError(f"columns {folded[key]} and {column.name}: equal up to case/form")
+                raise SchemaError(
+                    "equal up to case/form", field=f"columns {folded[key]} and {column.name}"
+                )
             folded[key] = column.name
         if not self.released:
-            raise SchemaError(f"schema {self.name}: no column is released")
+            raise SchemaError("no column is released", field=f"schema {self.name}")
         if sum(column.role is ColumnRole.TARGET for column in self.columns) > 1:
-            raise SchemaError(f"schema {self.name}: more than one target")
+            raise SchemaError("more than one target", field=f"schema {self.name}")
         if len(set(self.encoded_names)) < self.width:
             raise SchemaError(
-                f"schema {self.name}: a column is called as an indicator of another is (a=b, a:b)"
+                "a column is called as an indicator of another is (a=b, a:b)",
+                field=f"schema {self.name}",
             )
         object.__setattr__(self, "constraints", in_order(self.constraints, self.released))
         _ = self.rules
@@ -101,13 +106,13 @@ class PublicSchema:
         known = {"name", "columns"}
         if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
             raise SchemaError(
-                "a data dictionary: expected exactly the keys `name` and `columns`, and perhaps"
-                " `constraints`"
+                field="a data dictionary",
+                allowed="exactly the keys `name` and `columns`, and perhaps `constraints`",
             )
         columns, constraints = mapping["columns"], mapping.get("constraints", ())
         for key, items in (("columns", columns), ("constraints", constraints)):
             if not isinstance(items, (list, tuple)):
-                raise SchemaError(f"{key}: expected a list")
+                raise SchemaError(field=key, allowed="a list")
         return cls(
             name=mapping["name"],
             columns=each(Column.from_mapping, columns, SchemaError),
@@ -119,9 +124,9 @@ class PublicSchema:
         """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
         # Imported here, because analysts load schemas without the YAML library.
         from dpiw.data.dictionary import read_dictionary
-        from dpiw.data.yaml import told_in
+        from dpiw.data.yaml import marked
 
-        with told_in(Path(path), SchemaError):
+        with marked(Path(path), SchemaError):
             return cls.from_mapping(read_dictionary(Path(path), confidential=confidential))
 
     def to_mapping(self) -> dict[str, Any]:
@@ -163,7 +168,7 @@ class PublicSchema:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise SchemaError(f"schema {self.name}: no column named {name}")
+        raise SchemaError(f"no column named {name}", field=f"schema {self.name}")
 
     # Raw cells and scaled values
 
@@ -172,10 +177,14 @@ class PublicSchema:
         columns = {}
         for column in self.released:
             if column.name not in frame.columns:
-                raise SourceError(f"column {column.name}: declared, but missing in the table")
+                raise SourceError(
+                    "declared, but missing in the table", field=f"column {column.name}"
+                )
             cells = frame[column.name]
             if not isinstance(cells, pd.Series):
-                raise SourceError(f"column {column.name}: occurs more than once in the table")
+                raise SourceError(
+                    "occurs more than once in the table", field=f"column {column.name}"
+                )
             columns[column.name] = scale_cells(column, cells)
         return ScaledTable(columns, len(frame))
 
@@ -194,7 +203,7 @@ class PublicSchema:
     def _values(self, scaled: ScaledTable, column: Column) -> NDArray[Any]:
         values = scaled.columns.get(column.name)
         if values is None:
-            raise SchemaError(f"column {column.name}: missing in the scaled table")
+            raise SchemaError("missing in the scaled table", field=f"column {column.name}")
         return values
 
     # Scaled values and matrices
@@ -259,7 +268,7 @@ class PublicSchema:
         """Inverse of `encode`, after projection. NaN is 1/2 in a value, lowest in a block."""
         matrix = np.asarray(matrix, dtype=np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.width:
-            raise SchemaError(f"decode: expected a matrix with {self.width} columns")
+            raise SchemaError(field="decode", allowed=f"a matrix with {self.width} columns")
         columns: dict[str, NDArray[Any]] = {}
         for block in self.blocks:
             column = self.column(block.column)

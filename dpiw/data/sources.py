@@ -71,9 +71,9 @@ def open_csv(
         with path.open("rb") as stream:
             start = stream.read(4)
         if start == _PARQUET:
-            raise SourceError("the source is a Parquet file; expected source.format: parquet")
+            raise SourceError("the source is a Parquet file", allowed="source.format: parquet")
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
-            raise SourceError("the source begins as UTF-16 does; expected source.encoding: utf-16")
+            raise SourceError("the source begins as UTF-16 does", allowed="source.encoding: utf-16")
         text = attempt(
             lambda: _clean_text(path, clean, encoding),
             "the encoding is not a known text encoding",
@@ -234,7 +234,11 @@ def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Itera
 def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
-            raise SourceError("the source is not a plain Parquet file; is source.format csv?")
+            raise SourceError(
+                "not a plain Parquet file",
+                field="source",
+                allowed="source.format: csv for a CSV file",
+            )
         file = attempt(
             # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
             lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),

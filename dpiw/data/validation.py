@@ -77,7 +77,7 @@ def validate_structure(
         raise SourceError("the file's columns are not exactly those the schema declares")
     if not all(results.values()):
         faults = types_fault(types, schema.columns, file_format=file_format)
-        raise SourceError(faults + free_check(None))
+        raise SourceError(faults, next=[free_check(None)])
     return results
 
 

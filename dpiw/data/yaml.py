@@ -22,7 +22,7 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from dpiw.data.files import names_in
-from dpiw.errors import DPIWError, SpecError, nearest
+from dpiw.errors import DPIWError, Mark, SpecError, nearest
 
 MAX_BYTES = 1 << 20
 SUFFIXES = (".yaml", ".yml")
@@ -72,12 +72,9 @@ def _reason(problem: MarkedYAMLError) -> tuple[str, Any]:
     return f"not valid YAML: {cause}" if cause else "not valid YAML", mark
 
 
-def _line(mark: Any) -> str:
-    return f", line {mark.line + 1}" if mark else ""
-
-
-def _place(mark: Any) -> str:
-    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+def _mark(file: str, found: Any) -> Mark:
+    """Return where ruamel.yaml found something, or the file alone."""
+    return Mark(file, found.line + 1, found.column + 1) if found else Mark(file)
 
 
 def _nodes(text: str) -> Any:
@@ -163,20 +160,17 @@ def load_text(
         error: class of the errors raised.
         exact: return decimals as `decimal.Decimal` instead of float.
     """
-    failure, at = ": not valid YAML", what
+    failure, found = "not valid YAML", None
     try:
         root = _nodes(text)
         return None if root is None else _value(root, exact=exact)
     except MarkedYAMLError as problem:
-        reason, mark = _reason(problem)
-        failure, at = f"{_place(mark)}: {reason}", f"{what}{_line(mark)}"
+        failure, found = _reason(problem)
     except ReaderError:
-        failure = ": not valid YAML: a character that no text file holds"
+        failure = "not valid YAML: a character that no text file holds"
     except (YAMLError, ValueError, RecursionError):
         pass
-    refusal = error(f"{what}{failure}")
-    refusal.at = at
-    raise refusal
+    raise error(failure, mark=_mark(what, found))
 
 
 def load_file(
@@ -197,9 +191,7 @@ def load_file(
         failure = _unreadable(path, problem)
     except UnicodeDecodeError:
         failure = "not UTF-8; save it as UTF-8"
-    refusal = error(f"{what}: {failure}")
-    refusal.at = what
-    raise refusal
+    raise error(failure, mark=Mark(what))
 
 
 def _is_named_otherwise(path: Path) -> bool:
@@ -228,36 +220,19 @@ def _unreadable(path: Path, problem: OSError) -> str:
 
 
 @contextlib.contextmanager
-def told_in(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
-    """Add file, line and column to errors of this block that begin with a field's name."""
+def marked(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
+    """Mark where the fields of this block's errors stand in a file; not what is of the whole file.
+
+    What was marked before stays as it is.
+    """
+    name = path.name or str(path)
     try:
         yield
     except errors as error:
-        if not error.message.startswith((f"{_name(path)}:", f"{_name(path)},")):
-            error.at = f"{_name(path)}{_line(_mark_of(path, error.message))}"
-            error.args = ("\n".join(_placed(path, line) for line in error.message.split("\n")),)
+        for each in error.several or (error,):
+            if each.mark is None and each.field != name:
+                each.mark = _mark(name, _place(path, each.field))
         raise
-
-
-def _name(path: Path) -> str:
-    return path.name or str(path)
-
-
-def _placed(path: Path, message: str) -> str:
-    return f"{_name(path)}{_place(_mark_of(path, message))}: {message}{_second(path, message)}"
-
-
-def _second(path: Path, message: str) -> str:
-    pair = re.match(r"columns (.+) and (.+): equal", message)
-    _, columns = _step(_root(path), "columns") if pair else (None, None)
-    if pair is None or not isinstance(columns, SequenceNode):
-        return ""
-    nodes = [item for item in columns.value if _item_name(item) in pair.groups()]
-    return f"; the second is in line {nodes[1].start_mark.line + 1}" if nodes[1:] else ""
-
-
-def _item_name(item: Any) -> str | None:
-    return getattr(_step(item, "name")[1], "value", None)
 
 
 def _root(path: Path) -> Any:
@@ -266,16 +241,13 @@ def _root(path: Path) -> Any:
     return None
 
 
-def _mark_of(path: Path, message: str) -> Any:
-    """Place of the field that begins a message, or of what surrounds it."""
-    item = re.match(r"(column|constraint)s? (.+?)(?: and .+?)?: ([\w/]*)", message)
-    field = re.match(r"[\w.]+", message)
+def _place(path: Path, field: str) -> Any:
+    """Return where a field stands, or what surrounds it."""
+    item = re.fullmatch(r"(column|constraint)s? (.+?)(?: and .+)?(?:: ([\w/]*).*)?", field)
     if item:
-        keys = [f"{item[1]}s", item[2], *item[3].split("/")[:1]]
-    elif field:
-        keys = field[0].split(".")
+        keys = [f"{item[1]}s", item[2], *(item[3] or "").split("/")[:1]]
     else:
-        return None
+        keys = re.split(r"[^\w.]", field)[0].split(".")
     return _walk(_root(path), keys)
 
 

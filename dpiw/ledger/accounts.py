@@ -48,13 +48,13 @@ class CompositionRule(enum.Enum):
 def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
     # Floats are refused: 0.1 is not the decimal the custodian signed.
     if not isinstance(value, Decimal) or not value.is_finite() or not 0 <= value < below:
-        raise SpecError(f"population.{name}: expected a decimal >= 0 and below {below}")
+        raise SpecError(field=f"population.{name}", allowed=f"a decimal >= 0 and below {below}")
 
 
 def column_label(name: str) -> str:
     """A column's name as an entry may hold it: a short label, else `sha256:` and its digest."""
     if not isinstance(name, str) or not name:
-        raise SpecError("population.id_column: expected a column's name")
+        raise SpecError(field="population.id_column", allowed="a column's name")
     with contextlib.suppress(SpecError):
         return check_label("population.id_column", name)
     return f"sha256:{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
@@ -99,17 +99,17 @@ class Population:
         check_count("population.max_rows", self.max_rows)
         check_count("population.max_unpaid_reads", self.max_unpaid_reads)
         if not isinstance(self.relation, NeighbouringRelation):
-            raise SpecError("population.relation: expected a NeighbouringRelation")
+            raise SpecError(field="population.relation", allowed="a NeighbouringRelation")
         if self.id_column is not None:
             object.__setattr__(self, "id_column", column_label(self.id_column))
         elif self.max_rows > 1:
-            raise SpecError("population.id_column: needed when max_rows > 1")
+            raise SpecError("needed when max_rows > 1", field="population.id_column")
         if not isinstance(self.composition, CompositionRule):
-            raise SpecError("population.composition: expected basic or renyi")
+            raise SpecError(field="population.composition", allowed="basic or renyi")
         _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
         _positive_decimal("delta", self.delta, Decimal(1))
         if self.budget.epsilon_units == 0:
-            raise SpecError(f"population.epsilon: expected at least {EPSILON_UNIT}")
+            raise SpecError(field="population.epsilon", allowed=f"at least {EPSILON_UNIT}")
         if self.renyi:
             _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
             order_budgets(self.budget.epsilon_units, self.budget.delta_units)
@@ -174,7 +174,9 @@ class Population:
             max_unpaid_reads=payload["max_unpaid_reads"],
         )
         if dict(payload) != population.to_payload():
-            raise SpecError(f"population: not the terms of its registration, or not of rule {RULE}")
+            raise SpecError(
+                f"not the terms of its registration, or not of rule {RULE}", field="population"
+            )
         return population
 
 
@@ -252,9 +254,9 @@ class Account:
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(
-                f"population {name}: its tables were read {limit} times without a draw, which is"
-                f" all that its registration allows for life (max_unpaid_reads={limit}); nothing"
-                " was read",
+                f"its tables were read {limit} times without a draw, which is all that its"
+                f" registration allows for life (max_unpaid_reads={limit}); nothing was read",
+                field=f"population {name}",
                 requested="1 read",
                 remaining="0 reads",
             )
@@ -267,8 +269,9 @@ class Account:
         """
         if self.overdrawn:
             raise BudgetExceededError(
-                f"population {self.population.name}: overdrawn; it holds {self.spent} of"
-                f" {self.population.budget}, so nothing more is drawn, not even what is reserved",
+                f"overdrawn; it holds {self.spent} of {self.population.budget}, so nothing"
+                " more is drawn, not even what is reserved",
+                field=f"population {self.population.name}",
                 requested=str(charge.cost),
                 remaining=str(self.remaining),
             )
@@ -282,12 +285,14 @@ class Account:
         population = self.population
         check_kind(population, charge)
         if charge.renyi is not None and charge.renyi.lost_delta:
-            raise SpecError("renyi: a reservation states no loss")
+            raise SpecError("a reservation states no loss", field="renyi")
         units = charge.renyi.units if charge.renyi is not None else (1,)
         if not all(0 < amount <= BEYOND for amount in units):
-            raise SpecError(f"renyi: expected 1 to {BEYOND} units at every order; no draw is free")
+            raise SpecError(
+                field="renyi", allowed=f"1 to {BEYOND} units at every order; no draw is free"
+            )
         if charge.cost.epsilon_units == 0 and charge.cost.delta_units == 0:
-            raise SpecError("cost: expected more than zero; no draw is free")
+            raise SpecError(field="cost", allowed="more than zero; no draw is free")
         if not self._fits(charge):
             raise BudgetExceededError(
                 self._refusal(charge),
@@ -361,9 +366,10 @@ def check_kind(population: Population, charge: Charge) -> None:
     if (charge.renyi is not None) != population.renyi:
         rule = population.composition.value
         raise SpecError(
-            f"renyi: population {population.name} is registered with composition {rule};"
-            f" expected {'a' if population.composition is CompositionRule.RENYI else 'no'}"
-            f" vector of {len(ORDERS)} orders"
+            f"population {population.name} is registered with composition {rule}",
+            field="renyi",
+            allowed=f"{('a' if population.composition is CompositionRule.RENYI else 'no')}"
+            f" vector of {len(ORDERS)} orders",
         )
 
 

@@ -115,7 +115,7 @@ class Book:
     def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | None:
         check_fields(entry)
         if not entry.authored():
-            raise LedgerConflictError("by: its signature is not one over this entry")
+            raise LedgerConflictError("its signature is not one over this entry", field="by")
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
             return None
@@ -146,7 +146,7 @@ class Book:
     def _registered(self, entry: Entry) -> Population:
         name = check_name("population.name", entry.population or "")
         if name in self.populations:
-            raise LedgerConflictError(f"population {name}: already registered")
+            raise LedgerConflictError("already registered", field=f"population {name}")
         return Population.from_payload(name, entry.payload)
 
     def _keep(self, account: Account, entry: Entry) -> None:
@@ -189,7 +189,7 @@ def _void(book: Book, entry: Entry) -> RunRecord:
             )
     _not_recovered(book, run)
     if attempt.charge.to_payload() != dict(entry.payload):
-        raise LedgerConflictError("void: expected the whole cost of the attempt")
+        raise LedgerConflictError(field="void", allowed="the whole cost of the attempt")
     voided = {
         name: replace(stage, state=StageState.VOIDED) for name, stage in attempt.stages.items()
     }
@@ -226,10 +226,14 @@ def _checkpoint(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
     if terms is None:
-        raise LedgerConflictError(f"stage {stage.stage}: reserved without terms of resumption")
+        raise LedgerConflictError(
+            "reserved without terms of resumption", field=f"stage {stage.stage}"
+        )
     first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
     if type(step) is not int or not first <= step <= min(most, terms.steps):
-        raise LedgerConflictError(f"stage {stage.stage}: not a step its next checkpoint may be at")
+        raise LedgerConflictError(
+            "not a step its next checkpoint may be at", field=f"stage {stage.stage}"
+        )
     digest = check_digest("digest", entry.payload["digest"])
     return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
 
@@ -240,14 +244,17 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
     _check_drawable(book, run, run.attempts[stage.attempt - 1])
     if stage.checkpoint is None or stage.resumes_left < 1:
         raise GrantSpentError(
-            f"stage {stage.stage}: no checkpoint on record, or no resume left of those reserved"
+            "no checkpoint on record, or no resume left of those reserved",
+            field=f"stage {stage.stage}",
         )
     step = entry.payload["step"]
     if type(step) is not int or step != stage.checkpoint.step:
-        raise LedgerConflictError(f"stage {stage.stage}: it resumes from its last checkpoint")
+        raise LedgerConflictError(
+            "it resumes from its last checkpoint", field=f"stage {stage.stage}"
+        )
     token = check_digest("token_digest", entry.payload["token_digest"])
     if token in stage.tokens:
-        raise LedgerConflictError(f"stage {stage.stage}: a resume needs a new token")
+        raise LedgerConflictError("a resume needs a new token", field=f"stage {stage.stage}")
     return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
 
 
@@ -266,10 +273,12 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.COMMITTED)
     digest = check_digest("output_digest", entry.payload["output_digest"])
     if digest == stage.output_digest or digest in stage.conflicts:
-        raise LedgerConflictError(f"stage {stage.stage}: this output is already on record")
+        raise LedgerConflictError("this output is already on record", field=f"stage {stage.stage}")
     charge = run.attempts[stage.attempt - 1].charge.to_payload()
     if charge != {name: entry.payload[name] for name in charge}:
-        raise LedgerConflictError("conflict: expected the attempt's cost to be charged again")
+        raise LedgerConflictError(
+            field="conflict", allowed="the attempt's cost to be charged again"
+        )
     return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
 
 
@@ -300,9 +309,11 @@ def _publish(book: Book, entry: Entry) -> RunRecord:
 def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
     if run.manifest_digest is None or entry.payload["rows_of"] != run.manifest_digest:
-        raise LedgerConflictError("rows_of: expected the manifest that this run has published")
+        raise LedgerConflictError(
+            field="rows_of", allowed="the manifest that this run has published"
+        )
     if digest in (run.manifest_digest, *run.further):
-        raise LedgerConflictError("manifest_digest: this run has published it already")
+        raise LedgerConflictError("this run has published it already", field="manifest_digest")
     return replace(run, further=(*run.further, digest))
 
 
@@ -320,14 +331,16 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
 def _own_run(book: Book, entry: Entry) -> RunRecord:
     run = known_run(book, entry.run_key)
     if entry.population != run.population:
-        raise LedgerConflictError("population: this run was first reserved with another one")
+        raise LedgerConflictError(
+            "this run was first reserved with another one", field="population"
+        )
     return run
 
 
 def known_attempt(run: RunRecord, attempt: int | None) -> AttemptRecord:
     """Return the attempt, or raise LedgerConflictError."""
     if attempt is None or not 1 <= attempt <= len(run.attempts):
-        raise LedgerConflictError(f"attempt {attempt}: this run has no such attempt")
+        raise LedgerConflictError("this run has no such attempt", field=f"attempt {attempt}")
     return run.attempts[attempt - 1]
 
 

@@ -41,7 +41,7 @@ def operator() -> str:
     actor = os.environ.get(VARIABLE)
     if actor:
         if not _ACTOR.fullmatch(actor):
-            raise SpecError(f"{VARIABLE}: expected up to 128 letters, digits and `_.:+@-`")
+            raise SpecError(field=VARIABLE, allowed="up to 128 letters, digits and `_.:+@-`")
         return actor
     return f"{_plain(_user())}@{_plain(socket.gethostname())}"
 
@@ -232,7 +232,7 @@ class Entry:
     def signed(self, key: PrivateKey) -> Entry:
         """This entry with its author's signature, and the hash that covers it."""
         if self.by is None:
-            raise SpecError("by: expected an author to sign for")
+            raise SpecError(field="by", allowed="an author to sign for")
         author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
         message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
         signature = key.sign(message, context=CONTEXT).hex()
@@ -291,7 +291,7 @@ def canonical(value: Any, *, field: str) -> Any:
         return value
     if isinstance(value, str):
         if not (_LABEL.fullmatch(value) or _NUMBER.fullmatch(value)):
-            raise SpecError(f"{field}: expected a short name, digest or decimal, not free text")
+            raise SpecError(field=field, allowed="a short name, digest or decimal, not free text")
         return value
     if isinstance(value, Mapping):
         return {
@@ -305,7 +305,7 @@ def canonical(value: Any, *, field: str) -> Any:
 
 def _key(key: Any, *, field: str) -> str:
     if not isinstance(key, str) or not _LABEL.fullmatch(key):
-        raise SpecError(f"{field}: expected keys that are short names")
+        raise SpecError(field=field, allowed="keys that are short names")
     return key
 
 
@@ -316,18 +316,18 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
         return str(value.normalize())
     if isinstance(value, float) and math.isfinite(value):
         return repr(float(value))  # shortest text that reads back as the same float
-    raise SpecError(f"{field}: expected a finite number, a short name, a list or an object")
+    raise SpecError(field=field, allowed="a finite number, a short name, a list or an object")
 
 
 def check_fields(entry: Entry) -> None:
     """Raise SpecError if a field other than the kind holds free text, in reading as in writing."""
     if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
-        raise SpecError("at: expected a moment in UTC, such as 2027-01-31T06:00:00Z")
+        raise SpecError(field="at", allowed="a moment in UTC, such as 2027-01-31T06:00:00Z")
     for field in ("population", "run_key", "stage"):
         if getattr(entry, field) is not None:
             check_label(field, getattr(entry, field))
     if canonical(entry.payload, field="payload") != entry.payload:
-        raise SpecError("payload: expected whole numbers, short names, digests and decimals")
+        raise SpecError(field="payload", allowed="whole numbers, short names, digests and decimals")
 
 
 def check_genesis(entry: Entry) -> None:
@@ -345,7 +345,7 @@ def check_genesis(entry: Entry) -> None:
 def check_digest(field: str, value: str) -> str:
     """Return `value` if it is 64 lower-case hexadecimal digits; else raise SpecError."""
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise SpecError(f"{field}: expected 64 lower-case hexadecimal digits")
+        raise SpecError(field=field, allowed="64 lower-case hexadecimal digits")
     return value
 
 
@@ -353,7 +353,7 @@ def check_name(field: str, value: str) -> str:
     """Return `value` if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else raise SpecError."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise SpecError(
-            f"{field}: expected 1 to 63 lower-case letters, digits, - and _, the first no sign"
+            field=field, allowed="1 to 63 lower-case letters, digits, - and _, the first no sign"
         )
     return value
 
@@ -361,12 +361,12 @@ def check_name(field: str, value: str) -> str:
 def check_label(field: str, value: str) -> str:
     """Return `value` if it is a short label (`2027-Q1`, an ISO time); else raise SpecError."""
     if not isinstance(value, str) or not _LABEL.fullmatch(value):
-        raise SpecError(f"{field}: expected up to 128 letters, digits and `_.:+-`")
+        raise SpecError(field=field, allowed="up to 128 letters, digits and `_.:+-`")
     return value
 
 
 def check_count(field: str, value: int) -> int:
     """Return `value` if it is a whole number >= 1; else raise SpecError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SpecError(f"{field}: expected a whole number >= 1")
+        raise SpecError(field=field, allowed="a whole number >= 1")
     return value

@@ -49,7 +49,8 @@ def certified_terms(certificate: Certificate) -> Population:
         )
     except (SpecError, ValueError) as error:
         raise LedgerConflictError(
-            f"release {certificate.release_id}: the terms in its certificate are no registration's"
+            "the terms in its certificate are no registration's",
+            field=f"release {certificate.release_id}",
         ) from error
 
 
@@ -86,8 +87,9 @@ def check_terms(certificate: Certificate, population: Population) -> None:
     ours = (population.name, population.budget, population.composition.value)
     if theirs != ours or not population.protects(certificate.unit):
         raise LedgerConflictError(
-            f"release {certificate.release_id}: its certificate states other terms for population"
-            f" {population.name} ({terms_text(certificate)}) than this ledger's registration"
+            f"its certificate states other terms for population {population.name} ("
+            f"{terms_text(certificate)}) than this ledger's registration",
+            field=f"release {certificate.release_id}",
         )
 
 
@@ -143,7 +145,7 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
         at_root = [root] if (root / MANIFEST).exists() else []
         inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
         if not inside and not at_root:
-            raise ReleaseError(f"{root}: no release folder here")
+            raise ReleaseError("no release folder here", field=root)
         folders += at_root + inside
     return folders
 
@@ -178,8 +180,9 @@ def missing_releases(
         other = by_paid.setdefault(paid, release)
         if other.certificate.ledger_head != release.certificate.ledger_head:
             raise LedgerConflictError(
-                f"releases {other.certificate.release_id} and {release.certificate.release_id}: of"
-                " the same draws, under different heads of the ledger"
+                "of the same draws, under different heads of the ledger",
+                field=f"releases {other.certificate.release_id} and "
+                f"{release.certificate.release_id}",
             )
         if release.manifest.digest == paid:
             by_paid[paid] = release
@@ -242,14 +245,15 @@ def _account(certificate: Certificate, part: str, population: Population) -> Cha
         check_kind(population, charge)
     except (KeyError, TypeError, AttributeError, SpecError) as error:
         raise LedgerConflictError(
-            f"release {certificate.release_id}: account.{part} cannot be read"
+            f"account.{part} cannot be read", field=f"release {certificate.release_id}"
         ) from error
     worth = Account(population=population, held=charge, drawn=charge).spent
     if part == "held" and worth != _cost(
         certificate, certificate.spent_epsilon, certificate.spent_delta
     ):
         raise LedgerConflictError(
-            f"release {certificate.release_id}: its account is not worth what it says was spent"
+            "its account is not worth what it says was spent",
+            field=f"release {certificate.release_id}",
         )
     return charge
 
@@ -265,18 +269,19 @@ def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
         before = missing.previous
         if missing.stands_in:
             raise SpecError(
-                f"release {missing.release.certificate.release_id}: it holds more rows of an"
-                f" earlier release (manifest {missing.digest[:12]}), which is neither in --releases"
-                " nor recovered. Add the earlier release's folder with --releases. If the folder is"
-                " lost, add --previous-lost: the ledger then charges once all that this release's"
-                " certificate says was spent"
+                f"it holds more rows of an earlier release (manifest {missing.digest[:12]}), which"
+                " is neither in --releases nor recovered. Add the earlier release's folder with"
+                " --releases. If the folder is lost, add --previous-lost: the ledger then charges"
+                " once all that this release's certificate says was spent",
+                field=f"release {missing.release.certificate.release_id}",
             )
         if before is not None and missing.after is None and before not in known:
             raise SpecError(
-                f"release {missing.release.certificate.release_id}: the release before it (manifest"
-                f" {before[:12]}) is neither in --releases nor recovered. Add its folder with"
-                " --releases. If the folder is lost, add --previous-lost: the ledger then charges"
-                " all that this release's certificate says was spent"
+                f"the release before it (manifest {before[:12]}) is neither in --releases"
+                " nor recovered. Add its folder with --releases. If the folder is lost,"
+                " add --previous-lost: the ledger then charges all that this release's"
+                " certificate says was spent",
+                field=f"release {missing.release.certificate.release_id}",
             )
 
 
@@ -292,21 +297,23 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
             for record in stated.stages
         }
     except PrivacyError as reason:
-        raise LedgerConflictError(f"release {stated.release_id}: {reason}") from None
+        raise LedgerConflictError(reason, field=f"release {stated.release_id}") from None
     total = RenyiVector.nothing()
     for attempt in stated.attempts:
         epsilon, delta, names = _attempt(attempt, stated)
         if not names or not names <= set(events):
             raise LedgerConflictError(
-                f"release {stated.release_id}: an attempt's stages are not those whose events its"
-                " certificate lists; its Renyi cost cannot be recomputed"
+                "an attempt's stages are not those whose events its certificate lists;"
+                " its Renyi cost cannot be recomputed",
+                field=f"release {stated.release_id}",
             )
         attempt_events = [event for name in sorted(names) for event in events[name]]
         times = _times(attempt_events, epsilon, delta)
         total = total.plus(RenyiVector(units=accounting.renyi_vector(attempt_events)), times=times)
     if not any(total.units):
         raise LedgerConflictError(
-            f"release {stated.release_id}: its certificate lists no attempt that held anything"
+            "its certificate lists no attempt that held anything",
+            field=f"release {stated.release_id}",
         )
     return total
 
@@ -316,7 +323,7 @@ def _attempt(attempt: Mapping[str, Any], stated: Certificate) -> tuple[Decimal, 
         return Decimal(attempt["epsilon"]), Decimal(attempt["delta"]), set(attempt["stages"])
     except (KeyError, TypeError, ArithmeticError):
         raise LedgerConflictError(
-            f"release {stated.release_id}: an attempt in its certificate cannot be read"
+            "an attempt in its certificate cannot be read", field=f"release {stated.release_id}"
         ) from None
 
 
@@ -359,7 +366,7 @@ def recover(
         _check_previous(ledger, releases)
     for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):
         if not value.is_finite() or value < 0:
-            raise SpecError(f"loss-{name}: expected a decimal >= 0")
+            raise SpecError(field=f"loss-{name}", allowed="a decimal >= 0")
     return ledger.recover(
         population,
         [recovered_release(missing, terms) for missing in releases],

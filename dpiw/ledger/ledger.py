@@ -95,7 +95,7 @@ class Ledger(LedgerReader):
         if not is_new:
             report = ledger.verify()
             if not report.ok:
-                raise LedgerTamperedError(f"ledger {ledger.location}: {report.fault}")
+                raise LedgerTamperedError(report.fault, field=f"ledger {ledger.location}")
         return ledger
 
     def register(self, population: Population) -> Population:
@@ -112,11 +112,11 @@ class Ledger(LedgerReader):
                 return population
             if registered.to_payload() != population.to_payload():
                 raise LedgerConflictError(
-                    f"population {population.name}: registered with other terms"
-                    f" ({registered.differing(population)}); a budget is set once, for life, and"
-                    " does not grow. While nothing was ever reserved from it: register these people"
-                    " under another name, and never use this one (docs/sharp-edges.md: a wrong"
-                    " registration)",
+                    f"registered with other terms ({registered.differing(population)}); a"
+                    " budget is set once, for life, and does not grow. While nothing was"
+                    " ever reserved from it: register these people under another name,"
+                    " and never use this one (docs/sharp-edges.md: a wrong registration)",
+                    field=f"population {population.name}",
                     next=[Next("what is left of it", Command.SHOW)],
                 )
             return registered
@@ -317,8 +317,9 @@ class Ledger(LedgerReader):
                 )
         if conflict:  # raised only once the entry is durable
             raise LedgerConflictError(
-                f"stage {stage}: another output was committed; this one is on record, its cost "
-                "is charged again, and it must never be released"
+                "another output was committed; this one is on record, its cost is charged"
+                " again, and it must never be released",
+                field=f"stage {stage}",
             )
 
     def recover(
@@ -400,9 +401,9 @@ def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:
     for run in book.runs.values():
         if run.drawn and run.is_rival_of(own) and run.run_key not in beside:
             raise AlreadyPaidError(
-                f"release {own.release}, period {own.period}: run {run.run_key[:8]} draws it, or"
-                " has drawn it; this run would pay a second time, and draws nothing. Its"
-                " reservation may be given back (`dpiw ledger void`)",
+                f"run {run.run_key[:8]} draws it, or has drawn it; this run would pay a second"
+                " time, and draws nothing. Its reservation may be given back (`dpiw ledger void`)",
+                field=f"release {own.release}, period {own.period}",
                 run=run.run_key,
                 period=own.period,
             )

@@ -7,11 +7,10 @@ fails here, which may hold a mistyped password. Needs no database library.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from dpiw.errors import Command, LedgerError, Next
+from dpiw.errors import Command, DPIWError, LedgerError, Next
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -57,27 +56,29 @@ _SETTINGS = re.compile(r"\b(host|hostaddr|port|dbname|user)\s*=", re.IGNORECASE)
 """libpq's key=value form of a database name, which is not accepted."""
 
 
-def check_location(text: str, *, error: Callable[[str], Exception]) -> None:
+def check_location(text: str, *, error: type[DPIWError]) -> None:
     """Raise `error`, without the text, if it may hold a password or cannot name a ledger."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme not in _SCHEMES:
         match = re.fullmatch(r"[a-z]+(\+[a-z0-9]+)?", scheme)
-        raise error(f"ledger: {scheme if match else 'this'} is not supported; {EXPECTED}")
+        raise error(f"{(scheme if match else 'this')} is not supported; {EXPECTED}", field="ledger")
     inner = rest if separator else text
     if any(_PASSWORD.search(reading) for reading in (inner, unquote(inner))):
         raise error(
-            "ledger: holds a password, or what looks like one; a URL must hold no password: put it"
-            " where PGPASSFILE says"
+            "holds a password, or what looks like one; a URL must hold no password: put"
+            " it where PGPASSFILE says",
+            field="ledger",
         )
     if not separator:
         if _SETTINGS.search(text) or ":" in text.split("/")[0] or not text.strip():
-            raise error(f"ledger: {EXPECTED}")
+            raise error(EXPECTED, field="ledger")
         return
     options = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     if not options <= _SCHEMES[scheme]:
         raise error(
-            "ledger: its URL has an option that is not admissible; expected none but "
-            f"{', '.join(sorted(_SCHEMES[scheme]))}"
+            "its URL has an option that is not admissible",
+            field="ledger",
+            allowed=f"none but {', '.join(sorted(_SCHEMES[scheme]))}",
         )
 
 

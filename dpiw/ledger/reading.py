@@ -110,7 +110,7 @@ def _entries(rows: Sequence[Row], location: str) -> list[Entry]:
     try:
         return [from_stored(row) for row in rows]
     except ValueError as error:
-        raise LedgerTamperedError(f"ledger {location}: unreadable entry") from error
+        raise LedgerTamperedError("unreadable entry", field=f"ledger {location}") from error
 
 
 def replay(
@@ -317,7 +317,7 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
+            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
         return head
 
     def contains(self, hash: str) -> bool:
@@ -334,8 +334,9 @@ class LedgerReader:
             lacking = next((head.hash for head in heads if not page.book.knows(head)), None)
         if lacking is not None:
             raise LedgerTamperedError(
-                f"ledger {self._store.location}: lacks the published head {lacking[:12]}; restored"
-                " from an old copy, or another ledger. Spending is refused until it is recovered",
+                f"lacks the published head {lacking[:12]}; restored from an old copy, or"
+                " another ledger. Spending is refused until it is recovered",
+                field=f"ledger {self._store.location}",
                 next=[Next("to recover it", Command.RECOVER)],
             )
 
@@ -373,16 +374,18 @@ class LedgerReader:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise LedgerTamperedError(
-                f"ledger {self._store.location}: entry {seen.seq} is no longer what it was"
+                f"entry {seen.seq} is no longer what it was", field=f"ledger {self._store.location}"
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
-            raise LedgerTamperedError(f"ledger {self._store.location}: {replayed_fault or fault}")
+            raise LedgerTamperedError(
+                replayed_fault or fault, field=f"ledger {self._store.location}"
+            )
         if self._head is None:
-            raise LedgerTamperedError(f"ledger {self._store.location}: it has no entries")
+            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)
@@ -400,7 +403,7 @@ def label(clock: Clock) -> str:
     """The time as an entry shows it: UTC, ISO 8601, whole seconds."""
     now = clock()
     if now.tzinfo is None:
-        raise SpecError("clock: expected a time with a zone")
+        raise SpecError(field="clock", allowed="a time with a zone")
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -411,7 +414,9 @@ def granted(book: Book, grant: Grant) -> StageRecord:
     token = record.token_digest or ""
     same = hmac.compare_digest(token, token_digest(grant.token))
     if not same or run.population != grant.population:
-        raise GrantSpentError(f"stage {grant.stage}: this grant is not the one that was armed")
+        raise GrantSpentError(
+            "this grant is not the one that was armed", field=f"stage {grant.stage}"
+        )
     return record
 
 

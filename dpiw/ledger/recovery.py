@@ -128,10 +128,12 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
     check_releases(book, releases, loss, reads=reads)
     releases_charge = asked_for(book, account, releases)
     if loss != stated_loss(account.plus(releases_charge), loss.cost):
-        raise SpecError("recover.loss: not the charge of this loss")
+        raise SpecError("not the charge of this loss", field="recover.loss")
     charged = Charge.from_payload(entry.payload, relation)
     if charged != releases_charge.plus(loss):
-        raise LedgerConflictError("recover: not the charge that the listed releases ask for")
+        raise LedgerConflictError(
+            "not the charge that the listed releases ask for", field="recover"
+        )
     return Recovery(
         population=account.population.name,
         releases=releases,
@@ -148,20 +150,22 @@ def check_releases(
 ) -> None:
     """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
-        raise SpecError(f"recover.reads: expected a whole number of 0 to {MOST_READS}")
+        raise SpecError(field="recover.reads", allowed=f"a whole number of 0 to {MOST_READS}")
     for release in releases:
         if book.in_chain(release.hash):
-            raise LedgerConflictError(f"recover: head {release.hash[:12]} is not missing")
+            raise LedgerConflictError(f"head {release.hash[:12]} is not missing", field="recover")
         if release.after is not None and not (release.previous and book.in_chain(release.after)):
             raise LedgerConflictError(
-                f"recover: head {release.after[:12]}, of the release before it, is not in this"
-                " ledger"
+                f"head {release.after[:12]}, of the release before it, is not in this ledger",
+                field="recover",
             )
     digests = [release.manifest_digest for release in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
-        raise LedgerConflictError("recover: a release is recovered once")
+        raise LedgerConflictError("a release is recovered once", field="recover")
     if not releases and loss.free and not reads:
-        raise LedgerConflictError("recover: nothing to recover; neither a release nor a loss")
+        raise LedgerConflictError(
+            "nothing to recover; neither a release nor a loss", field="recover"
+        )
 
 
 def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:
@@ -245,7 +249,7 @@ def check_charges(population: Population, releases: Iterable[RecoveredRelease]) 
         for charge in (release.charge, release.held, release.drawn):
             check_kind(population, charge)
         if not release.drawn.beyond(release.held).free:
-            raise SpecError("recover.drawn: expected a part of what was held")
+            raise SpecError(field="recover.drawn", allowed="a part of what was held")
 
 
 def check_run(text: str) -> str:
@@ -253,4 +257,4 @@ def check_run(text: str) -> str:
     if isinstance(text, str) and len(text) == 8:
         check_digest("recover.run", text * 8)
         return text
-    raise SpecError("recover.run: expected eight hexadecimal digits")
+    raise SpecError(field="recover.run", allowed="eight hexadecimal digits")

@@ -57,10 +57,13 @@ def check_same_reservation(
     }
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
-        raise LedgerConflictError(f"attempt {attempt}: reserved before with another cost or stages")
+        raise LedgerConflictError(
+            "reserved before with another cost or stages", field=f"attempt {attempt}"
+        )
     if record.voided:
         raise LedgerConflictError(
-            f"attempt {attempt}: key reused after void; the next attempt is {len(run.attempts) + 1}"
+            f"key reused after void; the next attempt is {len(run.attempts) + 1}",
+            field=f"attempt {attempt}",
         )
 
 
@@ -78,7 +81,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
         for name, events in entry.payload["stages"].items()
     }
     if not stages:
-        raise SpecError("stages: expected at least one")
+        raise SpecError(field="stages", allowed="at least one")
     attempt = AttemptRecord(
         attempt=entry.attempt or 0,
         charge=charge,
@@ -100,8 +103,9 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
         terms = Resumption.from_json(facts)
         if not terms.is_paid_by(payload["stages"].get(name, ())):
             raise SpecError(
-                f"stage {name}: its privacy events do not pay for the steps that a resume may"
-                " repeat; expected an event that counts them"
+                "its privacy events do not pay for the steps that a resume may repeat",
+                field=f"stage {name}",
+                allowed="an event that counts them",
             )
         resumptions[name] = terms
     return resumptions
@@ -109,7 +113,9 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
     if attempt.attempt != 1:
-        raise LedgerConflictError(f"attempt {attempt.attempt}: this run's first attempt is 1")
+        raise LedgerConflictError(
+            "this run's first attempt is 1", field=f"attempt {attempt.attempt}"
+        )
     return RunRecord(
         run_key=check_digest("run_key", entry.run_key or ""),
         population=entry.population or "",
@@ -130,14 +136,15 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
     check_same_run(run, entry.population, entry.payload)
     if attempt.attempt != len(run.attempts) + 1:
         raise LedgerConflictError(
-            f"attempt {attempt.attempt}: this run's next attempt is {len(run.attempts) + 1}"
+            f"this run's next attempt is {len(run.attempts) + 1}",
+            field=f"attempt {attempt.attempt}",
         )
     current = run.stages
     for name, stage in attempt.stages.items():
         prior = current.get(name)
         if prior is None or (prior.events, prior.resumption) != (stage.events, stage.resumption):
             raise LedgerConflictError(
-                f"stage {name}: not the stage or events this run was first reserved with"
+                "not the stage or events this run was first reserved with", field=f"stage {name}"
             )
         if prior.state not in (StageState.LOST, StageState.VOIDED):
             raise GrantSpentError(
@@ -146,9 +153,9 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
             )
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
-            f"{_lost(run)}attempt {attempt.attempt}: this run has used its max_attempts="
-            f"{run.max_attempts} (those given back do not count); a new period or source.snapshot"
-            " is a new run, and pays again"
+            f"this run has used its max_attempts={run.max_attempts} (those given back do"
+            " not count); a new period or source.snapshot is a new run, and pays again",
+            field=f"{_lost(run)}attempt {attempt.attempt}",
         )
     release = run.release or _release(entry)  # earlier versions did not state it
     return replace(run, attempts=(*run.attempts, attempt), release=release)
@@ -174,4 +181,4 @@ def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str,
     }
     for name, (before, now) in terms.items():
         if before != now:
-            raise LedgerConflictError(f"{name}: this run was first reserved with another one")
+            raise LedgerConflictError("this run was first reserved with another one", field=name)

@@ -33,7 +33,7 @@ class Charge:
     def plus(self, other: Charge, *, times: int = 1) -> Charge:
         """This plus `times` the other (-1: less the other, which must be part of it)."""
         if (self.renyi is None) != (other.renyi is None):
-            raise SpecError("renyi: vectors are summed with vectors only")
+            raise SpecError("vectors are summed with vectors only", field="renyi")
         return Charge(
             cost=PrivacyCost(
                 epsilon_units=self.cost.epsilon_units + times * other.cost.epsilon_units,
@@ -79,7 +79,7 @@ class Charge:
         """The inverse of `to_payload`. Raises SpecError if not in whole units."""
         epsilon, delta = payload["epsilon_units"], payload["delta_units"]
         if type(epsilon) is not int or type(delta) is not int:
-            raise SpecError("cost: expected whole units")
+            raise SpecError(field="cost", allowed="whole units")
         vector = payload.get("renyi")
         return cls(
             cost=PrivacyCost(epsilon_units=epsilon, delta_units=delta, relation=relation),

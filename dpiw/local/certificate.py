@@ -117,7 +117,7 @@ class LocalCertificate(Document):
     def __post_init__(self) -> None:
         settle(self, what=CERTIFICATE)
         if self.model != MODEL:
-            raise ManifestError(f"{CERTIFICATE} model: expected {MODEL}")
+            raise ManifestError(field=f"{CERTIFICATE} model", allowed=MODEL)
 
     @classmethod
     def of(
@@ -269,7 +269,7 @@ def _verified(
     }
     for name, (one, other) in pairs.items():
         if one != other:
-            raise ManifestError(f"{name}: manifest, certificate and files disagree")
+            raise ManifestError("manifest, certificate and files disagree", field=name)
     _check_promise(certificate, parameters)
     verified = VerifiedLocal(
         folder=folder, manifest=manifest, certificate=certificate, parameters=parameters,
@@ -284,7 +284,7 @@ def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -
     for name in ("release_id", "unit", "epsilon", "delta", "mechanisms", "noise", "unprotected",
                  "parameters_digest"):  # fmt: skip
         if not _agree(getattr(certificate, name), getattr(meant, name)):
-            raise ManifestError(f"{CERTIFICATE} {name}: not that of {PARAMETERS}")
+            raise ManifestError(f"not that of {PARAMETERS}", field=f"{CERTIFICATE} {name}")
 
 
 def _agree(one: Any, other: Any) -> bool:

@@ -40,7 +40,7 @@ def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> N
     Raises SourceError if a number is not finite.
     """
     if not np.isfinite(numbers).all():
-        raise SourceError("features: expected finite numbers")
+        raise SourceError(field="features", allowed="finite numbers")
     low = np.array([feature.low for feature in parameters.features])
     high = np.array([feature.high for feature in parameters.features])
     inside = np.clip(numbers, low, high)
@@ -50,7 +50,7 @@ def told_numbers(numbers: NDArray[np.float64], parameters: LocalParameters) -> N
 def projected(private: NDArray[np.float64], radius: float) -> NDArray[np.float64]:
     """Project rows onto the ball; SourceError if a number is not finite."""
     if not np.isfinite(private).all():
-        raise SourceError("features: expected finite numbers")
+        raise SourceError(field="features", allowed="finite numbers")
     largest = np.abs(private).max(axis=1, keepdims=True, initial=0.0)
     scale = np.where(largest > 0, largest, 1.0)  # squares of it neither overflow nor vanish
     norm = scale * np.linalg.norm(private / scale, axis=1, keepdims=True)
@@ -81,12 +81,12 @@ def privatise(
     records = len(features)
     reported_features = np.array(features, dtype=np.float64)
     if reported_features.shape != (records, len(parameters.features)):
-        raise SourceError("features: expected one column for each feature of the parameters")
+        raise SourceError(field="features", allowed="one column for each feature of the parameters")
     response = parameters.response
     if labels.shape != ((0,) if response is None else (records,)):
-        raise SourceError("label: expected one for each record, if there is a label")
+        raise SourceError(field="label", allowed="one for each record, if there is a label")
     if not np.isfinite(reported_features).all():
-        raise SourceError("features: expected finite numbers")
+        raise SourceError(field="features", allowed="finite numbers")
     if parameters.dimension and records:
         private = projected(reported_features[:, parameters.private], parameters.radius)
         noisy = noisy_vector(private.ravel(), law=parameters.law(records), noise=noise)
@@ -99,7 +99,7 @@ def privatise(
 
 def _number(record: Mapping[str, Any], name: str) -> float:
     if name not in record:
-        raise SourceError(f"feature {name}: missing in the record; expected a number")
+        raise SourceError("missing in the record", field=f"feature {name}", allowed="a number")
     value = record[name]
     good = isinstance(value, int | float | np.integer | np.floating)
     number = math.nan
@@ -109,17 +109,21 @@ def _number(record: Mapping[str, Any], name: str) -> float:
         except OverflowError:
             number = math.nan
     if not math.isfinite(number):
-        raise SourceError(f"feature {name}: expected a finite number")
+        raise SourceError(field=f"feature {name}", allowed="a finite number")
     return number
 
 
 def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
     if str(parameters.label) not in record:
-        raise SourceError(f"label {parameters.label}: missing in the record; expected a level")
+        raise SourceError(
+            "missing in the record", field=f"label {parameters.label}", allowed="a level"
+        )
     value = record[str(parameters.label)]
     if not isinstance(value, str) or value not in parameters.levels:
         levels = ", ".join(parameters.levels)
-        raise SourceError(f"label {parameters.label}: expected under this name one of {levels}")
+        raise SourceError(
+            field=f"label {parameters.label}", allowed=f"under this name one of {levels}"
+        )
     return parameters.levels.index(value)
 
 
@@ -158,7 +162,7 @@ def report_once(
             _keep(path, _new_report(person, parameters, source))
         data = path.read_bytes()
     except OSError as reason:
-        raise ReleaseError(f"{path.name}: {reason.strerror}") from reason
+        raise ReleaseError(reason.strerror, field=path.name) from reason
     return _read(data, path.name, parameters)
 
 
@@ -172,9 +176,10 @@ def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
     unnamed = [name for name in parameters.bare if name not in agreed]
     if unnamed:
         raise PrivacyError(
-            f"{NAME}: tells {', '.join(map(repr, unnamed))} as it is, without noise: nothing"
-            " protects it; expected private features alone, or your word for each: bare=[NAME],"
-            " or --bare NAME. Nothing was drawn"
+            f"tells {', '.join(map(repr, unnamed))} as it is, without noise: nothing protects it",
+            field=NAME,
+            allowed="private features alone, or your word for each: bare=[NAME], or"
+            " --bare NAME. Nothing was drawn",
         )
 
 
@@ -208,6 +213,6 @@ def _read(data: bytes, name: str, parameters: LocalParameters) -> dict[str, Any]
     value = parse_canonical(data, what=name)
     report: dict[str, Any] = typed(value, dict, what=name)
     if report.get("parameters") != parameters.digest:
-        raise ManifestError(f"{name}: the report of another collection, or of other parameters")
+        raise ManifestError("the report of another collection, or of other parameters", field=name)
     checked: dict[str, Any] = record(report, [*parameters.names, *RESERVED], what=name)
     return checked

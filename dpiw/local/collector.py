@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, ValidationError
 
 from dpiw.data.files import copy_file, write_durably
-from dpiw.data.yaml import load_file, told_in
+from dpiw.data.yaml import load_file, marked
 from dpiw.errors import DPIWError, ReleaseError, SourceError, SpecError
 from dpiw.local.certificate import REPORTS, LocalCertificate, LocalManifest, verify_local
 from dpiw.local.parameters import NAME as PARAMETERS
 from dpiw.local.parameters import RESERVED, Feature, LocalParameters, calibrated
 from dpiw.plan.json_schema import model_schema
 from dpiw.plan.spec import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, told
+from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, refused
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.release.manifest import CERTIFICATE, FileEntry
 from dpiw.release.parquet import arrow_fields, write_table
@@ -122,7 +122,6 @@ class LocalSpec(Section):
 
     def calibrated(self) -> LocalParameters:
         """Return the parameters with the least noise that keeps the promise; SpecError if none."""
-        refused = ""
         try:
             return calibrated(
                 collection=self.name,
@@ -133,8 +132,8 @@ class LocalSpec(Section):
                 radius=self.radius, parameter_norm=self.parameter_norm,
             )  # fmt: skip
         except DPIWError as error:
-            refused = str(error).removeprefix("parameters.json: ")
-        raise SpecError(refused)
+            refusal = SpecError(error.found, field=error.field, allowed=error.allowed)
+        raise refusal
 
 
 def local_schema() -> dict[str, Any]:
@@ -144,12 +143,11 @@ def local_schema() -> dict[str, Any]:
 
 def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
     """Check a mapping of settings; SpecError names the field, what was expected, and the range."""
-    faults = ""
     try:
         return LocalSpec.model_validate(mapping)
     except ValidationError as error:
-        faults = told(error, LocalSpec)
-    raise SpecError(faults)
+        refusal = refused(error, LocalSpec)
+    raise refusal  # pydantic's error holds the inputs
 
 
 def load_local_spec(path: Path) -> LocalSpec:
@@ -159,8 +157,8 @@ def load_local_spec(path: Path) -> LocalSpec:
     """
     mapping = load_file(path, what=path.name, exact=True)
     if not isinstance(mapping, dict):
-        raise SpecError(f"{path.name}: expected a mapping of settings, `key: value`")
-    with told_in(path, SpecError):
+        raise SpecError(field=path.name, allowed="a mapping of settings, `key: value`")
+    with marked(path, SpecError):
         spec, base = parse_local_spec(mapping), path.resolve().parent
         names = ("parameters", "reports", "signing_key", "publish_to")
         return spec.model_copy(
@@ -180,7 +178,9 @@ def write_parameters(spec: LocalSpec) -> LocalParameters:
     try:
         write_durably(path, parameters.to_json(), mode=0o644)
     except OSError as reason:
-        raise SpecError(f"parameters: {path.name} cannot be written: {reason.strerror}") from reason
+        raise SpecError(
+            f"{path.name} cannot be written: {reason.strerror}", field="parameters"
+        ) from reason
     return parameters
 
 
@@ -195,11 +195,12 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
     names = [f.name for f in fields(meant) if getattr(adjusted, f.name) != getattr(meant, f.name)]
     if names:
         raise SpecError(
-            f"parameters: {Path(spec.parameters).name}, which clients were given, is of another"
-            f" spec ({', '.join(_FIELDS.get(name, name) for name in names)}); put the spec back to"
-            " publish their reports, also to publish more of them: for that change `publish_to`"
-            " alone. Another collection, of new reports, needs another `name`, `parameters` and"
-            " `reports`"
+            f"{Path(spec.parameters).name}, which clients were given, is of another spec ("
+            f"{', '.join(_FIELDS.get(name, name) for name in names)}); put the spec back"
+            " to publish their reports, also to publish more of them: for that change"
+            " `publish_to` alone. Another collection, of new reports, needs another"
+            " `name`, `parameters` and `reports`",
+            field="parameters",
         )
     return parameters
 
@@ -292,7 +293,9 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 
 def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
     if not path.exists():
-        raise SourceError("reports: no such file or folder; paths start at the collection's")
+        raise SourceError(
+            "no such file or folder; paths start at the collection's", field="reports"
+        )
     frame = pd.DataFrame()
     if path.is_dir():
         names = sorted(path.glob("*.json"))
@@ -304,10 +307,10 @@ def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
             frame.index = pd.Index([f"row {row + 1}" for row in range(len(frame))])
     if frame.empty:
         raise SourceError(
-            "reports: expected reports in a folder of JSON files, a .csv or a .parquet file"
+            field="reports", allowed="reports in a folder of JSON files, a .csv or a .parquet file"
         )
     if set(frame.columns) != keys:
-        raise SourceError(f"reports: expected rows of exactly {_listed(keys)}")
+        raise SourceError(field="reports", allowed=f"rows of exactly {_listed(keys)}")
     return frame.map(str)  # of floats: exact
 
 
@@ -317,8 +320,9 @@ def _keys_of(path: Path, keys: set[str]) -> dict[str, Any]:
         report = json.loads(path.read_bytes())
     if not isinstance(report, dict) or set(report) != keys:
         raise SourceError(
-            f"reports: {path.name!r}: expected a JSON object of exactly {_listed(keys)}, as a"
-            " client makes it"
+            f"{path.name!r}: expected a JSON object of exactly {_listed(keys)}, as a"
+            " client makes it",
+            field="reports",
         )
     return report
 
@@ -333,7 +337,8 @@ def _refuse(frame: pd.DataFrame, bad: Any, expected: str) -> None:
         names, count = [str(name) for name in frame.index[bad][:_MOST_NAMED]], int(bad.sum())
         rest = f" and {count - len(names):,} more" if count > len(names) else ""
         raise SourceError(
-            f"reports: {expected}; not so in {count:,} of {len(frame):,}: {', '.join(names)}{rest}"
+            f"{expected}; not so in {count:,} of {len(frame):,}: {', '.join(names)}{rest}",
+            field="reports",
         )
 
 
@@ -379,9 +384,10 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """
     if len(reports.features) < spec.least_reports:
         raise SourceError(
-            f"reports: {len(reports.features):,} so far, and nothing is published of fewer than"
-            f" {spec.least_reports:,}, for a release is never replaced: wait for more, or state"
-            " `least_reports` in the spec"
+            f"{len(reports.features):,} so far, and nothing is published of fewer than "
+            f"{spec.least_reports:,}, for a release is never replaced: wait for more, or"
+            " state `least_reports` in the spec",
+            field="reports",
         )
     key, folder = load_private_key(Path(spec.signing_key)), Path(spec.publish_to) / spec.name
     make_root(folder.parent)

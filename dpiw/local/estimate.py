@@ -62,21 +62,21 @@ class LocalSample:
     def indicators(self) -> Array:
         """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1]."""
         if self.parameters.response is None:
-            raise ReleaseError("label: this collection asked for none")
+            raise ReleaseError("this collection asked for none", field="label")
         return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
 
     def indicator(self, level: str) -> Array:
         """Return the unbiased indicator of one level, shape (n,); ReleaseError for none."""
         indicators = self.indicators
         if level not in self.parameters.levels:
-            raise ReleaseError(f"level: {one_of(level, self.parameters.levels)}")
+            raise ReleaseError(field="level", allowed=one_of(level, self.parameters.levels))
         return np.asarray(indicators[:, self.parameters.levels.index(level)])
 
     def chosen(self, names: Sequence[str] | None) -> list[int]:
         """Return the indices of features (None: all), or raise ReleaseError."""
         for name in names or ():
             if name not in self.names:
-                raise ReleaseError(f"feature: {one_of(name, self.names)}")
+                raise ReleaseError(field="feature", allowed=one_of(name, self.names))
         return [self.names.index(name) for name in (self.names if names is None else names)]
 
     def units(self, places: Sequence[int]) -> tuple[Array, Array]:
@@ -100,7 +100,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         levels = pd.Index(parameters.levels)
         labels = np.asarray(levels.get_indexer(table.column(parameters.label).to_pylist()))
         if (labels < 0).any():
-            raise ReleaseError(f"{REPORTS}: a label that is no level")
+            raise ReleaseError("a label that is no level", field=REPORTS)
     features = np.array(columns, dtype=np.float64).reshape(len(columns), table.num_rows).T
     return LocalSample(
         parameters=parameters, features=features, labels=labels.astype(np.int64),
@@ -140,7 +140,7 @@ class LocalEstimate:
     def interval(self, level: float = 0.95) -> Interval:
         """Return normal intervals of coverage `level`, in (0, 1), or raise ReleaseError."""
         if not 0 < level < 1:
-            raise ReleaseError("level: expected a number between 0 and 1")
+            raise ReleaseError(field="level", allowed="a number between 0 and 1")
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
         return Interval(
             names=self.names, values=self.values, lower=self.values - reach,
@@ -207,11 +207,11 @@ def least_squares(
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):
-        raise ReleaseError("level: expected for a label only")
+        raise ReleaseError(field="level", allowed="for a label only")
     others = [name for name in sample.names if name != target]
     places = sample.chosen(others if features is None else features)
     if not is_label and target in (features or ()):
-        raise ReleaseError("features: expected others than the target")
+        raise ReleaseError(field="features", allowed="others than the target")
     told, noise = sample.features[:, places], sample.parameters.variances[list(places)]
     half, middle = sample.units(places)
     response, unit, origin = sample.indicator(str(level)) if is_label else None, 1.0, 0.0
@@ -225,8 +225,8 @@ def least_squares(
     net, ratio = net_spread(told, noise)
     if net <= 1e-10:
         raise WeightError(
-            "least squares: the noise outweighs the features' spread; fewer features, or more"
-            " reports"
+            "the noise outweighs the features' spread; fewer features, or more reports",
+            field="least squares",
         )
     values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)
     scores = matrix * (response - matrix @ values)[:, None] + variances * values

@@ -109,9 +109,9 @@ def loss_named(loss: str | Loss) -> Loss:
     if not isinstance(loss, str):
         return loss
     if loss == "logistic":
-        raise ReleaseError(f"loss logistic: {NO_LOGISTIC}")
+        raise ReleaseError(NO_LOGISTIC, field="loss logistic")
     if loss not in LOSSES:
-        raise ReleaseError(f"loss: {one_of(loss, LOSSES)}")
+        raise ReleaseError(field="loss", allowed=one_of(loss, LOSSES))
     return LOSSES[loss]
 
 
@@ -123,7 +123,9 @@ def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
     even, from 2 to 20; higher is nearer and noisier. Raises ReleaseError out of these ranges.
     """
     if not 0 < reach <= 20 or degree not in range(2, 21, 2):
-        raise ReleaseError("logistic_surrogate: expected reach in (0, 20], an even degree to 20")
+        raise ReleaseError(
+            field="logistic_surrogate", allowed="reach in (0, 20], an even degree to 20"
+        )
 
     def logistic(t: Array) -> Array:
         return np.asarray(np.logaddexp(0.0, -t))
@@ -218,7 +220,7 @@ def feasibility(
     number of rows that is none, or an unknown loss.
     """
     if not (0 < norm < math.inf and rows > 0):
-        raise ReleaseError("feasibility: expected a finite norm > 0 and rows > 0")
+        raise ReleaseError(field="feasibility", allowed="a finite norm > 0 and rows > 0")
     noise = parameters.stddev * norm
     response = parameters.response
     answer = 1.0 if response is None else 1 / (response.keep - response.exchange)
@@ -276,14 +278,16 @@ def fit_margin(
     chosen, places = loss_named(loss), sample.chosen(features)
     assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
     if not assessment.usable:
-        raise ReleaseError(f"norm: {assessment.reason}")
+        raise ReleaseError(assessment.reason, field="norm")
     mu = penalty if curvature is None else curvature
     if not (0 <= penalty < math.inf and 0 < mu < math.inf):
-        raise ReleaseError("penalty: expected >= 0, and curvature > 0 where the penalty is 0")
+        raise ReleaseError(
+            field="penalty", allowed=">= 0, and curvature > 0 where the penalty is 0"
+        )
     if _farthest(sample.parameters, places) * norm > chosen.reach * (1 + 1e-9):
-        raise ReleaseError("loss: the surrogate must reach norm times the longest record")
+        raise ReleaseError("the surrogate must reach norm times the longest record", field="loss")
     if len(sample) < 2 * OFFSET:
-        raise ReleaseError(f"reports: expected at least {2 * OFFSET} for one pass")
+        raise ReleaseError(field="reports", allowed=f"at least {2 * OFFSET} for one pass")
     risk = CorrectedRisk(
         matrix=np.column_stack([np.ones(len(sample)), sample.features[:, places]]),
         indicator=sample.indicator(level),

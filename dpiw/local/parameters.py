@@ -45,14 +45,17 @@ ROUNDING = 1e-12
 """By how much a projected norm may exceed the radius, relative: double arithmetic."""
 
 
-def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> str | None:
+def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> SpecError | None:
     """Return why a report may not promise this total, or None; delta must be 0 unless `noised`."""
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
-        return f"epsilon: expected a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
+        allowed = f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
+        return SpecError(field="epsilon", allowed=allowed)
     if not noised and not delta.is_zero():
-        return "delta: expected 0, as no feature is private: no Gaussian noise"
+        allowed = "0, as no feature is private: no Gaussian noise"
+        return SpecError(field="delta", allowed=allowed)
     if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
-        return f"delta: expected a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
+        allowed = f"a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
+        return SpecError(field="delta", allowed=allowed)
     return None
 
 
@@ -72,9 +75,11 @@ class Feature:
         for bound in ("low", "high"):
             object.__setattr__(self, bound, float(getattr(self, bound)))
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ManifestError(f"feature {self.name}: expected finite low < high")
+            raise ManifestError(field=f"feature {self.name}", allowed="finite low < high")
         if not math.isfinite(self.high - self.low):
-            raise ManifestError(f"feature {self.name}: expected bounds that a float can subtract")
+            raise ManifestError(
+                field=f"feature {self.name}", allowed="bounds that a float can subtract"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,21 +109,25 @@ class LocalParameters(Document):
     def __post_init__(self) -> None:
         settle(self, what=NAME)
         if not self.names or len(set(self.names)) < len(self.names):
-            raise ManifestError(f"{NAME}: expected features and label of different names")
+            raise ManifestError(field=NAME, allowed="features and label of different names")
         if not self.dimension and self.label is None:
-            raise ManifestError(f"{NAME}: nothing in it is private; a report would be the record")
+            raise ManifestError(
+                "nothing in it is private; a report would be the record", field=NAME
+            )
         if any(name in RESERVED for name in self.names):
-            raise ManifestError(f"{NAME}: no feature may be called {' or '.join(RESERVED)}")
+            raise ManifestError(f"no feature may be called {' or '.join(RESERVED)}", field=NAME)
         if (self.label is None) is not (self.kept == 0 and not self.levels):
-            raise ManifestError(f"{NAME}: a label has levels and is kept with some probability")
+            raise ManifestError("a label has levels and is kept with some probability", field=NAME)
         if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):
-            raise ManifestError(f"{NAME} levels: expected two different levels or more")
+            raise ManifestError(field=f"{NAME} levels", allowed="two different levels or more")
         for name, (low, high) in (("radius", RADIUS), ("stddev", STDDEV)):
             value = getattr(self, name)
             if self.dimension and not low <= value <= high:
-                raise ManifestError(f"{NAME} {name}: expected a number in [{low:g}, {high:g}]")
+                raise ManifestError(
+                    field=f"{NAME} {name}", allowed=f"a number in [{low:g}, {high:g}]"
+                )
             if not self.dimension and value != 0:
-                raise ManifestError(f"{NAME} {name}: expected 0, as no feature is private")
+                raise ManifestError(field=f"{NAME} {name}", allowed="0, as no feature is private")
         assert self.response is None or self.kept  # build once: checks `kept`
 
     @property
@@ -190,8 +199,9 @@ class LocalParameters(Document):
             raise PrivacyError(f"{NAME} {fault}; do not report")
         if not self.exact_delta() <= float_below(delta):
             raise PrivacyError(
-                f"{NAME}: its noise costs more than epsilon={self.epsilon}, delta={self.delta};"
-                " do not report"
+                f"its noise costs more than epsilon={self.epsilon}, delta={self.delta}; do"
+                " not report",
+                field=NAME,
             )
 
     @classmethod
@@ -208,7 +218,7 @@ class LocalParameters(Document):
             data = Path(path).read_bytes()
         except OSError as reason:
             raise ReleaseError(
-                f"{Path(path).name}: the parameters file cannot be read: {reason.strerror}"
+                f"the parameters file cannot be read: {reason.strerror}", field=Path(path).name
             ) from reason
         return cls.from_json(data)
 
@@ -244,12 +254,12 @@ def calibrated(
     dimension = sum(feature.private for feature in features)
     fault = total_fault(epsilon, delta, noised=dimension > 0)
     if fault is not None:
-        raise SpecError(fault)
+        raise fault
     ball = math.sqrt(dimension) if radius is None or not dimension else radius
     if dimension and not RADIUS[0] <= ball <= RADIUS[1]:
-        raise SpecError(f"radius: expected a number in [{RADIUS[0]:g}, {RADIUS[1]:g}]")
+        raise SpecError(field="radius", allowed=f"a number in [{RADIUS[0]:g}, {RADIUS[1]:g}]")
     if not 0 <= parameter_norm <= MAX_NORM:
-        raise SpecError(f"parameter_norm: expected a number in [0, {MAX_NORM:g}]")
+        raise SpecError(field="parameter_norm", allowed=f"a number in [0, {MAX_NORM:g}]")
     target, small = float_below(epsilon), float_below(delta)
     response, stddev = None, 0.0
     if label is not None:

@@ -157,33 +157,36 @@ FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
     """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
-        raise SpecError(f"{what}: expected an effort rho > 0")
+        raise SpecError(field=what, allowed="an effort rho > 0")
     if nominal_rows < 1:
-        raise SpecError(f"nominal_rows={nominal_rows}: expected a whole number >= 1")
+        raise SpecError(field=f"nominal_rows={nominal_rows}", allowed="a whole number >= 1")
     if width > MOST_FEATURES:
         raise SpecError(
-            f"{what}: a row of this schema is {width} numbers; expected at most {MOST_FEATURES}:"
-            f" {FEWER_LEVELS}"
+            f"a row of this schema is {width} numbers",
+            field=what,
+            allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}",
         )
 
 
 def real(field: str, value: object, *, above: float, at_most: float) -> float:
     """`value` as a float in (above, at_most], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise SpecError(f"{field}: expected a number")
+        raise SpecError(field=field, allowed="a number")
     try:
         number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
         number = math.inf if value > 0 else -math.inf
     if not above < number <= at_most:
-        raise SpecError(f"{field}={number:g}: expected above {above:g}, at most {at_most:g}")
+        raise SpecError(
+            field=f"{field}={number:g}", allowed=f"above {above:g}, at most {at_most:g}"
+        )
     return number
 
 
 def whole(field: str, value: object, *, low: int, high: int) -> int:
     """`value` as a whole number in [low, high], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError(f"{field}: expected a whole number from {low} to {high}")
+        raise SpecError(field=field, allowed=f"a whole number from {low} to {high}")
     return value
 
 
@@ -193,7 +196,7 @@ _Ready = TypeVar("_Ready")
 def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Ready:
     """Return what `calibrate` set; UncalibratedError if it is None or one of `others` is false."""
     if calibrated is None:
-        raise UncalibratedError(f"{method}: calibrate before use")
+        raise UncalibratedError("calibrate before use", field=method)
     if not all(others):
-        raise UncalibratedError(f"{method}: calibrated for another schema or privacy unit")
+        raise UncalibratedError("calibrated for another schema or privacy unit", field=method)
     return calibrated

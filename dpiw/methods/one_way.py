@@ -127,7 +127,7 @@ class OneWayLaw:
         except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
             good = False
         if not good:
-            raise ReleaseError("certificate: one_way is not of this release's schema")
+            raise ReleaseError("one_way is not of this release's schema", field="certificate")
         return law
 
 

@@ -97,15 +97,17 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
     fewer = "declare fewer columns or levels, or choose another method, such as histogram"
     if running.seconds > LONGEST:
         raise SpecError(
-            f"method {method.method}: would run about {running.seconds / 3600:.0f} hours on"
-            f" {columns} columns and {spec.nominal_rows} rows; expected at most"
-            f" {LONGEST // 3600} hours; {fewer}"
+            f"would run about {running.seconds / 3600:.0f} hours on {columns} columns and "
+            f"{spec.nominal_rows} rows",
+            field=f"method {method.method}",
+            allowed=f"at most {LONGEST // 3600} hours; {fewer}",
         )
     limit = spec.source.max_memory_bytes
     if running.held_bytes > limit:
         raise SpecError(
-            f"method {method.method}: would hold about {running.held_bytes >> 20} MiB besides the"
-            f" table; source.max_memory_bytes allows {limit >> 20} MiB; {fewer}"
+            f"would hold about {running.held_bytes >> 20} MiB besides the table;"
+            f" source.max_memory_bytes allows {limit >> 20} MiB; {fewer}",
+            field=f"method {method.method}",
         )
     return running
 
@@ -257,8 +259,8 @@ def _solve(
         )
     except UncalibratedError:
         raise SpecError(
-            f"epsilon={spec.epsilon}, delta={spec.delta}: expected larger ones; the noise they need"
-            " is beyond what can be drawn exactly"
+            field=f"epsilon={spec.epsilon}, delta={spec.delta}",
+            allowed="larger ones; the noise they need is beyond what can be drawn exactly",
         ) from None
     return rho, methods.calibrate(spec, schema, rho)
 

@@ -24,14 +24,14 @@ from dpiw.data.confidential import Confidential, is_same_file
 from dpiw.data.dictionary import refuse_open
 from dpiw.data.public_rows import FIELD, named_file
 from dpiw.data.schema import PublicSchema
-from dpiw.data.yaml import load_file, told_in
+from dpiw.data.yaml import load_file, marked
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.ledger.location import absolute_location
 from dpiw.methods.generators.registry import public_settings
 from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
-from dpiw.plan.spec_types import is_plain, told
+from dpiw.plan.spec_types import is_plain, refused
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -135,8 +135,10 @@ class ReleaseSpec(Places, Promise):
             fault = "holds the folder of source.path, or the state folder"
         if fault:
             raise SpecError(
-                f"publish_to: {fault}; expected a folder of releases alone, such as {_FOLDER},"
-                " which is made if it is not there"
+                fault,
+                field="publish_to",
+                allowed=f"a folder of releases alone, such as {_FOLDER}, which is made if"
+                " it is not there",
             )
 
 
@@ -145,44 +147,47 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
     for name, text in (("declared", step.declared), ("rows", step.rows)):
         if len(text) > 4096 or not is_plain(text):
             raise SpecError(
-                f"weights.post_processing: beta_calibrate.{name}: expected at most 4096 printable"
-                " characters, and no URL that holds a password"
+                f"beta_calibrate.{name}: expected at most 4096 printable characters, and"
+                " no URL that holds a password",
+                field="weights.post_processing",
             )
 
 
 def _check_promise(spec: ReleaseSpec) -> None:
     if spec.epsilon < EPSILON_UNIT:
-        raise SpecError(f"epsilon: expected a decimal > 0 (at least {EPSILON_UNIT:E})")
+        raise SpecError(field="epsilon", allowed=f"a decimal > 0 (at least {EPSILON_UNIT:E})")
     if spec.epsilon > MAX_EPSILON:
-        raise SpecError(f"epsilon={spec.epsilon}: expected at most {MAX_EPSILON}")
+        raise SpecError(field=f"epsilon={spec.epsilon}", allowed=f"at most {MAX_EPSILON}")
     if spec.delta != 0 and spec.delta < DELTA_UNIT:
-        raise SpecError(f"delta: expected 0, or a decimal of at least {DELTA_UNIT:E}")
+        raise SpecError(field="delta", allowed=f"0, or a decimal of at least {DELTA_UNIT:E}")
     if spec.delta >= 1 or spec.delta * spec.nominal_rows > 1:
         raise SpecError(
-            f"delta={spec.delta}: expected at most 1/nominal_rows = {1 / spec.nominal_rows:.3g}"
+            field=f"delta={spec.delta}",
+            allowed=f"at most 1/nominal_rows = {1 / spec.nominal_rows:.3g}",
         )
     if spec.relation == "replace_one" and spec.unit.max_rows > 1:
         raise SpecError(
-            "unit.max_rows: expected 1 under replace_one; replacing a person by one with another"
-            " number of rows would change the public number of rows"
+            field="unit.max_rows",
+            allowed="1 under replace_one; replacing a person by one with another number"
+            " of rows would change the public number of rows",
         )
     if spec.shares.generator <= 0:
-        raise SpecError("shares.generator: expected a number > 0")
+        raise SpecError(field="shares.generator", allowed="a number > 0")
     if spec.weights.wanted and spec.shares.weights <= 0:
-        raise SpecError("shares.weights: expected a number > 0, or weights.method: none")
+        raise SpecError(field="shares.weights", allowed="a number > 0, or weights.method: none")
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check settings and return the spec; SpecError names the field and the allowed range."""
-    faults = ""
+    refusal = None
     try:
         spec = ReleaseSpec.model_validate(mapping)
     except ValidationError as error:
-        faults = told(error, ReleaseSpec)
-    if faults:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
-        raise SpecError(faults)
+        refusal = refused(error, ReleaseSpec)
+    if refusal:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
+        raise refusal
     if fault := source_fault(spec.source.written, file_format=spec.source.format):
-        raise SpecError(f"source.{fault[0]}: {fault[1]}")
+        raise SpecError(fault[1], field=f"source.{fault[0]}")
     _check_promise(spec)
     steps = parse_post_processing(spec.weights.post_processing)
     steps.check(self_normalised=spec.weights.normalisation == "self")
@@ -196,13 +201,13 @@ def load_spec(path: Path) -> ReleaseSpec:
     name = path.name or str(path)
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
-        raise SpecError(f"{name}: no release spec; expected a mapping of settings, `key: value`")
+        allowed = "a mapping of settings, `key: value`"
+        raise SpecError("no release spec", field=name, allowed=allowed)
     if "columns" in mapping and "source" not in mapping:
-        raise SpecError(
-            f"{name}: a data dictionary; expected the release spec that names it{_beside(path)}"
-        )
+        allowed = f"the release spec that names it{_beside(path)}"
+        raise SpecError("a data dictionary", field=name, allowed=allowed)
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
-    with told_in(path, SpecError):
+    with marked(path, SpecError):
         return located_spec(parse_spec(mapping), path.resolve().parent)
 
 
@@ -289,7 +294,7 @@ def located(base: Path, field: str, text: str) -> Path:
         path = base / Path(text).expanduser()
         path.resolve(strict=False)
         return path
-    raise SpecError(f"{field}: expected a path that can be resolved")
+    raise SpecError(field=field, allowed="a path that can be resolved")
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
@@ -297,7 +302,7 @@ def load_schema(spec: ReleaseSpec) -> PublicSchema:
     zone = spec.confidential
     zone.refuse(Path(spec.schema_path), field="schema")
     schema = PublicSchema.from_yaml(Path(spec.schema_path), confidential=zone)
-    with told_in(Path(spec.schema_path), SchemaError):
+    with marked(Path(spec.schema_path), SchemaError):
         check_fit(spec, schema)
     return schema
 
@@ -309,7 +314,7 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
         identifier = (
             f"the dictionary's column of role identifier ({person.name if person else 'none'})"
         )
-        raise SpecError(f"unit.id_column={column}: expected {identifier}")
+        raise SpecError(field=f"unit.id_column={column}", allowed=identifier)
     settled_formats(schema, spec.source.written, file_format=spec.source.format)
 
 
@@ -339,11 +344,13 @@ def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
         )
         return agrees
     if source.format != "parquet":
-        raise SourceError(f"header: {text} is a Parquet file; expected source.format: parquet")
+        raise SourceError(
+            f"{text} is a Parquet file", field="header", allowed="source.format: parquet"
+        )
     types = parquet_types(Path(text))
     check_names([name for name, _ in types], names, max_columns=source.max_columns, typed=True)
     if fault := types_fault(dict(types), schema.columns, file_format="parquet"):
-        raise SourceError(f"header: {fault}")
+        raise SourceError(fault, field="header")
     return (
         f"header: its {len(names)} names are those of the data dictionary, and its types are read"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal, get_args, get_origin
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -21,7 +20,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dpiw.errors import nearest
+from dpiw.errors import SpecError, nearest
 from dpiw.ledger.location import check_location
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -47,7 +46,10 @@ def _plain_text(value: str) -> str:
 
 
 def _ledger(value: str) -> str:
-    check_location(value, error=lambda message: ValueError(message.removeprefix("ledger: ")))
+    try:
+        check_location(value, error=SpecError)
+    except SpecError as error:
+        raise ValueError(error.fault) from None
     return value
 
 
@@ -127,20 +129,20 @@ _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "
 """Expected items of a list or mapping of settings, by pydantic's type of fault."""
 
 
-def told(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return a line per fault, which begins with the field and never repeats a password."""
+def refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
+    """Return what is refused, an error a field; it never repeats a password."""
     faults = [  # what follows from another fault is left out
         item
         for item in error.errors(include_url=False)
         if item["type"] != "default_factory_not_called"
     ]
     faults.sort(key=lambda item: (item["type"] == "missing", item["type"] != "extra_forbidden"))
-    lines = [line for item in faults for line in _lines(item, model)]
-    rest = [f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
-    return "\n".join(lines[:_MOST] + rest)
+    several = [_fault(item, model) for item in faults]
+    rest = [SpecError(f"and {len(several) - _MOST} more")] if len(several) > _MOST else []
+    return SpecError(several=several[:_MOST] + rest)
 
 
-def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
+def _fault(item: Any, model: type[BaseModel]) -> SpecError:
     keys, kind = item["loc"], item["type"]
     owner, field = _declared(model, keys)
     where = ".".join(map(_key_text, keys)) or "spec"
@@ -148,16 +150,16 @@ def _lines(item: Any, model: type[BaseModel]) -> Iterator[str]:
     message = item["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         names = _fields(owner)
-        yield f"{where}: unknown key{nearest(keys[-1], names) or '; known: ' + ', '.join(names)}"
-    elif kind == "missing":
-        yield f"{where}: missing; expected {allowed}"
-    elif not allowed or (kind == "value_error" and _is_text(field)):
-        yield f"{where}: {message}"  # a text may hold a password
-    else:
-        if kind == "value_error" and _bounds(field) == (None, None):
-            allowed = message.removeprefix("expected ")
-        hint = nearest(_codec(item["input"]), map(str, _choices(field)))
-        yield f"{where}: found {_value_text(item['input'])}; expected {allowed}{hint}"
+        known = nearest(keys[-1], names) or "; known: " + ", ".join(names)
+        return SpecError(f"unknown key{known}", field=where)
+    if kind == "missing":
+        return SpecError("missing", field=where, allowed=allowed)
+    if not allowed or (kind == "value_error" and _is_text(field)):
+        return SpecError(message, field=where)  # a text may hold a password
+    if kind == "value_error" and _bounds(field) == (None, None):
+        allowed = message.removeprefix("expected ")
+    hint = nearest(_codec(item["input"]), map(str, _choices(field)))
+    return SpecError(f"found {_value_text(item['input'])}", field=where, allowed=f"{allowed}{hint}")
 
 
 def _codec(value: object) -> object:

@@ -84,7 +84,7 @@ class PrivateMethods:
         for method in (generator, weights):
             if method is not None and not method.private:
                 raise NotPublishableError(
-                    f"{method.method}: not a private method; no release may hold it"
+                    "not a private method; no release may hold it", field=method.method
                 )
         if weights is not None:
             weights.check_critic(generator.critic)
@@ -190,23 +190,26 @@ def check_generator(
     draws = weights is not None and weights.draws
     if weights is not None and weights.sampled(spec.synthetic_rows)[1]:
         raise SpecError(
-            f"weights.method={spec.weights.method}: is fitted on further rows of the generator, and"
-            " a file has no fresh ones; expected measured or none"
+            "is fitted on further rows of the generator, and a file has no fresh ones",
+            field=f"weights.method={spec.weights.method}",
+            allowed="measured or none",
         )
     if generator.counted_by is not None:
         if not draws:
             raise SpecError(
-                "generator.settings.counted_by: another run paid for the rows, and nothing else is"
-                " drawn; expected weights that measure, such as measured"
+                "another run paid for the rows, and nothing else is drawn",
+                field="generator.settings.counted_by",
+                allowed="weights that measure, such as measured",
             )
         return
     remaining = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
     fits, spends_all = min(remaining) >= 0, min(remaining) == 0
     if not fits or (draws and spends_all):
         raise SpecError(
-            f"epsilon={spec.epsilon}, delta={spec.delta}: are the totals, with what the rows are"
-            f" declared to cost under this unit and relation, epsilon={declared.epsilon:.6g} and"
-            f" delta={declared.delta:.6g}; expected {'more' if draws else 'at least as much'}"
+            "are the totals, with what the rows are declared to cost under this unit and"
+            f" relation, epsilon={declared.epsilon:.6g} and delta={declared.delta:.6g}",
+            field=f"epsilon={spec.epsilon}, delta={spec.delta}",
+            allowed="more" if draws else "at least as much",
         )
 
 
@@ -238,9 +241,10 @@ def check_rows(
             else f"weights.method={spec.weights.method}: takes at least {least} rows"
         )
         raise SpecError(
-            f"{cause}: more than the {rows} rows of generator.settings.rows, of which each is taken"
-            f" at most once; expected base_rows or synthetic_rows of at most {rows}, or more rows"
-            " of the tool"
+            f"more than the {rows} rows of generator.settings.rows, of which each is taken"
+            " at most once",
+            field=cause,
+            allowed=f"base_rows or synthetic_rows of at most {rows}, or more rows of the tool",
         )
     if usual <= rows:
         return []
@@ -266,26 +270,30 @@ def fitting(
     if not isinstance(generator, FindsLevels):
         if unseen:
             raise SpecError(
-                f"generator.method={spec.generator.method}: column {unseen[0]} is declared"
-                " `unseen: true`, and this method needs its levels; find them in a release of"
-                " their own (generator.method: levels) and name its levels_file"
+                f"column {unseen[0]} is declared `unseen: true`, and this method needs its"
+                " levels; find them in a release of their own (generator.method: levels)"
+                " and name its levels_file",
+                field=f"generator.method={spec.generator.method}",
             )
         return generator
     if not unseen:
         raise SpecError(
-            "generator.method=levels: finds the levels of columns that the data dictionary declares"
-            " `unseen: true`; it has none"
+            "finds the levels of columns that the data dictionary declares `unseen:"
+            " true`; it has none",
+            field="generator.method=levels",
         )
     if odd := [name for name in unseen if "=" in name]:  # `a=b` is a name of level b of a
-        raise SpecError(f"column {odd[0]}: unseen: expected a name without = in it")
+        raise SpecError(field=f"column {odd[0]}: unseen", allowed="a name without = in it")
     if weights is not None:
         raise SpecError(
-            f"weights.method={spec.weights.method}: rows of found levels are of these columns"
-            " alone; expected none"
+            "rows of found levels are of these columns alone",
+            field=f"weights.method={spec.weights.method}",
+            allowed="none",
         )
     if schema.constraints:
         raise SpecError(
-            "constraints: rows of found levels lack the dictionary's other columns; expected a"
-            " dictionary without constraints for generator.method=levels"
+            "rows of found levels lack the dictionary's other columns",
+            field="constraints",
+            allowed="a dictionary without constraints for generator.method=levels",
         )
     return generator.within(spec.delta)

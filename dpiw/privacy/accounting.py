@@ -48,9 +48,9 @@ def calibrate(
     inadmissible target, or if no rho in [1e-16, 1e16] times the first guess meets it.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyError("epsilon: expected a finite number > 0 to calibrate to")
+        raise PrivacyError(field="epsilon", allowed="a finite number > 0 to calibrate to")
     if not 0 <= delta < 1:
-        raise PrivacyError("delta: expected a number in [0, 1)")
+        raise PrivacyError(field="delta", allowed="a number in [0, 1)")
     log_rho = math.log(_first_guess(epsilon, delta))
     for grid in (10 * accounting.GRID, accounting.GRID):
         log_rho = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(log_rho)
@@ -103,8 +103,9 @@ class _Search:
         if low and high:
             return low[0]  # a jump in the cost: its lower side
         raise PrivacyError(
-            "calibration: no noise level meets the target epsilon; "
-            "the events that do not depend on it may already cost more"
+            "no noise level meets the target epsilon; the events that do not depend on it"
+            " may already cost more",
+            field="calibration",
         )
 
     def _next(
@@ -174,7 +175,7 @@ def epsilon(events: Sequence[PrivacyEvent], *, delta: float, grid: float = GRID)
         grid: step of the privacy loss, natural log units; a coarser one is faster and larger.
     """
     if not 0 <= delta < 1:
-        raise PrivacyError("delta: expected a number in [0, 1)")
+        raise PrivacyError(field="delta", allowed="a number in [0, 1)")
     events, delta = _without_deltas(events, delta)
     merged = merge_events(events)
     pure = pure_epsilon(merged)
@@ -217,7 +218,7 @@ def epsilon_bounds(events: Sequence[PrivacyEvent], *, delta: float) -> EpsilonBo
     UncalibratedError if an event holds no positive finite noise.
     """
     if not 0 <= delta < 1:
-        raise PrivacyError("delta: expected a number in [0, 1)")
+        raise PrivacyError(field="delta", allowed="a number in [0, 1)")
     events, delta = _without_deltas(events, delta)
     exact = merge_events(events)
     if delta == 0 or not exact:
@@ -244,7 +245,7 @@ def epsilon_rdp(events: Sequence[PrivacyEvent], *, delta: float) -> float:
     PrivacyError unless 0 < delta < 1; UncalibratedError if an event holds no positive noise.
     """
     if not 0 < delta < 1:
-        raise PrivacyError("delta: Renyi accounting needs a number inside (0, 1)")
+        raise PrivacyError("Renyi accounting needs a number inside (0, 1)", field="delta")
     events, delta = _without_deltas(events, delta)
     if delta == 0:
         return pure_epsilon(merge_events(events))
@@ -259,7 +260,7 @@ def renyi_vector(events: Sequence[PrivacyEvent]) -> tuple[int, ...]:
     """
     merged = _with_margin(merge_events(events))
     if not merged:
-        raise PrivacyError("renyi_vector: expected at least one event")
+        raise PrivacyError(field="renyi_vector", allowed="at least one event")
     with exactly():
         totals = [
             sum(event.count * event.renyi_epsilon(order) for event in merged) for order in ORDERS
@@ -281,7 +282,7 @@ def _without_deltas(
     rest = Fraction(delta) - sum(Fraction(event.delta) * event.count for event in delta_events)
     rest = Fraction(0) if abs(rest) < Fraction(DELTA_UNIT) / 2 else rest  # floats of one decimal
     if rest < 0:
-        raise PrivacyError("delta: expected at least the sum of the events' own deltas")
+        raise PrivacyError(field="delta", allowed="at least the sum of the events' own deltas")
     pure = (
         dataclasses.replace(event, delta=0.0) if isinstance(event, DeclaredEvent) else event
         for event in events

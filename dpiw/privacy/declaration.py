@@ -36,31 +36,35 @@ def declared_event(
     group = rows_per_unit
     if relation is NeighbouringRelation.REPLACE_ONE and group > 1:
         raise SpecError(
-            "generator.settings.rows_per_unit: expected 1 under a declared replace_one, which"
-            " says nothing of the number of rows, and so nothing of a unit that is replaced by"
-            " one of another number; or rows made for whole units, or under add_or_remove_one"
+            field="generator.settings.rows_per_unit",
+            allowed="1 under a declared replace_one, which says nothing of the number of"
+            " rows, and so nothing of a unit that is replaced by one of another"
+            " number; or rows made for whole units, or under add_or_remove_one",
         )
     if relation is not unit.relation:
         if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
-                "generator.settings.relation=replace_one: says nothing of the number of rows,"
-                " and cannot pay for relation=add_or_remove_one; expected a replace-one release"
+                "says nothing of the number of rows, and cannot pay for relation=add_or_remove_one",
+                field="generator.settings.relation=replace_one",
+                allowed="a replace-one release",
             )
         group *= 2
     with exactly():
         group_epsilon = epsilon * group
         if group_epsilon > _MOST_EPSILON:
             raise SpecError(
-                f"generator.settings.epsilon: expected at most {_MOST_EPSILON} for a group of"
-                f" {group} rows; nothing can pay for more"
+                field="generator.settings.epsilon",
+                allowed=f"at most {_MOST_EPSILON} for a group of {group} rows; nothing can"
+                " pay for more",
             )
         factor = sum(((epsilon * step).exp() for step in range(group)), Decimal(0))
         delta = delta * factor
         delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
     if delta >= 1:
         raise SpecError(
-            f"generator.settings.delta: is {delta:.3g} for a group of {group} rows; expected a"
-            " smaller one, or rows made for this unit"
+            f"is {delta:.3g} for a group of {group} rows",
+            field="generator.settings.delta",
+            allowed="a smaller one, or rows made for this unit",
         )
     return DeclaredEvent(epsilon=_ledger_float(group_epsilon), delta=_ledger_float(delta))
 

@@ -47,13 +47,15 @@ def event_from_json(data: Mapping[str, Any]) -> PrivacyEvent:
     """Read what `event_to_json` wrote; PrivacyError for an unknown type or fields."""
     kind = EVENT_TYPES.get(str(data.get("type")))
     if kind is None:
-        raise PrivacyError(f"privacy event: type must be one of {', '.join(sorted(EVENT_TYPES))}")
+        raise PrivacyError(
+            f"type must be one of {', '.join(sorted(EVENT_TYPES))}", field="privacy event"
+        )
     fields = {key: value for key, value in data.items() if key != "type"}
     if set(fields) != {field.name for field in dataclasses.fields(kind)}:
-        raise PrivacyError(f"privacy event: fields are not those of {kind.__name__}")
+        raise PrivacyError(f"fields are not those of {kind.__name__}", field="privacy event")
     for value in fields.values():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise PrivacyError("privacy event: expected numbers")
+            raise PrivacyError(field="privacy event", allowed="numbers")
     event = kind(**fields)
     check_event(event)
     return event
@@ -67,5 +69,5 @@ def stored_event(data: Mapping[str, Any]) -> PrivacyEvent:
             for key, value in data.items()
         }
     except ValueError:
-        raise PrivacyError("privacy event: expected numbers") from None
+        raise PrivacyError(field="privacy event", allowed="numbers") from None
     return event_from_json(numbers)

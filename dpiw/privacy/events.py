@@ -40,11 +40,11 @@ class EventKind(ABC):
     def check(self) -> None:
         """Raise as `check_event` does."""
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise PrivacyError("privacy event: expected a whole count >= 1")
+            raise PrivacyError(field="privacy event", allowed="a whole count >= 1")
         strength = getattr(self, self.strength)
         if not (math.isfinite(strength) and strength > 0):
             raise UncalibratedError(
-                f"{type(self).__name__}: expected a finite noise multiplier or epsilon > 0"
+                field=type(self).__name__, allowed="a finite noise multiplier or epsilon > 0"
             )
 
     @abstractmethod
@@ -207,7 +207,7 @@ class PoissonSampledGaussianEvent(NoiseEvent):
         """Also check the sampling probability."""
         super().check()
         if not 0 < self.sampling_probability <= 1:
-            raise PrivacyError("privacy event: expected a sampling probability in (0, 1]")
+            raise PrivacyError(field="privacy event", allowed="a sampling probability in (0, 1]")
 
     def renyi_epsilon(self, order: Decimal) -> Decimal:
         """Mironov, Talwar & Zhang (2019), 3.3, both directions; the next whole order is no less."""
@@ -253,7 +253,7 @@ class DeclaredEvent(EventKind):
         """Also check delta."""
         super().check()
         if not 0 <= self.delta < 1:
-            raise PrivacyError("privacy event: expected a delta in [0, 1)")
+            raise PrivacyError(field="privacy event", allowed="a delta in [0, 1)")
 
     def renyi_epsilon(self, order: Decimal) -> Decimal:
         """min(epsilon, a epsilon^2/2), Bun & Steinke (2016), 3.3; infinite with a delta."""
@@ -292,7 +292,7 @@ class ThresholdEvent(EventKind):
         """Also check delta."""
         super().check()
         if self.delta >= 1:
-            raise PrivacyError("privacy event: expected a delta in (0, 1)")
+            raise PrivacyError(field="privacy event", allowed="a delta in (0, 1)")
 
     def renyi_epsilon(self, order: Decimal) -> Decimal:
         """Infinite: a level shown has probability zero without the unit."""
@@ -407,6 +407,6 @@ def level_threshold(*, scale: float, rows: int, delta: float) -> float:
     from scipy.special import ndtri
 
     if not (math.isfinite(scale) and scale > 0 and rows >= 1 and 0 < delta < 0.5):
-        raise UncalibratedError("threshold: expected noise, rows >= 1 and 0 < delta < 1/2")
+        raise UncalibratedError(field="threshold", allowed="noise, rows >= 1 and 0 < delta < 1/2")
     whole, single = (-float(ndtri(part)) for part in (delta, delta / rows))
     return (max(rows + scale * whole, 1 + scale * single) + scale * _LATTICE) * _UP

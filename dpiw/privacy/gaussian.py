@@ -102,7 +102,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     Without the lattice margin. Raises PrivacyError if epsilon < 0 or delta is outside (0, 1).
     """
     if not (math.isfinite(epsilon) and epsilon >= 0 and 0 < delta < 1):
-        raise PrivacyError("Gaussian noise: expected epsilon >= 0 and 0 < delta < 1")
+        raise PrivacyError(field="Gaussian noise", allowed="epsilon >= 0 and 0 < delta < 1")
 
     return smallest_multiplier(lambda multiplier: gaussian_delta(multiplier, epsilon), delta)
 

@@ -50,7 +50,7 @@ class ReleasedNoise:
             for number in numbers
         ):
             raise UncalibratedError(
-                f"noise of {self.values}: expected a finite scale and sensitivity > 0"
+                field=f"noise of {self.values}", allowed="a finite scale and sensitivity > 0"
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -32,7 +32,9 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
     """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
-        raise UncalibratedError("noise scale: expected a finite number > 0, set by calibration")
+        raise UncalibratedError(
+            field="noise scale", allowed="a finite number > 0, set by calibration"
+        )
     _, exponent = math.frexp(scale)
     return math.ldexp(1.0, exponent - 1 - bits)
 
@@ -55,12 +57,16 @@ def calibrated_law(
     not finite and > 0, or a multiplier so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
-        raise UncalibratedError("noise multiplier and sensitivity: expected finite numbers > 0")
+        raise UncalibratedError(
+            field="noise multiplier and sensitivity", allowed="finite numbers > 0"
+        )
     # step <= 2^-30 scale gives scale <= m S / (1 - m k 2^-30) for slack k steps; the last factor
     # rounds up, against ourselves.
     share = noise_multiplier * _slack_steps(kind, dimension) * 2.0**-_VECTOR_BITS
     if share >= 0.5:
-        raise UncalibratedError("noise multiplier: too large for the lattice at this dimension")
+        raise UncalibratedError(
+            "too large for the lattice at this dimension", field="noise multiplier"
+        )
     scale = noise_multiplier * sensitivity / (1 - share) * (1 + 1e-15)
     return NoiseLaw(kind=kind, scale=scale, dimension=dimension)
 
@@ -86,11 +92,11 @@ def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> 
     """
     step = min(1.0, lattice_step(law.scale, bits=_COUNT_BITS))
     if not np.issubdtype(counts.dtype, np.signedinteger):
-        raise PrivacyError("counts: expected an array of signed integers")
+        raise PrivacyError(field="counts", allowed="an array of signed integers")
     _check_length(counts, law)
     units_per_count = int(1 / step)
     if np.any(np.abs(counts) >= LARGEST_INTEGER // units_per_count):
-        raise PrivacyError("counts: a count leaves the lattice range for this noise scale")
+        raise PrivacyError("a count leaves the lattice range for this noise scale", field="counts")
     exact = counts.astype(np.int64).ravel() * units_per_count
     noisy = exact + _draw(law, step=step, noise=noise)
     return (noisy.astype(np.float64) * step).reshape(counts.shape)
@@ -114,7 +120,7 @@ def noisy_vector(
     """
     step = lattice_step(law.scale)
     if vector.ndim != 1:
-        raise PrivacyError("vector: expected one dimension")
+        raise PrivacyError(field="vector", allowed="one dimension")
     _check_length(vector, law)
     units = _integers(vector.astype(np.float64), step=step, what="vector")
     noisy = units + _draw(law, step=step, noise=noise)
@@ -145,11 +151,11 @@ def noisy_sum(
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
-        raise PrivacyError("sum: expected a vector of float64")
+        raise PrivacyError(field="sum", allowed="a vector of float64")
     noisy = noise.gaussian_vector(scale=scale, size=total.size)
     noisy += total
     if not np.isfinite(noisy).all():
-        raise PrivacyError("sum: an entry is not finite")
+        raise PrivacyError("an entry is not finite", field="sum")
     noisy *= 1.0 / step
     np.rint(noisy, out=noisy)
     noisy *= step
@@ -180,10 +186,10 @@ def select(
         PrivacyError: a score is not finite or leaves the lattice range.
     """
     if not all(math.isfinite(value) and value > 0 for value in (epsilon, sensitivity)):
-        raise UncalibratedError("select: expected finite epsilon > 0 and sensitivity > 0")
+        raise UncalibratedError(field="select", allowed="finite epsilon > 0 and sensitivity > 0")
     step = lattice_step(2 * sensitivity / epsilon)
     if scores.ndim != 1 or scores.size == 0:
-        raise PrivacyError("scores: expected a non-empty vector")
+        raise PrivacyError(field="scores", allowed="a non-empty vector")
     units = _integers(scores.astype(np.float64), step=step, what="scores")
     # Rounded up twice (1e-15), against ourselves.
     scale = 2 * (sensitivity + step) / epsilon / step * (1 + 1e-15)
@@ -200,16 +206,16 @@ def draw_below(bound: int, *, noise: NoiseSource) -> int:
 
 def _check_length(values: NDArray[Any], law: NoiseLaw) -> None:
     if values.size != law.dimension:
-        raise UncalibratedError("noise law: its dimension is not the length of the values")
+        raise UncalibratedError("its dimension is not the length of the values", field="noise law")
 
 
 def _integers(values: NDArray[np.float64], *, step: float, what: str) -> NDArray[np.int64]:
     """Nearest lattice integers; the division by a power of two is exact."""
     if not np.all(np.isfinite(values)):
-        raise PrivacyError(f"{what}: expected finite numbers")
+        raise PrivacyError(field=what, allowed="finite numbers")
     units = values / step
     if np.any(np.abs(units) >= LARGEST_INTEGER):
-        raise PrivacyError(f"{what}: an entry leaves the lattice range, |value| < 2^62 steps")
+        raise PrivacyError("an entry leaves the lattice range, |value| < 2^62 steps", field=what)
     return np.rint(units).astype(np.int64)
 
 
@@ -221,4 +227,4 @@ def _draw(law: NoiseLaw, *, step: float, noise: NoiseSource) -> NDArray[np.int64
         return noise.discrete_laplace(scale=scale, size=law.dimension)
     if law.kind is NoiseKind.SPHERICAL:
         return noise.spherical_laplace(scale=scale, dimension=law.dimension)
-    raise SpecError("noise law: unknown kind; expected gaussian, laplace or spherical")
+    raise SpecError("unknown kind", field="noise law", allowed="gaussian, laplace or spherical")

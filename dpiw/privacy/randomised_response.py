@@ -33,9 +33,11 @@ class RandomisedResponse:
 
     def __post_init__(self) -> None:
         if not (self.levels >= 2 and self.kept * self.levels > DENOMINATOR):
-            raise UncalibratedError("randomised response: expected >= 2 levels, each rather kept")
+            raise UncalibratedError(
+                field="randomised response", allowed=">= 2 levels, each rather kept"
+            )
         if not self.kept < DENOMINATOR:
-            raise UncalibratedError("randomised response: expected a probability below 1")
+            raise UncalibratedError(field="randomised response", allowed="a probability below 1")
 
     @classmethod
     def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
@@ -45,7 +47,7 @@ class RandomisedResponse:
         """
         if not (1e-9 <= epsilon <= 20 and levels >= 2):
             raise UncalibratedError(
-                "randomised response: expected epsilon in [1e-9, 20] and two levels or more"
+                field="randomised response", allowed="epsilon in [1e-9, 20] and two levels or more"
             )
         share = 1 / (1 + (levels - 1) * math.exp(-epsilon))
         kept = math.floor(share * DENOMINATOR)
@@ -103,7 +105,9 @@ def respond(
     """
     others = response.levels - 1
     if not all(0 <= index <= others for index in indices):
-        raise PrivacyError("levels: expected whole numbers from 0 to the number of levels - 1")
+        raise PrivacyError(
+            field="levels", allowed="whole numbers from 0 to the number of levels - 1"
+        )
     answers = []
     for index in indices:
         draw = draw_below(DENOMINATOR * others, noise=noise)

@@ -75,33 +75,35 @@ class NoiseSource(Protocol):
 
 def _check(scale: float, size: int) -> None:
     if not (math.isfinite(scale) and 0 < scale <= LARGEST_SCALE):
-        raise UncalibratedError("noise scale in lattice units: expected 0 < scale <= 2^50")
+        raise UncalibratedError(field="noise scale in lattice units", allowed="0 < scale <= 2^50")
     if size < 1:
-        raise SpecError("noise size: expected a whole number >= 1")
+        raise SpecError(field="noise size", allowed="a whole number >= 1")
 
 
 def _check_vector(scale: float, size: int) -> None:
     if not (math.isfinite(scale) and scale > 0):
-        raise UncalibratedError("noise scale: expected a finite number > 0")
+        raise UncalibratedError(field="noise scale", allowed="a finite number > 0")
     if size < 1:
-        raise SpecError("noise size: expected a whole number >= 1")
+        raise SpecError(field="noise size", allowed="a whole number >= 1")
 
 
 def _check_probability(probability: float) -> None:
     if not 0 < probability <= 1:
-        raise SpecError("sampling probability: expected a number in (0, 1]")
+        raise SpecError(field="sampling probability", allowed="a number in (0, 1]")
 
 
 def _check_bound(bound: int) -> None:
     if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
-        raise SpecError("bound of a draw: expected a whole number >= 1")
+        raise SpecError(field="bound of a draw", allowed="a whole number >= 1")
 
 
 def _check_scores(scores: NDArray[np.int64]) -> None:
     if scores.ndim != 1 or scores.size == 0 or scores.dtype != np.int64:
-        raise SpecError("scores: expected a non-empty vector of 64-bit integers")
+        raise SpecError(field="scores", allowed="a non-empty vector of 64-bit integers")
     if np.any(scores > LARGEST_INTEGER) or np.any(scores < -LARGEST_INTEGER):
-        raise PrivacyError("scores: a score leaves the lattice range, |score| <= 2^62 steps")
+        raise PrivacyError(
+            "a score leaves the lattice range, |score| <= 2^62 steps", field="scores"
+        )
 
 
 class SecureNoise:
@@ -171,7 +173,7 @@ class SeededNoise:
 
     def __init__(self, seed: int) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise SpecError("SeededNoise seed: expected a whole number >= 0")
+            raise SpecError(field="SeededNoise seed", allowed="a whole number >= 0")
         self._generator = np.random.default_rng(seed)
 
     @property
@@ -279,7 +281,7 @@ def spherical_integers(
         length = sum((value * value for value in normals), Decimal(0)).sqrt()
         rounded = [int((norm * value / length).to_integral_value()) for value in normals]
     if max(map(abs, rounded)) > LARGEST_INTEGER:
-        raise PrivacyError("spherical noise: a draw leaves the lattice range, 2^62 steps")
+        raise PrivacyError("a draw leaves the lattice range, 2^62 steps", field="spherical noise")
     return np.array(rounded, dtype=np.int64)
 
 
@@ -307,4 +309,6 @@ def check_noise_library() -> None:
     text = version("opendp")
     if tuple(int(part) for part in re.findall(r"\d+", text)[:3]) < OLDEST_OPENDP:
         oldest = ".".join(map(str, OLDEST_OPENDP))
-        raise PrivacyError(f"opendp {text}: its noise has another law; expected {oldest} or later")
+        raise PrivacyError(
+            "its noise has another law", field=f"opendp {text}", allowed=f"{oldest} or later"
+        )

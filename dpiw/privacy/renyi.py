@@ -83,9 +83,9 @@ class RenyiVector:
 
     def __post_init__(self) -> None:
         if self.rule != RULE or len(self.units) != len(ORDERS):
-            raise SpecError(f"renyi: expected {len(ORDERS)} whole numbers under rule {RULE}")
+            raise SpecError(field="renyi", allowed=f"{len(ORDERS)} whole numbers under rule {RULE}")
         if any(type(number) is not int or number < 0 for number in (*self.units, self.lost_delta)):
-            raise SpecError("renyi: expected whole numbers >= 0")
+            raise SpecError(field="renyi", allowed="whole numbers >= 0")
 
     @classmethod
     def nothing(cls) -> RenyiVector:
@@ -123,9 +123,9 @@ class RenyiVector:
                 lost_delta=stated.get("lost_delta_units", 0),
             )
         except (KeyError, TypeError, AttributeError):
-            raise SpecError("renyi: expected a rule and a list of whole numbers") from None
+            raise SpecError(field="renyi", allowed="a rule and a list of whole numbers") from None
         if vector.to_payload() != dict(stated):
-            raise SpecError("renyi: expected a rule, its units and nothing else")
+            raise SpecError(field="renyi", allowed="a rule, its units and nothing else")
         return vector
 
 
@@ -141,7 +141,9 @@ def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
         )
     if not any(most):
         raise SpecError(
-            "population.epsilon: too small for its delta under `renyi`; expected a larger one"
+            "too small for its delta under `renyi`",
+            field="population.epsilon",
+            allowed="a larger one",
         )
     return most
 
@@ -170,7 +172,7 @@ def _shifts(delta_units: int) -> tuple[Decimal, ...]:
     Source: Canonne, Kamath & Steinke (2020), proposition 12.
     """
     if delta_units <= 0:
-        raise SpecError("population.delta: `renyi` needs a delta > 0")
+        raise SpecError("`renyi` needs a delta > 0", field="population.delta")
     with exactly():
         share = delta_units * DELTA_UNIT / len(ORDERS)
         return tuple(

@@ -37,7 +37,7 @@ class Resumption:
         """See the class."""
         for name, value in self.to_json().items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise SpecError(f"resumption.{name}: expected a whole number >= 1")
+                raise SpecError(field=f"resumption.{name}", allowed="a whole number >= 1")
 
     @classmethod
     def of(cls, *, steps: int, resumes: int) -> Self | None:
@@ -65,7 +65,7 @@ class Resumption:
     def from_json(cls, facts: Mapping[str, Any]) -> Self:
         """Read what `to_json` wrote; SpecError for anything else."""
         if set(facts) != {"steps", "every", "resumes"}:
-            raise SpecError("resumption: expected steps, every and resumes")
+            raise SpecError(field="resumption", allowed="steps, every and resumes")
         return cls(**facts)
 
 

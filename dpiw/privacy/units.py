@@ -49,10 +49,10 @@ class PrivacyUnit:
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
-            raise SpecError(f"unit.max_rows={self.max_rows}: expected a whole number >= 1")
+            raise SpecError(field=f"unit.max_rows={self.max_rows}", allowed="a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
             raise SpecError(
-                "unit.id_column: needed when unit.max_rows > 1, to bound rows per person"
+                "needed when unit.max_rows > 1, to bound rows per person", field="unit.id_column"
             )
 
 
@@ -124,7 +124,7 @@ class _Amount:
 
     def __post_init__(self) -> None:
         if self.epsilon_units < 0 or self.delta_units < 0:
-            raise SpecError("privacy cost or budget: expected epsilon >= 0 and delta >= 0")
+            raise SpecError(field="privacy cost or budget", allowed="epsilon >= 0 and delta >= 0")
 
     @property
     def epsilon(self) -> float:

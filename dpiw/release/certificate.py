@@ -118,12 +118,12 @@ class Certificate(Document):
         record(self.account, ACCOUNT, what=f"{_NAME} account")
         reasons = self.diagnostics.get("reasons", [])
         if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
-            raise ManifestError(f"{_NAME} diagnostics: reasons: expected a list of texts")
+            raise ManifestError("reasons: expected a list of texts", field=f"{_NAME} diagnostics")
         try:
             _ = self.declared
         except (KeyError, TypeError, ValueError):
             raise ManifestError(
-                f"{_NAME} generator: made_elsewhere: not what dpiw states of such rows"
+                "made_elsewhere: not what dpiw states of such rows", field=f"{_NAME} generator"
             ) from None
 
     @property

@@ -132,7 +132,7 @@ class Facts:
     def __post_init__(self) -> None:
         settle(self, what=MANIFEST)
         if _MOMENT.fullmatch(self.published_at) is None:
-            raise ManifestError(f"{MANIFEST} published_at: expected 2027-01-31T06:00:00Z")
+            raise ManifestError(field=f"{MANIFEST} published_at", allowed="2027-01-31T06:00:00Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ class SignedManifest:
     def __post_init__(self) -> None:
         settle(self, what=MANIFEST)
         if not self.files:
-            raise ManifestError(f"{MANIFEST} files: expected at least one file")
+            raise ManifestError(field=f"{MANIFEST} files", allowed="at least one file")
         for name in self.files:
             check_file_name(name)
 
@@ -215,14 +215,16 @@ class SignedManifest:
             raise ManifestError(_other_format(value["format"], cls.format))
         record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:
-            raise ManifestError(f"manifest.json: this reader knows {cls.format} {FORMAT_VERSION}")
+            raise ManifestError(
+                f"this reader knows {cls.format} {FORMAT_VERSION}", field="manifest.json"
+            )
         manifest = cls(
             facts=kind(**{name: value[name] for name in names}),
             files=value["files"],
             public_key=value["public_key"],
         )
         if value["key_id"] != manifest.signer.key_id:
-            raise ManifestError("manifest.json key_id: not the id of public_key")
+            raise ManifestError("not the id of public_key", field="manifest.json key_id")
         return manifest
 
     @property
@@ -252,9 +254,9 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
     stem = SYNTHETIC.removesuffix(".parquet")
     parts = tuple(sorted(name for name in names if name.startswith(stem)))
     if not parts:
-        raise ManifestError(f"{SYNTHETIC}: every release holds it, and the manifest lists none")
+        raise ManifestError("every release holds it, and the manifest lists none", field=SYNTHETIC)
     if parts != row_files(len(parts)):
-        raise ManifestError(f"{parts[0]}: the files listed are not the parts of one table")
+        raise ManifestError("the files listed are not the parts of one table", field=parts[0])
     return parts
 
 
@@ -268,7 +270,7 @@ def _other_format(name: object, expected: str) -> str:
 def check_file_name(name: str) -> None:
     """Raise ManifestError for a name that could leave the folder, hide, or replace the manifest."""
     if _FILE_NAME.fullmatch(name) is None or name in {MANIFEST, SIGNATURE}:
-        raise ManifestError(f"manifest.json files: {name!r} is not an admissible file name")
+        raise ManifestError(f"{name!r} is not an admissible file name", field="manifest.json files")
 
 
 def release_folders(root: Path) -> list[Path]:
@@ -278,7 +280,7 @@ def release_folders(root: Path) -> list[Path]:
         return sorted(folder for folder in folders if not _is_report(folder))
     except OSError as reason:
         near = nearest(root.name, _beside(root)) if isinstance(reason, FileNotFoundError) else ""
-        raise ReleaseError(f"releases {root.name}: {reason.strerror}{near}") from reason
+        raise ReleaseError(f"{reason.strerror}{near}", field=f"releases {root.name}") from reason
 
 
 def _is_report(folder: Path) -> bool:
@@ -302,8 +304,9 @@ def refuse_release(path: Path, *, field: str) -> None:
     for folder in (path.resolve(), *path.resolve().parents):
         if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
             raise SpecError(
-                f"{field}: is or lies in a published release, {folder.name}, which one file more"
-                f" breaks; expected a folder of its own, such as --{field} audit"
+                f"is or lies in a published release, {folder.name}, which one file more breaks",
+                field=field,
+                allowed=f"a folder of its own, such as --{field} audit",
             )
 
 

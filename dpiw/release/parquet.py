@@ -134,7 +134,7 @@ def write_synthetic(
     Raises ReleaseError for undeclared columns, types, nulls or facts, or a failed write.
     """
     if set(facts) != set(FACTS):
-        raise ReleaseError(f"footer facts: expected exactly {', '.join(FACTS)}")
+        raise ReleaseError(field="footer facts", allowed=f"exactly {', '.join(FACTS)}")
     weights = published_weights(log_weights, self_normalised=self_normalised)
     order, start = np.empty(weights.size, dtype=np.int64), 0
     parts = _shuffled(frames, weights, log_weights, schema=schema, rng=rng)
@@ -159,7 +159,8 @@ def _shuffled(
     for name, frame in zip_longest(names, frames):
         if name is None or frame is None:
             raise ReleaseError(
-                "log_weights: expected one number for each synthetic row; found fewer or more"
+                field="log_weights",
+                allowed="one number for each synthetic row; found fewer or more",
             )
         part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
@@ -206,7 +207,7 @@ def table_writer(
             writer.add_key_value_metadata(dict(facts))
     except OSError as reason:
         raise ReleaseError(
-            f"{path.name}: the file cannot be written: {reason.strerror or 'unknown reason'}"
+            f"the file cannot be written: {reason.strerror or 'unknown reason'}", field=path.name
         ) from reason
 
 
@@ -218,10 +219,12 @@ def _table(
 ) -> Any:
     names = [column.name for column in schema.released]
     if list(frame.columns) != names:
-        raise ReleaseError("synthetic rows: expected the schema's released columns, in their order")
+        raise ReleaseError(
+            field="synthetic rows", allowed="the schema's released columns, in their order"
+        )
     if len(weights) != len(frame):
         raise ReleaseError(
-            "log_weights: expected one number for each synthetic row; found fewer or more"
+            field="log_weights", allowed="one number for each synthetic row; found fewer or more"
         )
     arrays = [_array(frame[column.name], column) for column in schema.released]
     logs = np.asarray(log_weights, dtype=np.float64)
@@ -242,10 +245,12 @@ def _array(series: Any, column: Column) -> Any:
         array = array.cast(target, safe=True)
     except (pa.ArrowException, TypeError, ValueError) as reason:
         raise ReleaseError(
-            f"column {column.name}: its values are not of kind {column.kind.value}"
+            f"its values are not of kind {column.kind.value}", field=f"column {column.name}"
         ) from reason
     if array.null_count and not column.nullable:
-        raise ReleaseError(f"column {column.name}: a missing value in a column without nulls")
+        raise ReleaseError(
+            "a missing value in a column without nulls", field=f"column {column.name}"
+        )
     return array
 
 
@@ -271,7 +276,7 @@ def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
-        raise ManifestError(f"{file.name}: not readable as {what}") from reason
+        raise ManifestError(f"not readable as {what}", field=file.name) from reason
     facts.pop("ARROW:schema", None)
     return rows, schema, facts
 
@@ -280,11 +285,11 @@ def read_footer(file: FileBytes) -> Footer:
     """Read the footer of a file that `write_synthetic` wrote; else raises ManifestError."""
     rows, schema, facts = stored_footer(file, "Parquet")
     for name in sorted(set(facts) - set(FACTS)):
-        raise ManifestError(f"{file.name}: unknown footer key {name!r}")
+        raise ManifestError(f"unknown footer key {name!r}", field=file.name)
     for field in schema:
         if not set(field.metadata or {}) <= _FIELD_KEYS:
             raise ManifestError(
-                f"{file.name}: column {shown(field.name)}: unknown key in its metadata"
+                f"column {shown(field.name)}: unknown key in its metadata", field=file.name
             )
     return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
 
@@ -316,9 +321,11 @@ class RowReader:
         footer = read_footer(file)
         for field in footer.columns:
             if field.type not in _SCALARS and not field.type.startswith("timestamp[ms"):
-                raise ManifestError(f"{file.name}: a column of a type that no release has")
+                raise ManifestError("a column of a type that no release has", field=file.name)
         if footer.columns != self._columns:
-            raise ManifestError("Arrow schema: manifest, certificate and Parquet file disagree")
+            raise ManifestError(
+                "manifest, certificate and Parquet file disagree", field="Arrow schema"
+            )
         self._take(footer.rows * len(footer.columns))
         texts = [field.name for field in footer.columns if field.type == "string"]
         try:
@@ -326,7 +333,7 @@ class RowReader:
                 self._check_size(parquet.metadata)
                 table = parquet.read(use_threads=False)
             if table.num_rows != footer.rows:
-                raise ManifestError(f"{file.name}: holds other rows than its footer states")
+                raise ManifestError("holds other rows than its footer states", field=file.name)
             for name in texts:
                 self._take(0, more=_text_bytes(table.column(name)) // _CELL)
             for place, name in enumerate(table.column_names):
@@ -334,7 +341,7 @@ class RowReader:
                     field = pa.field(name, pa.string(), nullable=table.schema.field(name).nullable)
                     table = table.set_column(place, field, table.column(name).cast(pa.string()))
         except (pa.ArrowException, OSError) as reason:
-            raise ManifestError(f"{file.name}: not readable as Parquet") from reason
+            raise ManifestError("not readable as Parquet", field=file.name) from reason
         return Footer(rows=footer.rows, columns=footer.columns, facts=footer.facts, table=table)
 
     def _check_size(self, metadata: Any) -> None:
@@ -354,7 +361,9 @@ class RowReader:
         with self._lock:
             self._cells -= cells
             if self._cells < 0:
-                raise ManifestError("row count: manifest, certificate and Parquet file disagree")
+                raise ManifestError(
+                    "manifest, certificate and Parquet file disagree", field="row count"
+                )
             if self._room is not None:
                 self._room -= cells + more
                 if self._room < 0:

@@ -82,7 +82,7 @@ def publish_built(
         with _writing(f"release folder {destination.name}"):
             check_files(folder, manifest)
             if read_signed(folder, kind=Manifest, expected=[key]) != manifest:
-                raise ReleaseError(f"{MANIFEST}: it was not copied as it was signed")
+                raise ReleaseError("it was not copied as it was signed", field=MANIFEST)
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
 
@@ -95,7 +95,9 @@ def _install(
     commit: Callable[[str], object],
 ) -> bool:
     if destination.name.startswith("."):
-        raise ReleaseError(f"{destination.name}: a release folder's name must not start with a dot")
+        raise ReleaseError(
+            "a release folder's name must not start with a dot", field=destination.name
+        )
     if os.path.lexists(destination):
         _check_published(destination, manifest, key)
         return False
@@ -165,7 +167,7 @@ def _build(
     manifest = make(files=entries, public_key=key.public.raw.hex())
     data = manifest.to_bytes()
     if type(manifest).from_bytes(data) != manifest:
-        raise ManifestError("manifest.json: does not read back as it was written")
+        raise ManifestError("does not read back as it was written", field="manifest.json")
     _write(folder / MANIFEST, data)
     _write(folder / SIGNATURE, key.sign(data))
     _make_durable(folder)
@@ -200,13 +202,13 @@ def _create(path: Path, source: FileSource) -> int:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ReleaseError(f"{path.name}: expected a regular file")
+                raise ReleaseError(field=path.name, allowed="a regular file")
             os.fchmod(descriptor, 0o644)  # whatever the umask of a confidential stage is
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
     if isinstance(source, bytes) and status.st_size != len(source):
-        raise ReleaseError(f"{path.name}: written in part")
+        raise ReleaseError("written in part", field=path.name)
     return status.st_size
 
 

@@ -67,7 +67,7 @@ def write_replicates(
     """
     weights = replicates.weights
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise ReleaseError(f"{path.name}: expected one finite weight >= 0 a row and replicate")
+        raise ReleaseError(field=path.name, allowed="one finite weight >= 0 a row and replicate")
     schema = _schema(replicates.count)
     kept = {f"dpiw.{name}": facts[name] for name in _FACTS}
     with table_writer(path, schema, facts=kept, dictionary=False) as writer:
@@ -95,7 +95,7 @@ def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
     try:
         scale = float(facts["dpiw.scale"])
     except (KeyError, ValueError) as reason:
-        raise ManifestError(f"{file.name}: not readable as replicate weights") from reason
+        raise ManifestError("not readable as replicate weights", field=file.name) from reason
     return ReplicateFooter(name=file.name, rows=rows, schema=schema, facts=facts, scale=scale)
 
 
@@ -107,7 +107,7 @@ def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows:
     good = math.isfinite(scale) and scale > 0 and footer.rows == rows
     if not good or not footer.schema.equals(_schema(count)) or footer.facts != expected:
         raise ManifestError(
-            f"{footer.name}: not the replicate weights that the certificate promises"
+            "not the replicate weights that the certificate promises", field=footer.name
         )
     return scale
 
@@ -116,14 +116,14 @@ def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> 
     """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
     scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
-        raise ManifestError(f"{file.name}: holds more weights than bytes")
+        raise ManifestError("holds more weights than bytes", field=file.name)
     try:
         table = pq.read_table(pa.BufferReader(file.data), use_threads=False, pre_buffer=False)
     except (pa.ArrowException, OSError) as reason:
-        raise ManifestError(f"{file.name}: not readable as replicate weights") from reason
+        raise ManifestError("not readable as replicate weights", field=file.name) from reason
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise ManifestError(f"{file.name}: expected finite replicate weights > 0")
+        raise ManifestError(field=file.name, allowed="finite replicate weights > 0")
     return ReplicateWeights(weights=weights, scale=scale)

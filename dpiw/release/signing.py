@@ -126,10 +126,10 @@ def load_private_key(path: Path) -> PrivateKey:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
         raise ReleaseError(
-            f"key file {path.name}: not an unencrypted PEM private key{public}"
+            f"not an unencrypted PEM private key{public}", field=f"key file {path.name}"
         ) from reason
     if not isinstance(key, Ed25519PrivateKey):
-        raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
+        raise ReleaseError(field=f"key file {path.name}", allowed="an Ed25519 key")
     return PrivateKey(key)
 
 
@@ -141,13 +141,13 @@ def load_public_key(path: Path) -> PublicKey:
     except OSError as reason:
         names = names_in(path.parent, ".pub") if isinstance(reason, FileNotFoundError) else ()
         near = nearest(path.name, names)
-        raise ReleaseError(f"key file {path.name}: {reason.strerror}{near}") from reason
+        raise ReleaseError(f"{reason.strerror}{near}", field=f"key file {path.name}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
         private = "; it is the private one, which stays secret: name the .pub"
         hint = private if b"PRIVATE KEY" in data else ""
-        raise ReleaseError(f"key file {path.name}: not a PEM public key{hint}") from reason
+        raise ReleaseError(f"not a PEM public key{hint}", field=f"key file {path.name}") from reason
     if not isinstance(key, Ed25519PublicKey):
-        raise ReleaseError(f"key file {path.name}: expected an Ed25519 key")
+        raise ReleaseError(field=f"key file {path.name}", allowed="an Ed25519 key")
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
@@ -170,7 +170,8 @@ def unreadable_key(path: Path, reason: OSError) -> ReleaseError:
         return ReleaseError(text)
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
         return ReleaseError(
-            f"{text}; expected where the spec's signing_key says",
+            text,
+            allowed="where the spec's signing_key says",
             next=[Next("to make a pair", Command.NEW_KEY)],
         )
     return ReleaseError(
@@ -192,4 +193,4 @@ def _create(path: Path, data: bytes, *, mode: int) -> None:
     except FileExistsError as reason:
         raise ReleaseError(_there(path)) from reason
     except OSError as reason:
-        raise ReleaseError(f"key file {path.name}: {reason.strerror}") from reason
+        raise ReleaseError(reason.strerror, field=f"key file {path.name}") from reason

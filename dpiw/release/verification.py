@@ -57,16 +57,18 @@ def check_levels(lists: Mapping[str, FileBytes], certificate: Certificate) -> No
             for place, column in enumerate(stage.parameters["columns"], start=1)
         }
     except (KeyError, TypeError) as error:
-        raise ManifestError("certificate.json: a threshold without columns of levels") from error
+        raise ManifestError(
+            "a threshold without columns of levels", field="certificate.json"
+        ) from error
     for name in sorted(lists.keys() ^ expected.keys()):
-        raise ManifestError(f"{name}: certificate and manifest disagree on whether it exists")
+        raise ManifestError("certificate and manifest disagree on whether it exists", field=name)
     for name, (column, threshold) in expected.items():
         try:
             low = not _reaches(lists[name], column, threshold)
         except (ValueError, TypeError, csv.Error) as error:
-            raise ManifestError(f"{name}: expected a list of levels and noisy counts") from error
+            raise ManifestError(field=name, allowed="a list of levels and noisy counts") from error
         if low:
-            raise ManifestError(f"{name}: a level is below the certificate's threshold")
+            raise ManifestError("a level is below the certificate's threshold", field=name)
 
 
 def _reaches(file: FileBytes, column: str, threshold: float) -> bool:
@@ -287,15 +289,17 @@ def check_files(
     statuses = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir(folder)}
     listed = {*manifest.files, MANIFEST, SIGNATURE}
     for name in sorted(listed - set(statuses)):
-        raise ManifestError(f"{name}: listed in the manifest and missing in the folder{then}")
+        raise ManifestError(f"listed in the manifest and missing in the folder{then}", field=name)
     for name in sorted(set(statuses) - listed):
-        raise ManifestError(f"{name!r}: in the folder and not listed in the manifest{then}")
+        raise ManifestError(
+            f"in the folder and not listed in the manifest{then}", field=f"{name!r}"
+        )
     for name, status in statuses.items():
         if not stat.S_ISREG(status.st_mode):
-            raise ManifestError(f"{name}: expected a regular file{then}")
+            raise ManifestError(field=name, allowed=f"a regular file{then}")
     for name, expected in sorted(manifest.files.items()):
         if statuses[name].st_size != expected.size:
-            raise ChecksumError(f"{name}: its size differs from the manifest{then}")
+            raise ChecksumError(f"its size differs from the manifest{then}", field=name)
     names = sorted(manifest.files)
     wanted = {name: (readers or {}).get(name) for name in names}
 
@@ -303,7 +307,7 @@ def check_files(
         if (reader := wanted[name]) is not None:
             return reader.parse(signed_bytes(folder, manifest, name, last=reader.last, then=then))
         if file_digest(folder / name) != manifest.files[name].sha256:
-            raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+            raise ChecksumError(f"its SHA-256 differs from the manifest{then}", field=name)
         return None
 
     with closing(in_threads(compared, names, is_large=True)) as contents:  # and no thread reads on
@@ -329,10 +333,10 @@ def signed_bytes(
                 left -= len(block)
             data = stream.read(expected.size - skipped + 1)
     except OSError as reason:
-        raise ChecksumError(f"{name}: {reason.strerror}{then}") from reason
+        raise ChecksumError(f"{reason.strerror}{then}", field=name) from reason
     digest.update(data)
     if skipped + len(data) != expected.size or digest.hexdigest() != expected.sha256:
-        raise ChecksumError(f"{name}: its SHA-256 differs from the manifest{then}")
+        raise ChecksumError(f"its SHA-256 differs from the manifest{then}", field=name)
     return FileBytes(name=name, data=data, skipped=skipped)
 
 
@@ -376,9 +380,9 @@ def _read(
             data = stream.read(limit + 1)
     except OSError as reason:
         missing = then if isinstance(reason, FileNotFoundError) else ""
-        raise error(f"{path.name}: {reason.strerror}{missing}") from reason
+        raise error(f"{reason.strerror}{missing}", field=path.name) from reason
     if len(data) > limit:
-        raise error(f"{path.name}: larger than {limit} bytes")
+        raise error(f"larger than {limit} bytes", field=path.name)
     return data
 
 
@@ -389,7 +393,7 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
     for name in REQUIRED:
         if name not in manifest.files:
-            raise ManifestError(f"{name}: every release holds it, and the manifest lists none")
+            raise ManifestError("every release holds it, and the manifest lists none", field=name)
     names = listed_row_files(manifest.files)
     if rows:
         sizes = sum(manifest.files[name].size for name in names)
@@ -409,7 +413,7 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
 def _certificate(file: FileBytes) -> Certificate:
     if len(file.data) > _MANIFEST_LIMIT:
-        raise ManifestError(f"{file.name}: larger than {_MANIFEST_LIMIT} bytes")
+        raise ManifestError(f"larger than {_MANIFEST_LIMIT} bytes", field=file.name)
     return Certificate.from_json(file.data)
 
 
@@ -428,7 +432,7 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     try:
         declared = arrow_fields(arrow_schema(PublicSchema.from_mapping(contents[SCHEMA])))
     except (SchemaError, KeyError, TypeError, ValueError, AttributeError):
-        raise ManifestError(f"{SCHEMA}: expected a data dictionary") from None
+        raise ManifestError(field=SCHEMA, allowed="a data dictionary") from None
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),
         "population": (facts.population, certificate.population),
@@ -454,11 +458,13 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     }
     for name, (one, other) in pairs.items():
         if one != other:
-            raise ManifestError(f"{name}: manifest, certificate and Parquet file disagree")
+            raise ManifestError("manifest, certificate and Parquet file disagree", field=name)
     check_levels({name: file for name, file in contents.items() if isinstance(file, FileBytes)},
                  certificate)  # fmt: skip
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
-        raise ManifestError(f"{REPLICATES}: certificate and manifest disagree on whether it exists")
+        raise ManifestError(
+            "certificate and manifest disagree on whether it exists", field=REPLICATES
+        )
     if REPLICATES in manifest.files:
         check_replicates(contents[REPLICATES], certificate, rows=facts.rows)
     return certificate

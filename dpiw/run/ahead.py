@@ -34,7 +34,7 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
     """Return the files that a release will need and that are missing; opens none."""
     source = Path(spec.source.path)
     if fault := source_fault(spec, names_others=False):
-        yield fault
+        yield str(fault)
     suffix_format = {".parquet": "parquet", ".csv": "csv"}.get(
         source.suffix.lower(), spec.source.format
     )
@@ -62,8 +62,8 @@ def missing_gpus(plan: Plan) -> Iterator[str]:
             yield str(error)
 
 
-def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
-    """Return why a release would not open its source, judged by its name alone; empty: it would.
+def source_fault(spec: ReleaseSpec, *, names_others: bool) -> SourceError | None:
+    """Return why a release would not open its source, judged by its name alone; None: it would.
 
     `names_others`: also name a similar file. Only on the custodian's terminal, as texts may be
     kept.
@@ -74,8 +74,9 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> str:
         path = Path(spec.source.path)
         is_told = names_others and not os.path.lexists(path)
         near = nearest(path.name, names_in(path.parent, path.suffix)) if is_told else ""
-        return f"{error} (looked for: {os.path.relpath(path)}{near})"
-    return ""
+        looked = f"{error.fault} (looked for: {os.path.relpath(path)}{near})"
+        return SourceError(looked, field=error.field)
+    return None
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
@@ -89,15 +90,17 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         return
     if spec.cadence == "once":
         raise SpecError(
-            f"period {period}: the spec's cadence is once; leave the period out, or name it once."
-            " A further release of the same people pays again: give the spec another name,"
-            " a new source.snapshot, or another cadence, such as quarterly"
+            "the spec's cadence is once; leave the period out, or name it once. A further"
+            " release of the same people pays again: give the spec another name, a new"
+            " source.snapshot, or another cadence, such as quarterly",
+            field=f"period {period}",
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
-        f"period {period}: the spec's cadence is {spec.cadence}; expected a label such as"
-        f" {current_label(spec)}{meant}\nFor releases that follow no calendar, write cadence: once,"
-        " and give each release its own name"
+        f"the spec's cadence is {spec.cadence}",
+        field=f"period {period}",
+        allowed=f"a label such as {current_label(spec)}{meant}\nFor releases that follow"
+        " no calendar, write cadence: once, and give each release its own name",
     )
 
 
@@ -162,9 +165,10 @@ def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) 
         "to pay again, by hand and never by a worker", Command.RELEASE, f"{option} --pay-again"
     )
     raise AlreadyPaidError(
-        f"{named}: {stands} (run {runs[-1][:8]}), with other settings or another version of dpiw;"
-        " this run would pay a second time, and reserved nothing"
-        "\nallowed at no cost: the settings and version of that run, or another name",
+        f"{stands} (run {runs[-1][:8]}), with other settings or another version of dpiw;"
+        " this run would pay a second time, and reserved nothing\nallowed at no cost: the"
+        " settings and version of that run, or another name",
+        field=named,
         run=runs[-1],
         period=period,
         next=[*(more if is_published else []), pays],
@@ -192,8 +196,9 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
 
 def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> AlreadyPaidError:
     return AlreadyPaidError(
-        f"release {spec.name}, period {record.period}: {stands} (run {run[:8]}) since this run was"
-        f" reserved; it would pay a second time, and draws nothing\n{given_back(spec, record)}",
+        f"{stands} (run {run[:8]}) since this run was reserved; it would pay a second"
+        f" time, and draws nothing\n{given_back(spec, record)}",
+        field=f"release {spec.name}, period {record.period}",
         run=run,
         period=record.period,
         next=[

@@ -60,8 +60,9 @@ def check_certifiable(plan: Plan) -> None:
         _check_noise(stage)
         if "threshold" in stage.parameters and not isinstance(plan.generator, FindsLevels):
             raise PrivacyError(  # or `verify` would look for a list of levels, for ever
-                f"stage {stage.name}, method {stage.method}: a parameter called threshold, which"
-                " belongs to a method that finds levels; expected another name"
+                "a parameter called threshold, which belongs to a method that finds levels",
+                field=f"stage {stage.name}, method {stage.method}",
+                allowed="another name",
             )
     epsilon, delta = decimals(plan.spec.cost)
     try:
@@ -89,9 +90,9 @@ def check_certifiable(plan: Plan) -> None:
     except Exception as error:
         names = " and ".join(stage.method for stage in plan.stages)
         raise PrivacyError(
-            f"method {names}: its certificate cannot be written ({type(error).__name__}), so a"
-            " release of it would be paid and never published; nothing was reserved. Ask who"
-            " maintains the method"
+            f"its certificate cannot be written ({type(error).__name__}), so a release of it would"
+            " be paid and never published; nothing was reserved. Ask who maintains the method",
+            field=f"method {names}",
         ) from error
 
 
@@ -103,21 +104,27 @@ def _check_noise(stage: StagePlan) -> None:
         place = -1 if law.event is None else law.event
         event = stage.events[place] if 0 <= place < len(stage.events) else None
         if not isinstance(event, NoiseEvent) or law.sensitivity is None:
-            raise PrivacyError(f"{named}: noise of {law.values} names no event or no sensitivity")
+            raise PrivacyError(
+                f"noise of {law.values} names no event or no sensitivity", field=named
+            )
         if law.law not in event.laws:
             raise PrivacyError(
-                f"{named}: noise of {law.values} is {law.law.value}; its event accounts for"
-                f" {' or '.join(sorted(kind.value for kind in event.laws))}"
+                f"noise of {law.values} is {law.law.value}; its event accounts for "
+                f"{' or '.join(sorted(kind.value for kind in event.laws))}",
+                field=named,
             )
         accounted.add(event)
         least = event.noise_multiplier * law.sensitivity
         if law.scale < least * (1 - 1e-9):
             raise PrivacyError(
-                f"{named}: noise of {law.values} has scale {law.scale:.6g}; expected at least"
-                f" {least:.6g}, the multiplier of its event times the sensitivity"
+                f"noise of {law.values} has scale {law.scale:.6g}",
+                field=named,
+                allowed=f"at least {least:.6g}, the multiplier of its event times the sensitivity",
             )
     if {event for event in stage.events if isinstance(event, NoiseEvent)} - accounted:
-        raise PrivacyError(f"{named}: an event has a noise multiplier, and its noise is not stated")
+        raise PrivacyError(
+            "an event has a noise multiplier, and its noise is not stated", field=named
+        )
 
 
 def planned_facts(

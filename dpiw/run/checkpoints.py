@@ -104,10 +104,10 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
         _, step, token, _ = path.name.split(".")
         if not step.isdecimal() or int(step) > steps_by_token.get(token, -1):
             raise LedgerTamperedError(
-                f"stage {stage}: a checkpoint of it was drawn under an arm that this ledger does"
-                " not know; it was restored from an old copy. State what it forgot as loss (`dpiw"
-                " ledger recover --loss-only`), and start a new run: another period or"
-                " source.snapshot"
+                "a checkpoint of it was drawn under an arm that this ledger does not know; it was"
+                " restored from an old copy. State what it forgot as loss (`dpiw ledger recover"
+                " --loss-only`), and start a new run: another period or source.snapshot",
+                field=f"stage {stage}",
             )
 
 

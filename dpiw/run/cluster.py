@@ -58,7 +58,7 @@ def cluster_of(environment: Mapping[str, str]) -> Cluster:
         return partial(_opened, int(where))
     if re.fullmatch(r"tls://[\w.:\[\]-]+:[0-9]{1,5}", where):
         return partial(_opened, where)
-    raise SpecError(f"{SETTING}: expected 1 to {MOST_WORKERS} workers, or tls://HOST:PORT")
+    raise SpecError(field=SETTING, allowed=f"1 to {MOST_WORKERS} workers, or tls://HOST:PORT")
 
 
 @contextlib.contextmanager
@@ -66,7 +66,7 @@ def _opened(where: int | str, snapshot: Path) -> Iterator[Passes]:
     try:
         import distributed
     except ImportError:
-        raise ClusterError(f"{SETTING}: {install('dask')}") from None
+        raise ClusterError(install("dask"), field=SETTING) from None
     with contextlib.ExitStack() as stack:
         try:
             if isinstance(where, str):
@@ -79,9 +79,9 @@ def _opened(where: int | str, snapshot: Path) -> Iterator[Passes]:
             problems = _problems(client, snapshot)
         except Exception:
             traceback.print_exc(file=sys.stderr)  # to the stage's log, in the workspace
-            raise ClusterError(f"{SETTING}: no answer from a scheduler with workers") from None
+            raise ClusterError("no answer from a scheduler with workers", field=SETTING) from None
         if problems:
-            raise ClusterError(f"{SETTING}: {problems[0]}")
+            raise ClusterError(problems[0], field=SETTING)
         yield _OnCluster(client)
 
 

@@ -83,6 +83,7 @@ def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
         Command.RECOVER: recover_command(spec),
         Command.NEW_KEY: new_key_command(spec),
         Command.RELEASE: f"{program()} release {named}",
+        Command.PLAN: f"dpiw plan {named}",
     }
 
 

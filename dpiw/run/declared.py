@@ -48,9 +48,9 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
         terms = [certified_terms(certificate) for certificate in certificates]
     except ReleaseError as error:
         raise SpecError(
-            f"publish_to: {error}. Whether {place} holds releases of population"
-            f" {spec.population}, and with which terms it was registered, is not known. Nothing was"
-            " registered"
+            f"{error}. Whether {place} holds releases of population {spec.population}, and"
+            " with which terms it was registered, is not known. Nothing was registered",
+            field="publish_to",
         ) from None
     for certificate, certified in zip(certificates, terms, strict=True):
         if differing := certified.differing(population):
@@ -186,9 +186,11 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     generator, spec = run.plan.generator, run.spec
     if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:
         raise SpecError(
-            f"generator.method: population {spec.population} adds costs up as Renyi vectors, which"
-            " cannot hold the delta that this method's threshold costs; expected a population"
-            " registered without Renyi composition, or a method without a threshold"
+            f"population {spec.population} adds costs up as Renyi vectors, which cannot"
+            " hold the delta that this method's threshold costs",
+            field="generator.method",
+            allowed="a population registered without Renyi composition, or a method"
+            " without a threshold",
         )
     if not isinstance(generator, MadeElsewhere):
         return
@@ -196,8 +198,10 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     if generator.counted_by is None:
         if event.delta and ledger.population(spec.population).renyi:
             raise SpecError(
-                f"generator.settings.delta: population {spec.population} composes by Renyi vectors,"
-                " which no declared delta enters; expected 0, or a population that composes by sums"
+                f"population {spec.population} composes by Renyi vectors, which no"
+                " declared delta enters",
+                field="generator.settings.delta",
+                allowed="0, or a population that composes by sums",
             )
         return
     paid = ledger.find_run(generator.counted_by)
@@ -211,10 +215,11 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
         or _declared_by(run, paid.run_key, stage.output_digest) != _words(generator.declaration())
     ):
         raise SpecError(
-            "generator.settings.counted_by: expected the key of a run that already paid for these"
-            f" rows: of population {spec.population}, in this state folder, with a committed"
-            f" {GENERATOR_STAGE} that was charged epsilon={event.epsilon}, delta={event.delta} for"
-            " the same sha256 and the same declaration. Leave counted_by out if this release pays"
+            field="generator.settings.counted_by",
+            allowed="the key of a run that already paid for these rows: of population "
+            f"{spec.population}, in this state folder, with a committed {GENERATOR_STAGE} that was"
+            f" charged epsilon={event.epsilon}, delta={event.delta} for the same sha256 and the"
+            " same declaration. Leave counted_by out if this release pays",
         )
 
 

@@ -80,9 +80,10 @@ def check_drawn(run: ReleaseRun, ledger: Ledger) -> None:
 def conflict(name: str) -> LedgerConflictError:
     """Return the error for a stage that this version would draw differently."""
     return LedgerConflictError(
-        f"stage {name}: what was drawn differs from what this version of dpiw would draw, in its"
-        " events or settings, or does not say its settings. Publish with the version that drew it;"
-        " nothing more is drawn, and nothing is signed"
+        "what was drawn differs from what this version of dpiw would draw, in its events"
+        " or settings, or does not say its settings. Publish with the version that drew"
+        " it; nothing more is drawn, and nothing is signed",
+        field=f"stage {name}",
     )
 
 
@@ -111,14 +112,16 @@ def ingest(run: ReleaseRun) -> None:
         if len(waiting) < len(record.stages):
             _void_unarmed(run, ledger, record)
             raise LedgerConflictError(
-                "ingest: a stage of this run was drawn on a snapshot that was purged since; reading"
-                " the source again could mix two states of the table in one release. Start a new"
-                " run: another period or source.snapshot"
+                "a stage of this run was drawn on a snapshot that was purged since;"
+                " reading the source again could mix two states of the table in one"
+                " release. Start a new run: another period or source.snapshot",
+                field="ingest",
             )
         if any(stage.state is StageState.ARMED for stage in waiting):
             raise GrantSpentError(
-                "ingest: a stage of this run is armed, and its snapshot is gone; start the flow"
-                " again to settle it"
+                "a stage of this run is armed, and its snapshot is gone; start the flow"
+                " again to settle it",
+                field="ingest",
             )
         for stage in waiting:  # a read would count, and no draw could follow it here
             check_device(run.plan.device(stage.stage), stage=stage.stage, computes=True)
@@ -234,10 +237,10 @@ def _check_before_drawing(
         raise StageFailedError("ingest", StageFailedError.exit_code)
     if not is_whole(run.snapshot):
         raise LedgerConflictError(
-            f"stage {stage.stage}: the run's copy of the table in the workspace is damaged, so dpiw"
-            " draws nothing from it. Restore the copy from a backup. If there is none, give the run"
-            " up with `dpiw ledger void`, and start a new one with another period or another"
-            " source.snapshot"
+            "the run's copy of the table in the workspace is damaged, so dpiw draws nothing from"
+            " it. Restore the copy from a backup. If there is none, give the run up with `dpiw"
+            " ledger void`, and start a new one with another period or another source.snapshot",
+            field=f"stage {stage.stage}",
         )
     try:
         check_room(run.directory, size=_ROOM if stage.resumption is None else _ROOM_TO_TRAIN)
@@ -245,18 +248,19 @@ def _check_before_drawing(
         raise StageFailedError(stage.stage, StageFailedError.exit_code) from error
     if run.measurement(stage.stage).exists():
         raise LedgerTamperedError(
-            f"stage {stage.stage}: the workspace holds this stage's output, but the ledger has no"
-            " entry that it was drawn. The ledger was restored from an old copy. The reservation"
-            " pays for this draw. Enter all other draws that the ledger lacks with `dpiw ledger"
-            " recover --loss-only`. Then start a new run, with another period or another"
-            " source.snapshot"
+            "the workspace holds this stage's output, but the ledger has no entry that it was"
+            " drawn. The ledger was restored from an old copy. The reservation pays for this"
+            " draw. Enter all other draws that the ledger lacks with `dpiw ledger recover"
+            " --loss-only`. Then start a new run, with another period or another source.snapshot",
+            field=f"stage {stage.stage}",
         )
     check_checkpoints(run.directory, stage.stage, ledger.run(run.key))
     check_drawn(run, ledger)
     planned = planned_stage(run, stage.stage)
     if not is_declared(planned, stage):
         raise LedgerConflictError(
-            f"stage {stage.stage}: the plan would draw other events than the ledger reserved"
+            "the plan would draw other events than the ledger reserved",
+            field=f"stage {stage.stage}",
         )
     if resumed is not None and not is_of(resumed, planned.settings):
         raise conflict(stage.stage)  # before a resume is used up

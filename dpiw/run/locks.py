@@ -24,9 +24,10 @@ def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GrantSpentError(
-                f"stage {stage}: another process is drawing it now, perhaps of a command that was"
-                " killed; once it has ended, the same command goes on, and what it drew is not"
-                " paid twice (only a draw that was cut off is, where max_attempts admits another)"
+                "another process is drawing it now, perhaps of a command that was killed; once it"
+                " has ended, the same command goes on, and what it drew is not paid twice (only a"
+                " draw that was cut off is, where max_attempts admits another)",
+                field=f"stage {stage}",
             ) from None
         yield
     finally:
@@ -48,7 +49,9 @@ def working(run: ReleaseRun) -> Iterator[None]:
             os.close(descriptor)
     except OSError as reason:
         cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
-        raise ReleaseError(f"run {run.release_id}: a file operation failed: {cause}") from reason
+        raise ReleaseError(
+            f"a file operation failed: {cause}", field=f"run {run.release_id}"
+        ) from reason
 
 
 @contextlib.contextmanager
@@ -61,7 +64,9 @@ def idle(directory: Path) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise GrantSpentError(f"run {directory.name}: a process is working on it") from None
+                raise GrantSpentError(
+                    "a process is working on it", field=f"run {directory.name}"
+                ) from None
         yield
 
 

@@ -53,7 +53,7 @@ def more_rows(request: RunRequest, *, rows: int) -> Path:
     ReleaseError if the draws are not in the workspace; else as `dpiw.run.publish.publish`.
     """
     if not 1 <= rows <= MOST_ROWS:
-        raise SpecError(f"rows: expected a whole number from 1 to {MOST_ROWS}")
+        raise SpecError(field="rows", allowed=f"a whole number from 1 to {MOST_ROWS}")
     spec, label = request.spec, request.period
     check_label(spec, label)
     key = load_private_key(Path(spec.signing_key))
@@ -88,14 +88,16 @@ def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> R
         return mine[0]
     if not mine:
         raise SpecError(
-            f"rows: release {spec.name} has published nothing for period {period}, so there are no"
-            " draws to make more rows of",
+            f"release {spec.name} has published nothing for period {period}, so there are"
+            " no draws to make more rows of",
+            field="rows",
             next=[Next("to publish it first", Command.RELEASE, f" --period {period}")],
         )
     names = ", ".join(run.run_key[:8] for run in mine)
     raise SpecError(
-        f"rows: release {spec.name}, period {period} was published by runs {names}; expected the"
-        " settings of one of them in the spec"
+        f"release {spec.name}, period {period} was published by runs {names}",
+        field="rows",
+        allowed="the settings of one of them in the spec",
     )
 
 
@@ -104,9 +106,10 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
     files = [folder / "run.json", *(folder / f"{name}.npz" for name in record.stages)]
     if missing := [path.name for path in files if not path.exists()]:
         raise ReleaseError(
-            f"rows: {missing[0]} of run {record.run_key[:8]} is not in the workspace of"
-            f" {os.path.relpath(spec.state)} any more, and no row can be made without it"
-            "\nat no cost: put the run's folder back from a backup",
+            f"{missing[0]} of run {record.run_key[:8]} is not in the workspace of "
+            f"{os.path.relpath(spec.state)} any more, and no row can be made without"
+            " it\nat no cost: put the run's folder back from a backup",
+            field="rows",
             next=[
                 Next(
                     f"a new release draws again and pays {spec.cost}",
@@ -119,8 +122,9 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
         run = ReleaseRun.load(folder)
     except LedgerConflictError:
         raise LedgerConflictError(
-            f"rows: run {record.run_key[:8]} was drawn by another version of dpiw; expected that"
-            " version, which makes more rows of it at no cost"
+            f"run {record.run_key[:8]} was drawn by another version of dpiw",
+            field="rows",
+            allowed="that version, which makes more rows of it at no cost",
         ) from None
     for stage in record.stages.values():
         check_output(run.measurement(stage.stage), stage)
@@ -134,8 +138,9 @@ def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
             verify(place, then="")
             return Certificate.from_json((place / CERTIFICATE).read_bytes())
     raise ReleaseError(
-        f"release {first.release_id}: its folder is neither in the workspace nor where it was"
-        f" published; expected one of them, as published ({str(record.manifest_digest)[:12]})"
+        "its folder is neither in the workspace nor where it was published",
+        field=f"release {first.release_id}",
+        allowed=f"one of them, as published ({str(record.manifest_digest)[:12]})",
     )
 
 
@@ -147,8 +152,9 @@ def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
     weights = plan.weights
     if weights is not None and weights.bound_to_rows:
         raise SpecError(
-            f"rows: weights.method={weights.method} drew its noise for the rows that are published;"
-            " others have no weights. Expected another method of weights, or `none`"
+            f"weights.method={weights.method} drew its noise for the rows that are published;"
+            " others have no weights. Expected another method of weights, or `none`",
+            field="rows",
         )
     if weights is not None:
         weights.check_release(plan.recipe.weighing, plan.schema)

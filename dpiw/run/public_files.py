@@ -94,5 +94,6 @@ def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
         copy.unlink(missing_ok=True)
     if not copied:
         raise SpecError(
-            "generator.settings.rows: expected a regular file that is not packed and stays as it is"
+            field="generator.settings.rows",
+            allowed="a regular file that is not packed and stays as it is",
         )

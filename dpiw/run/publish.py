@@ -255,10 +255,11 @@ def make_visible(
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
     if manifest.signer != key.public:
         raise SignatureError(
-            f"release {run.release_id}: it was signed by key id {manifest.signer.key_id}, and"
-            f" signing_key is key id {key.public.key_id} now; a release keeps the signature that it"
-            " was published with: put the old key back, or name it in signing_key; the new one"
-            " signs what is published from here on (another period or source.snapshot)"
+            f"it was signed by key id {manifest.signer.key_id}, and signing_key is key id "
+            f"{key.public.key_id} now; a release keeps the signature that it was published"
+            " with: put the old key back, or name it in signing_key; the new one signs"
+            " what is published from here on (another period or source.snapshot)",
+            field=f"release {run.release_id}",
         )
     head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)
     if not ledger.knows(head):
@@ -278,7 +279,9 @@ def make_root(root: Path) -> None:
         if make_folder(root, mode=0o755, parents=True):
             _open_to_readers(root)
     except OSError as reason:
-        raise ReleaseError(f"publish_to: {root} cannot be used: {reason.strerror}") from reason
+        raise ReleaseError(
+            f"{root} cannot be used: {reason.strerror}", field="publish_to"
+        ) from reason
 
 
 def _open_to_readers(root: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, check_state_folder, sync_directory
-from dpiw.errors import GrantSpentError, LedgerTamperedError, SourceError
+from dpiw.errors import GrantSpentError, LedgerTamperedError
 from dpiw.ledger import Ledger, Population, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.values import Charge
 from dpiw.methods.neural.backend import check_device
@@ -126,7 +126,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     spec = request.spec
     check_label(spec, request.period)
     if fault := source_fault(spec, names_others=True):
-        raise SourceError(fault)
+        raise fault
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
@@ -199,9 +199,10 @@ def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
         data = path.read_bytes()
         if drawn_under(data) != stage.token_digest:
             raise LedgerTamperedError(
-                f"stage {stage.stage}: its output was drawn under another arm than this ledger's;"
-                " it was restored from an old copy. State what it forgot as loss (`dpiw ledger"
-                " recover --loss-only`), and start a new run: another period or source.snapshot"
+                "its output was drawn under another arm than this ledger's; it was restored from"
+                " an old copy. State what it forgot as loss (`dpiw ledger recover --loss-only`),"
+                " and start a new run: another period or source.snapshot",
+                field=f"stage {stage.stage}",
             )
         digest = hashlib.sha256(data).hexdigest()
         ledger.commit_found(run.key, stage.attempt, stage.stage, digest)

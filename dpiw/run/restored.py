@@ -88,7 +88,8 @@ def _is_there(root: Path) -> bool:
         return False
     except OSError as reason:
         raise ReleaseError(
-            f"folder {root.name}: {reason.strerror}; give this command as who may read them"
+            f"{reason.strerror}; give this command as who may read them",
+            field=f"folder {root.name}",
         ) from None
     return True
 
@@ -101,8 +102,8 @@ def _publishes_to(folder: Path) -> Path | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise ReleaseError(
-            f"run {folder.name}: its run.json cannot be read, so it is not known where it"
-            f" published; {_RUN}"
+            f"its run.json cannot be read, so it is not known where it published; {_RUN}",
+            field=f"run {folder.name}",
         ) from None
 
 
@@ -112,9 +113,9 @@ def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
         check_checkpoints(folder, name, run)
         if measurement_file(folder, name).exists():
             raise LedgerTamperedError(
-                f"stage {name}: its output is there, but this ledger never armed it; it was"
-                " restored from an old copy. The reservation is not given back: it pays for that"
-                " draw"
+                "its output is there, but this ledger never armed it; it was restored from an old"
+                " copy. The reservation is not given back: it pays for that draw",
+                field=f"stage {name}",
             )
 
 

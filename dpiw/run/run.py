@@ -19,7 +19,7 @@ from typing import Any, Self
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
 from dpiw.data.schema import PublicSchema
-from dpiw.data.yaml import told_in
+from dpiw.data.yaml import marked
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
@@ -138,10 +138,9 @@ def _check_period(period: str, cadence: str) -> None:
     if not re.fullmatch(PERIOD_PATTERN, period):
         plain = re.sub("[^a-z0-9_-]+", "-", period.lower()).strip("-_")[:63]
         near = nearest_period(cadence, plain) or plain
-        raise SpecError(
-            "period: expected lower-case letters, digits, - and _, at most 63, such as 2027-q1"
-            + (f"; did you mean {near!r}?" if near else "")
-        )
+        meant = f"; did you mean {near!r}?" if near else ""
+        allowed = f"lower-case letters, digits, - and _, at most 63, such as 2027-q1{meant}"
+        raise SpecError(field="period", allowed=allowed)
 
 
 def ledger_url(spec: ReleaseSpec) -> str:
@@ -204,14 +203,14 @@ class RunRequest:
 
         Raises SpecError or SchemaError, and ReleaseError if the signing key cannot be read.
         """
-        with told_in(path, SpecError):
+        with marked(path, SpecError):
             spec = load_spec(path)
         return cls.of(spec, path, period=period)
 
     @classmethod
     def of(cls, spec: ReleaseSpec, path: Path, *, period: str | None) -> RunRequest:
         """Return the request of a spec that was loaded from `path`; raises as `read`."""
-        with told_in(path, SpecError):
+        with marked(path, SpecError):
             spec.check_publish_to()
             schema = load_schema(spec)
         if period is not None:
@@ -237,7 +236,7 @@ class RunRequest:
         to others; NotPublishableError for a method that is not private; else `check_certifiable`.
         """
         directory = self.directory
-        with told_in(self.path, SpecError):
+        with marked(self.path, SpecError):
             was_prepared = _record_file(directory).exists()
             compiled = None if was_prepared else compile_plan(self.spec, self.schema)
         if compiled is not None:
@@ -303,7 +302,7 @@ class ReleaseRun:
         schema = PublicSchema.from_mapping(record["schema"])
         plan = restore_plan(spec, schema, record)
         if plan.run_key(record["period"]) != record["key"]:
-            raise LedgerConflictError("run.json: its key does not belong to its plan")
+            raise LedgerConflictError("its key does not belong to its plan", field="run.json")
         return cls(directory=directory, key=record["key"], period=record["period"], plan=plan)
 
     @property

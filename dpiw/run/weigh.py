@@ -47,9 +47,11 @@ FITTING_ROWS = "fitting_rows.parquet"
 def check_output(path: Path, stage: StageRecord) -> None:
     """Raise LedgerTamperedError unless `path` holds the bytes the ledger committed."""
     if not path.exists():
-        raise LedgerTamperedError(f"stage {stage.stage}: its committed output is missing")
+        raise LedgerTamperedError("its committed output is missing", field=f"stage {stage.stage}")
     if hashlib.sha256(path.read_bytes()).hexdigest() != stage.output_digest:
-        raise LedgerTamperedError(f"stage {stage.stage}: its output is not the committed one")
+        raise LedgerTamperedError(
+            "its output is not the committed one", field=f"stage {stage.stage}"
+        )
 
 
 def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
@@ -63,7 +65,9 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
     check_output(run.measurement(name), stage)
     measurement = Measurement.from_bytes(run.measurement(name).read_bytes())
     if not measurement.publishable:
-        raise NotPublishableError(f"stage {name}: its noise was seeded; it cannot be released")
+        raise NotPublishableError(
+            "its noise was seeded; it cannot be released", field=f"stage {name}"
+        )
     return measurement
 
 
@@ -94,7 +98,7 @@ def _batches(path: Path, schema: PublicSchema) -> Iterator[ScaledTable]:
     with _readable(path.name):
         snapshot = open_snapshot(path)
         if not set(names) <= set(snapshot.columns):
-            raise SchemaError("synthetic rows: a column is missing")
+            raise SchemaError("a column is missing", field="synthetic rows")
         for batch in snapshot.batches():
             yield ScaledTable({name: batch.columns[name] for name in names}, batch.rows)
 
@@ -105,7 +109,7 @@ def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except (SourceError, SchemaError):
-        raise ReleaseError(f"{name}: damaged; remove it, and start the run again") from None
+        raise ReleaseError("damaged; remove it, and start the run again", field=name) from None
 
 
 def draw_synthetic(run: ReleaseRun) -> None:

@@ -89,7 +89,9 @@ def survey(state: Path) -> list[WorkspaceRun]:
     root = state.resolve() / "workspace"
     if not root.is_dir():
         raise SpecError(
-            f"state: {state} holds no workspace; expected the folder that the spec names as `state`"
+            f"{state} holds no workspace",
+            field="state",
+            allowed="the folder that the spec names as `state`",
         )
     ledgers: dict[str, Ledger | None] = {}
     return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
@@ -105,9 +107,9 @@ def select(
 ) -> list[WorkspaceRun]:
     """Return the runs that options name: by key, or finished ones, by age; raises SpecError."""
     if key is None and not all_published and older_than is None:
-        raise SpecError("purge: name runs by --run, --all-published or --older-than")
+        raise SpecError("name runs by --run, --all-published or --older-than", field="purge")
     if older_than is not None and older_than < 0:
-        raise SpecError("older-than: expected days >= 0")
+        raise SpecError(field="older-than", allowed="days >= 0")
     chosen = [run for run in runs if run.finished] if key is None else [named(runs, key)]
     if older_than is not None:
         chosen = [run for run in chosen if run.idle_days(now) >= older_than]
@@ -118,7 +120,7 @@ def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
     """Return the run whose key begins so; SpecError if not exactly one does, or it is short."""
     matches = [run for run in runs if run.key.startswith(key) and run.key]
     if len(matches) != 1 or len(key) < 8:
-        raise SpecError("run: expected the key of one run here, at least its first 8 digits")
+        raise SpecError(field="run", allowed="the key of one run here, at least its first 8 digits")
     return matches[0]
 
 
@@ -136,9 +138,11 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     with idle(run.directory):
         state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
         if state == _UNREADABLE:
-            raise SpecError(f"run {run.directory.name}: its run.json cannot be read; look into it")
+            raise SpecError(
+                "its run.json cannot be read; look into it", field=f"run {run.directory.name}"
+            )
         if state == _UNREACHABLE:
-            raise LedgerError(f"run {run.key[:12]}: its ledger cannot be read")
+            raise LedgerError("its ledger cannot be read", field=f"run {run.key[:12]}")
         if state not in _DONE and not abandon:
             raise SpecError(
                 f"run {run.key[:12]} is not finished ({state}). Purging it with --abandon means:"

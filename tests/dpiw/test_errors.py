@@ -1,5 +1,6 @@
 """Errors cross process and Prefect boundaries whole, with their fields."""
 
+import ast
 import copy
 import pickle
 import re
@@ -75,7 +76,7 @@ def test_a_failed_stage_ends_with_its_own_code(code, ends):
 def test_the_nearest_word():
     assert errors.nearest("Histgram", ["privbayes", "histogram"]) == "; did you mean 'histogram'?"
     assert errors.nearest("x", ["privbayes", "histogram"]) == ""
-    assert errors.one_of("cvs", ["csv"]) == "expected one of csv; did you mean 'csv'?"
+    assert errors.one_of("cvs", ["csv"]) == "one of csv; did you mean 'csv'?"
 
 
 def _every(kind: type) -> list[type]:
@@ -127,3 +128,53 @@ def test_a_text_for_a_person_stays_in_its_process(kind, name):
 def test_errors_with_texts_for_a_person():
     assert {name for _, name in ASIDE} == {"place", "whole"}
     assert SourceError("ragged", place="row 7").place == "row 7"
+
+
+def test_one_place_words_an_error():
+    """Field, what was found, what is allowed, and the command; the mark is told first."""
+    line = errors.Next("register it", errors.Command.SHOW)
+    error = SourceError("found 3", field="a.b", allowed="1 or 2", next=[line])
+    error.mark = errors.Mark("x.yaml", 2, 5)
+    assert error.message == "x.yaml, line 2, column 5: a.b: found 3; expected 1 or 2"
+    assert str(error) == f"{error.message}\n{line.typed({})}"
+    assert (error.at, error.fault) == ("x.yaml, line 2", "found 3; expected 1 or 2")
+    both = SourceError(several=[error, SourceError(allowed="csv", field="form"), error])
+    assert both.message == f"{error.message}\nform: expected csv"
+    assert both.at == error.at
+    assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+
+
+READS = {"startswith", "endswith", "removeprefix", "removesuffix", "replace", "partition"}
+READS |= {"rpartition", "split", "find", "index", "search", "match", "fullmatch", "sub"}
+
+
+def readers(tree):
+    """Lines that look into, or change, the text of an error that was caught."""
+    for handler in (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)):
+        text = re.compile(rf"\b(str\({handler.name}\)|{handler.name}\.(message|found|fault|args))")
+        for node in ast.walk(handler):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            sought = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+            written = [node] if sought or (called and node.func.attr in READS) else []
+            written += node.targets if isinstance(node, ast.Assign) else []
+            if handler.name and any(text.search(ast.unparse(part)) for part in written):
+                yield node.lineno
+
+
+def test_no_code_reads_or_edits_a_message():
+    """What an error says it holds in fields; `learners.py` shortens scikit-learn's words alone."""
+    found = {
+        (path.name, line)
+        for folder in ("dpiw", "flows", "tasks")
+        for path in (ROOT / folder).rglob("*.py")
+        for line in readers(ast.parse(path.read_text()))
+    }
+    assert {name for name, _ in found} == {"learners.py"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["str(e).startswith('a')", "'a' in str(e)", "e.args = ()", "re.search('a', e.message)"],
+)
+def test_a_line_that_reads_a_message_is_seen(line):
+    assert list(readers(ast.parse(f"try:\n    f()\nexcept E as e:\n    {line}")))

@@ -197,7 +197,7 @@ def _check_level(level: Any) -> None:
         advice = "; write it without quotes" if is_number else f"; write method={level!r}"
     elif isinstance(level, int | float | np.floating) and 1 < level < 100:
         advice = f"; write level={float(level) / 100:g}"
-    raise ReleaseError(f"level: expected a number between 0 and 1, found {level!r}{advice}")
+    raise ReleaseError(field="level", allowed=f"a number between 0 and 1, found {level!r}{advice}")
 
 
 def confidence_interval(
@@ -223,7 +223,7 @@ def confidence_interval(
     _check_level(level)
     chosen = method or (SANDWICH if estimate.sample.law is None else NOISE_AWARE)
     if chosen not in METHODS:
-        raise ReleaseError(f"method: {one_of(chosen, METHODS)}")
+        raise ReleaseError(field="method", allowed=one_of(chosen, METHODS))
     law_parts = {} if estimate.sample.law is None else variance_parts(estimate)
     is_noisy = chosen == NOISE_AWARE
     parts = law_parts if is_noisy else {"rows": np.diag(estimate.covariance())}

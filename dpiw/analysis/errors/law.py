@@ -78,6 +78,8 @@ def law_of_weights(
         k_hat = published.diagnostics.get("k_hat")
         return replace(law, base_k_hat=None if k_hat is None else float(k_hat))
     except KeyError as reason:
-        raise ReleaseError(f"certificate: measured weights without {reason}") from None
+        raise ReleaseError(f"measured weights without {reason}", field="certificate") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
-        raise ReleaseError("certificate: what it says of measured weights fits no law") from None
+        raise ReleaseError(
+            "what it says of measured weights fits no law", field="certificate"
+        ) from None

@@ -121,7 +121,7 @@ def linear_posterior(
     rate = noise_rate + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
     degrees = 2 * shape
     if degrees <= 2:
-        raise WeightError("posterior: expected more evidence than two observations")
+        raise WeightError(field="posterior", allowed="more evidence than two observations")
     root = _root(precision) * np.sqrt(rate / shape * degrees / (degrees - 2))
     return NormalPosterior(
         names=parts.names,
@@ -157,7 +157,9 @@ def logistic_posterior(
     columns, w = standardised(parts, weights), weights * parts.present
     x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
-        raise WeightError("logistic posterior: expected a target of truth values, or 0 and 1")
+        raise WeightError(
+            field="logistic posterior", allowed="a target of truth values, or 0 and 1"
+        )
     prior = 1 / prior_scale**2
     b = fit_glm(x, y, w / w.sum(), LOGISTIC, penalty=prior / w.sum())
     precision = (x * (w * LOGISTIC.curvature(y, x @ b))[:, None]).T @ x + np.eye(b.size) * prior
@@ -201,4 +203,4 @@ def multinomial_posterior(
 
 def _check_positive(*values: float) -> None:
     if not all(np.isfinite(value) and value > 0 for value in values):
-        raise ReleaseError("prior: expected finite numbers > 0")
+        raise ReleaseError(field="prior", allowed="finite numbers > 0")

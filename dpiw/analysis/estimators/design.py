@@ -74,9 +74,10 @@ class Design:
         bad = int((self.undefined & rows).sum())
         if bad:
             raise ReleaseError(
-                f"regression: a term or the target is not a finite number in {bad:,} of"
-                f" {int(rows.sum()):,} synthetic rows, though nothing is missing there, such as the"
-                " logarithm of zero; change it, or say for whom the model is meant: `where`"
+                f"a term or the target is not a finite number in {bad:,} of {int(rows.sum()):,}"
+                " synthetic rows, though nothing is missing there, such as the logarithm of zero;"
+                " change it, or say for whom the model is meant: `where`",
+                field="regression",
             )
         return replace(self, present=self.present & rows)
 
@@ -89,7 +90,8 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     """
     if not isinstance(target, str):
         raise ReleaseError(
-            "regression: expected the target's name, then its features, such as 'income', ['age']"
+            field="regression",
+            allowed="the target's name, then its features, such as 'income', ['age']",
         )
     if features is None:
         return formula_design(table, target)
@@ -101,7 +103,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     for name in names:
         if name == target or names.count(name) > 1:
             fault = "the target stands" if name == target else "a feature stands twice"
-            raise ReleaseError(f"column {name!r}: {fault} among the features")
+            raise ReleaseError(f"{fault} among the features", field=f"column {name!r}")
     for feature in names:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)
@@ -113,8 +115,9 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     outcome = _columns(table, target)
     if len(outcome) != 1 or outcome[0][0] != target:
         raise ReleaseError(
-            f"column {target!r}: expected a number or a truth value as target, found text; one"
-            " level of it is a truth value of a table of yours: (table, weights)"
+            field=f"column {target!r}",
+            allowed="a number or a truth value as target, found text; one level of it is"
+            " a truth value of a table of yours: (table, weights)",
         )
     complete = ~np.any([np.isnan(part.values) for _, part in [*parts, outcome[0]]], axis=0)
     return _design(parts, outcome[0][1], complete, terms)
@@ -136,21 +139,23 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         column_names = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also errors of Python code in a formula
         raise ReleaseError(
-            f"formula {formula!r}: not in formulaic's notation; expected such as"
-            " 'income ~ age + smoker'; a name that is not one plain word stands in backticks"
-            f"{as_in_r(formula)}"
+            "not in formulaic's notation",
+            field=f"formula {formula!r}",
+            allowed="such as 'income ~ age + smoker'; a name that is not one plain word"
+            f" stands in backticks{as_in_r(formula)}",
         ) from None
     if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
         raise ReleaseError(
-            f"formula {formula!r}: expected a target, `~` and features, such as"
-            " 'income ~ age + smoker'; or give the features as a list of columns"
+            field=f"formula {formula!r}",
+            allowed="a target, `~` and features, such as 'income ~ age + smoker'; or give"
+            " the features as a list of columns",
         )
     check_right(formula, parsed, own_names)
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):
             functions = sorted(library.transforms.TRANSFORMS)
             allowed = f"{one_of(name, functions)}{as_in_r(formula)}"
-            raise ReleaseError(f"formula {formula!r}: function {name!r}: {allowed}")
+            raise ReleaseError(field=f"formula {formula!r}: function {name!r}", allowed=allowed)
     raw_columns = {
         name: _plain(checked_column(table, own_names.get(name, name)))
         for name in dict.fromkeys([*own_names, *column_names])
@@ -163,7 +168,9 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     except Exception as reason:  # formulaic runs what the analyst wrote: anything can be raised
         raise uncomputed(formula, parsed, frame[complete], reason, own_names) from None
     if matrices.lhs.shape[1] != 1:
-        raise ReleaseError(f"formula {formula!r}: expected one number or truth value as target")
+        raise ReleaseError(
+            field=f"formula {formula!r}", allowed="one number or truth value as target"
+        )
     terms = [str(name) for name in matrices.rhs.columns]
     names = tuple(INTERCEPT if t == "Intercept" else restored(t, own_names) for t in terms)
     rows = [_placed(values, complete) for values in matrices.rhs.to_numpy(dtype=np.float64).T]
@@ -330,7 +337,7 @@ def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
         before, left = triangle[:place, :place], abs(triangle[place, place])
         if norms[place] <= ROUNDINGS * grains[place]:
             raise WeightError(
-                f"regression: {name!r} is the same in every row that counts; leave it out"
+                f"{name!r} is the same in every row that counts; leave it out", field="regression"
             )
         if left > 1e-5 * norms[place]:
             continue
@@ -340,8 +347,9 @@ def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
             counted = (given * norms[:place] > 1e-6 * norms[place]) & (parts.constant[:place] == 0)
             others = [parts.names[k] for k in np.flatnonzero(counted)] or parts.names[:place]
             raise WeightError(
-                f"regression: {name!r} is a combination of {', '.join(others)} in the rows that"
-                " count; leave one of them out"
+                f"{name!r} is a combination of {', '.join(others)} in the rows that count;"
+                " leave one of them out",
+                field="regression",
             )
 
 

@@ -66,8 +66,9 @@ class Estimate(Values):
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
-                f"estimate: it has several values ({some}); use `{plural}`, in the order of"
-                " `names`, or `interval().frame()`"
+                f"it has several values ({some}); use `{plural}`, in the order of `names`,"
+                " or `interval().frame()`",
+                field="estimate",
             )
         return self.values if name == "values" else getattr(self._usual, name)
 
@@ -101,7 +102,7 @@ def place_of(name: str, names: Sequence[str]) -> int:
         levels_of = [full.rpartition(" | ")[2].partition("=")[2] or full for full in names]
         choices = names if ends else levels_of
         raise ReleaseError(
-            f"estimate: {word} {name!r}; its values, {nearest_first(str(name), choices)}"
+            f"{word} {name!r}; its values, {nearest_first(str(name), choices)}", field="estimate"
         )
     return ends[0]
 
@@ -114,7 +115,7 @@ def present_rows(values: Array, what: str, sample: WeightedSample) -> NDArray[np
     """Return which rows have a number, shape (n,); ReleaseError if none has weight."""
     present = ~np.isnan(values)
     if not sample.weights[present].sum() > 0:
-        raise ReleaseError(f"{what}: every value is missing in the rows that count")
+        raise ReleaseError("every value is missing in the rows that count", field=what)
     return present
 
 
@@ -145,7 +146,9 @@ def grouped(
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):
-        raise ReleaseError("by: expected the name of one column; more go into conditions, `where`")
+        raise ReleaseError(
+            field="by", allowed="the name of one column; more go into conditions, `where`"
+        )
     if by is None:
         return estimator(sample, values, name)
     groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
@@ -214,13 +217,16 @@ def joint(*estimates: Estimate) -> Estimate:
         for estimate in estimates
     ):
         raise ReleaseError(
-            "joint: expected at least one estimate, and all from the same sample; compute each"
-            " estimate from `release.sample`"
+            field="joint",
+            allowed="at least one estimate, and all from the same sample; compute each"
+            " estimate from `release.sample`",
         )
 
     smooth = {bool(estimate.facts.get("smooth", True)) for estimate in estimates}
     if len(smooth) > 1:
-        raise ReleaseError("joint: a quantile has an error law of its own; join it with quantiles")
+        raise ReleaseError(
+            "a quantile has an error law of its own; join it with quantiles", field="joint"
+        )
 
     inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
 

@@ -19,8 +19,9 @@ def check_left(formula: str) -> None:
     if left and right and not _is_one_term(left):
         product = _bare(left).replace(":", " * ")
         raise ReleaseError(
-            f"formula {formula!r}: found arithmetic on the left side ({left!r}); put it in I(...):"
-            f" write {f'I({product}) ~ {right}'!r}"
+            f"found arithmetic on the left side ({left!r}); put it in I(...): write "
+            f"{f'I({product}) ~ {right}'!r}",
+            field=f"formula {formula!r}",
         )
 
 
@@ -31,8 +32,9 @@ def check_powers(formula: str) -> None:
         typed, base = (formula[power.start(k) : power.end(k)] for k in (0, "base"))
         number = formula[power.start("number") : power.end("number")]
         raise ReleaseError(
-            f"formula {formula!r}: {typed!r} is {base!r} alone in a formula, as in R: a power of"
-            f" numbers stands in I(...): write {f'I({_bare(base)}**{number})'!r}"
+            f"{typed!r} is {base!r} alone in a formula, as in R: a power of numbers stands"
+            f" in I(...): write {f'I({_bare(base)}**{number})'!r}",
+            field=f"formula {formula!r}",
         )
 
 
@@ -62,12 +64,14 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
     repeated = targets & {str(factor) for term in parsed.rhs for factor in term.factors}
     if repeated:
         name = restored(sorted(repeated)[0], names)
-        raise ReleaseError(f"formula {formula!r}: {name!r}: the target stands among the features")
+        raise ReleaseError(
+            f"{name!r}: the target stands among the features", field=f"formula {formula!r}"
+        )
     if not list(parsed.rhs):
         written = f"{_sides(formula)[0]} ~ 1"
         raise ReleaseError(
-            f"formula {formula!r}: it has no feature and no intercept; write {written!r} for the"
-            " intercept alone"
+            f"it has no feature and no intercept; write {written!r} for the intercept alone",
+            field=f"formula {formula!r}",
         )
 
 
@@ -122,8 +126,10 @@ def uncomputed(
                 library.Formula(f"0 + {text}").get_model_matrix(frame, context={})
         except Exception as fault:  # formulaic runs what the analyst wrote: anything can be raised
             why = restored(_fault(text, frame, fault), names)
-            return ReleaseError(f"formula {formula!r}: {restored(text, names)!r}: {why}")
-    return ReleaseError(f"formula {formula!r}: {type(reason).__name__} when it was computed")
+            return ReleaseError(f"{restored(text, names)!r}: {why}", field=f"formula {formula!r}")
+    return ReleaseError(
+        f"{type(reason).__name__} when it was computed", field=f"formula {formula!r}"
+    )
 
 
 def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:

@@ -59,11 +59,12 @@ def fit_sklearn(
 def _check_fits(estimator: Any) -> None:
     name = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
     if isinstance(estimator, type) and hasattr(estimator, "fit"):
-        raise ReleaseError(f"fit_sklearn: estimator: expected an instance: write {name}()")
+        raise ReleaseError(f"estimator: expected an instance: write {name}()", field="fit_sklearn")
     if not callable(getattr(estimator, "fit", None)):
         raise ReleaseError(
-            "fit_sklearn: estimator: expected one of scikit-learn's, with a method fit, then the"
-            f" source, as in fit_sklearn(LogisticRegression(), release, 'ill'); found {name}"
+            "estimator: expected one of scikit-learn's, with a method fit, then the source, as in"
+            f" fit_sklearn(LogisticRegression(), release, 'ill'); found {name}",
+            field="fit_sklearn",
         )
 
 
@@ -128,7 +129,7 @@ def _functions(part: Any) -> list[Any]:
 
 def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:
     inside = "" if part is estimator else f" inside {type(estimator).__name__}"
-    return ReleaseError(f"{type(part).__name__}{inside}: {fault}; use `release.resample`")
+    return ReleaseError(f"{fault}; use `release.resample`", field=f"{type(part).__name__}{inside}")
 
 
 def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) -> Any:
@@ -154,9 +155,9 @@ def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) 
         except (unset, NotImplementedError, TypeError) as no:
             fault = str(no).partition("\n")[0]
             raise ReleaseError(
-                f"{type(estimator).__name__}: scikit-learn hands sample_weight to no such"
-                f" combination: {fault}; name each part and its `scoring`, or use"
-                " `release.resample`"
+                f"scikit-learn hands sample_weight to no such combination: {fault}; name"
+                " each part and its `scoring`, or use `release.resample`",
+                field=type(estimator).__name__,
             ) from None
         finally:
             for part, scoring in scorings:
@@ -184,7 +185,7 @@ def to_statsmodels(
         family: `gaussian`, `binomial`, `poisson` or `gamma` (the last two with a log link).
     """
     if family not in _FAMILIES:
-        raise ReleaseError(f"family: {one_of(family, _FAMILIES)}")
+        raise ReleaseError(field="family", allowed=one_of(family, _FAMILIES))
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
     parts = design(sample._frame, target, features).kept(chosen(sample, None))
@@ -210,9 +211,10 @@ def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
     shares = norms / np.sqrt((raw**2).sum() / raw.shape[1]) + norms / scale
     name = parts.names[int(np.argmax(shares * (parts.constant == 0)))]
     raise ReleaseError(
-        f"to_statsmodels: {name!r} lies so far from zero beside its spread, or in a unit so far"
-        " from the others', that statsmodels would lose it; subtract a number from it, or divide"
-        " it, in a table of yours: (table, weights)"
+        f"{name!r} lies so far from zero beside its spread, or in a unit so far from the"
+        " others', that statsmodels would lose it; subtract a number from it, or divide"
+        " it, in a table of yours: (table, weights)",
+        field="to_statsmodels",
     )
 
 

@@ -120,8 +120,9 @@ def total(
     release = sample.release
     if release is None or sample.totals is None:
         raise ReleaseError(
-            f"total: self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
-            " or use a release with weights.normalisation: unnormalised"
+            f"self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
+            " or use a release with weights.normalisation: unnormalised",
+            field="total",
         )
     sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
@@ -150,18 +151,19 @@ def _counted(sample: WeightedSample) -> str:
 
 def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:
     if rows is not None and population is not None:
-        raise ReleaseError("total: rows, population: expected one of them, found both")
+        raise ReleaseError("rows, population: expected one of them, found both", field="total")
     if population is not None and sample.max_rows > 1:
         raise ReleaseError(
-            f"total: population: found a number of people, but a person may have {sample.max_rows}"
-            " rows in this release; expected rows= instead, the public number of rows of the"
-            " confidential table"
+            "population: found a number of people, but a person may have "
+            f"{sample.max_rows} rows in this release",
+            field="total",
+            allowed="rows= instead, the public number of rows of the confidential table",
         )
     what, count = ("population", population) if rows is None else ("rows", rows)
     if count is None:
         return None
     if not isinstance(count, int | float | np.number) or not 0 < count < math.inf:
-        raise ReleaseError(f"total: {what}: expected a finite number > 0")
+        raise ReleaseError(f"{what}: expected a finite number > 0", field="total")
     return float(count)
 
 
@@ -233,7 +235,8 @@ def correlation(
         for column, part in ((first, one), (second, other)):
             if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
                 raise ReleaseError(
-                    f"correlation: column {label_of(column)!r} is the same in every row that counts"
+                    f"column {label_of(column)!r} is the same in every row that counts",
+                    field="correlation",
                 )
         spread = np.sqrt([mass @ u**2, mass @ v**2])
         u, v = u / spread[0], v / spread[1]

@@ -196,12 +196,13 @@ def _regression(
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:
         raise WeightError(
-            f"regression: target or features are missing in every row that counts, of {target!r}"
+            f"target or features are missing in every row that counts, of {target!r}",
+            field="regression",
         )
     if family is LOGISTIC and np.all(outcome == outcome[0]):
         raise WeightError(
-            f"{family.name}: the target of {target!r} is the same, {bool(outcome[0])}, in every row"
-            " that counts"
+            f"the target of {target!r} is the same, {bool(outcome[0])}, in every row that counts",
+            field=family.name,
         )
     if family is not None and not np.all(family.takes(outcome)):
         message = f"{family.name}: expected {family.expected}"
@@ -209,7 +210,7 @@ def _regression(
     if family is not None:
         orthonormal(subset, sample.weights)  # names dependent features first
         if told := separation(subset, sample.weights, family.ends, sample._frame):
-            raise WeightError(f"{family.name}: {told}")
+            raise WeightError(told, field=family.name)
     return _fitted(sample, subset, family)
 
 
@@ -277,8 +278,9 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float 
             length /= 2
         b, value = b + length * step, moved
     raise WeightError(
-        f"{family.name}: no finite fit; a combination of features separates the target, or leaves a"
-        " group without a count: merge levels, or use fewer terms"
+        "no finite fit; a combination of features separates the target, or leaves a group"
+        " without a count: merge levels, or use fewer terms",
+        field=family.name,
     )
 
 

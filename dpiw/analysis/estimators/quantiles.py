@@ -48,8 +48,9 @@ def quantile(
     """
     if not isinstance(probability, Real) or not 0 < probability < 1:
         raise ReleaseError(
-            "quantile: expected 0 < probability < 1; for several of them"
-            " joint(*(quantile(sample, column, p) for p in (0.25, 0.75)))"
+            field="quantile",
+            allowed="0 < probability < 1; for several of them joint(*(quantile(sample,"
+            " column, p) for p in (0.25, 0.75)))",
         )
     label = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 

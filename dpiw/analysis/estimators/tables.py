@@ -142,7 +142,7 @@ def crosstab(
         columns=pd.Index(list(second.labels), name=columns),
     )
     if normalise not in (True, False, "rows"):
-        raise ReleaseError("crosstab: normalise: expected True, False or 'rows'")
+        raise ReleaseError("normalise: expected True, False or 'rows'", field="crosstab")
     if normalise == "rows":
         return table.div(table.sum(axis=1), axis=0)
     return table / counts.sum() if normalise else table

@@ -116,11 +116,13 @@ def wald_test(
     unknown = sorted(set(tested_names) - set(estimate.names))
     if unknown or not tested_names:
         near = nearest(unknown[0], estimate.names) if unknown else ""
-        raise ReleaseError(f"wald_test: names: expected some of {', '.join(estimate.names)}{near}")
+        raise ReleaseError(
+            f"names: expected some of {', '.join(estimate.names)}{near}", field="wald_test"
+        )
     part = picked(estimate, [place_of(name, estimate.names) for name in tested_names])
     used = method or ("sandwich" if estimate.sample.law is None else NOISE_AWARE)
     if used not in METHODS:
-        raise ReleaseError(f"method: {one_of(used, METHODS)}")
+        raise ReleaseError(field="method", allowed=one_of(used, METHODS))
     covariance = part.covariance() if used == "sandwich" else noise_aware_covariance(part)
     size, squared = len(tested_names), _distance(part.values, covariance)
     signed = math.copysign(math.sqrt(squared), part.values[0])
@@ -150,10 +152,10 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 def _distance(values: Array, covariance: Array) -> float:
     errors = np.sqrt(np.diag(covariance))
     if not np.all(errors > _ROUNDING * np.abs(values)):
-        raise ReleaseError("wald_test: a value has no error: it is the same in every row")
+        raise ReleaseError("a value has no error: it is the same in every row", field="wald_test")
     spreads, axes = np.linalg.eigh(covariance / np.outer(errors, errors))
     if spreads[0] < _DEPENDENT:
-        raise ReleaseError("wald_test: the values depend on each other; name fewer of them")
+        raise ReleaseError("the values depend on each other; name fewer of them", field="wald_test")
     return float(np.sum((axes.T @ (values / errors)) ** 2 / spreads))
 
 
@@ -181,7 +183,7 @@ def t_test(
     """
     label = column if isinstance(column, str) else "value"
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
-        raise ReleaseError(f"t_test: value: expected a number, found {value!r}")
+        raise ReleaseError(f"value: expected a number, found {value!r}", field="t_test")
     if by is None:
         null = int(value or 0) if isinstance(value, Integral | None) else float(value)
         sample = weighted_sample(source)
@@ -194,22 +196,24 @@ def t_test(
         return wald_test(less, method=method, hypothesis=f"mean of {label} = {number}")
     if value is not None:
         raise ReleaseError(
-            "t_test: `value` is for one mean, and `by` compares two groups: give one of them; for"
-            " one group against a value: where=... and value=..."
+            "`value` is for one mean, and `by` compares two groups: give one of them; for"
+            " one group against a value: where=... and value=...",
+            field="t_test",
         )
     sample = weighted_sample(source)
     own_name, table = known_name(sample._frame, by), sample._frame
     is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
     mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:
-        raise ReleaseError(f"t_test: column {by!r} is missing in every row that counts")
+        raise ReleaseError(f"column {by!r} is missing in every row that counts", field="t_test")
     values = shifted(cells(sample, column)).values  # the difference has no origin
     means = mean(sample, values, where=mask, by=by, name=label)
     means = picked(means, np.flatnonzero(means.groups.any(axis=0)).tolist())
     if len(means.names) != 2:
         raise ReleaseError(
-            f"t_test: column {by!r}: expected two levels, found {len(means.names)}; for"
-            " more, regress on it and give the coefficients to wald_test"
+            f"column {by!r}: expected two levels, found {len(means.names)}; for more,"
+            " regress on it and give the coefficients to wald_test",
+            field="t_test",
         )
     first, second = (name.removeprefix(f"{label} | {by}=") for name in means.names)
     contrast = np.array([-1.0, 1.0])
@@ -246,7 +250,9 @@ def chi_square_test(
     """
     sample = weighted_sample(source)
     if rows == columns:
-        raise ReleaseError(f"chi_square_test: column {rows!r} stands twice; name two columns")
+        raise ReleaseError(
+            f"column {rows!r} stands twice; name two columns", field="chi_square_test"
+        )
     mask = chosen(sample, where) * 1.0
     (first, a), (second, b) = (
         _all_but_one(name, binned_levels(sample, name, bins), sample.weights * mask)
@@ -286,5 +292,7 @@ def _all_but_one(name: str, parts: Levels, weights: Array) -> tuple[list[Any], A
     """Levels with weight but the last, and which rows have them, shape (n, k - 1)."""
     codes = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
     if not codes:
-        raise ReleaseError(f"chi_square_test: column {name!r} has one level in the rows that count")
+        raise ReleaseError(
+            f"column {name!r} has one level in the rows that count", field="chi_square_test"
+        )
     return [parts.labels[k] for k in codes], np.equal.outer(parts.codes, codes).astype(np.float64)

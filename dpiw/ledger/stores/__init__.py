@@ -24,7 +24,7 @@ def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> S
     try:
         parsed = make_url(text)
     except (sa.exc.ArgumentError, ValueError):
-        raise LedgerError(f"ledger: {EXPECTED}") from None
+        raise LedgerError(EXPECTED, field="ledger") from None
     if parsed.get_backend_name() == "sqlite":
         return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
     return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)

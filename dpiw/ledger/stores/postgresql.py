@@ -117,10 +117,10 @@ class PostgreSQLStore(Store):
             if not objects.entries and not objects.remains:
                 raise no_ledger(f"ledger {self.location}: no ledger there")
             if not objects.entries:
-                raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
+                raise LedgerTamperedError("its table is gone", field=f"ledger {self.location}")
             if not guards_hold(connection):
                 raise LedgerTamperedError(
-                    f"ledger {self.location}: its append-only guards were changed"
+                    "its append-only guards were changed", field=f"ledger {self.location}"
                 )
 
     def create(self, first: Entry) -> bool:
@@ -131,7 +131,7 @@ class PostgreSQLStore(Store):
             if objects.entries:
                 return False
             if objects.remains:
-                raise LedgerTamperedError(f"ledger {self.location}: its table is gone")
+                raise LedgerTamperedError("its table is gone", field=f"ledger {self.location}")
             if not objects.schema:
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             metadata.create_all(connection, checkfirst=False)
@@ -155,23 +155,29 @@ class PostgreSQLStore(Store):
         if warnings:
             # Such as: the wait for the synchronous standby was cancelled after the local commit.
             raise LedgerError(
-                f"ledger {self.location}: the server warned at the commit; read again what is kept"
+                "the server warned at the commit; read again what is kept",
+                field=f"ledger {self.location}",
             )
 
     def _check_settings(self, connection: Connection, isolation: str) -> None:
         server = connection.exec_driver_sql(_SETTINGS).mappings().one()
         if server["version"] < _OLDEST_SERVER:
-            raise LedgerError(f"ledger {self.location}: PostgreSQL 14 or newer is needed")
+            raise LedgerError("PostgreSQL 14 or newer is needed", field=f"ledger {self.location}")
         if server["standby"]:
-            raise LedgerError(f"ledger {self.location}: this server is a standby; use the primary")
+            raise LedgerError(
+                "this server is a standby; use the primary", field=f"ledger {self.location}"
+            )
         for name, admissible in _REQUIRED.items():
             if server[name] not in admissible:
                 raise LedgerError(
-                    f"ledger {self.location}: {name}={server[name]} on this server; not safe to "
-                    f"spend, expected {' or '.join(admissible)}"
+                    f"{name}={server[name]} on this server; not safe to spend, expected "
+                    f"{' or '.join(admissible)}",
+                    field=f"ledger {self.location}",
                 )
         if server["isolation"] != isolation.lower():
-            raise LedgerError(f"ledger {self.location}: the server refused the isolation level")
+            raise LedgerError(
+                "the server refused the isolation level", field=f"ledger {self.location}"
+            )
         pinned = {
             "synchronous_commit": server["synchronous_commit"],
             "lock_timeout": self._lock_timeout,
@@ -193,7 +199,7 @@ class PostgreSQLStore(Store):
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(f"ledger {self.location}: {_reason(error)}") from error
+            raise LedgerError(_reason(error), field=f"ledger {self.location}") from error
 
 
 def _reason(error: sa.exc.SQLAlchemyError) -> str:
@@ -209,16 +215,18 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
 
 def _check_url(url: URL) -> None:
     if url.password is not None:
-        raise LedgerError("ledger: a URL must hold no password; put it where PGPASSFILE says")
+        raise LedgerError(
+            "a URL must hold no password; put it where PGPASSFILE says", field="ledger"
+        )
     unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
     if unknown:
         raise LedgerError(
-            f"ledger: these options of the URL are not admissible: {', '.join(unknown)}"
+            f"these options of the URL are not admissible: {', '.join(unknown)}", field="ledger"
         )
     hosts = [host for host in (url.host, url.query.get("host")) if host]
     one_host = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
     if not (one_host and url.username and url.database):
-        raise LedgerError(f"ledger: {EXPECTED}, with a user, one host and a database")
+        raise LedgerError(f"{EXPECTED}, with a user, one host and a database", field="ledger")
     _check_encryption(url, str(hosts[0]))
 
 
@@ -232,8 +240,9 @@ def _check_encryption(url: URL, host: str) -> None:
     if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
         return
     raise LedgerError(
-        "ledger: over a network, expected sslmode=verify-full (with sslrootcert, unless the"
-        " system's is meant) or gssencmode=require in the URL"
+        "over a network, expected sslmode=verify-full (with sslrootcert, unless the"
+        " system's is meant) or gssencmode=require in the URL",
+        field="ledger",
     )
 
 
@@ -264,7 +273,9 @@ def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
             use_native_hstore=False,
         )
     except ImportError as error:
-        raise LedgerError(f"ledger: PostgreSQL needs psycopg; {install('postgresql')}") from error
+        raise LedgerError(
+            f"PostgreSQL needs psycopg; {install('postgresql')}", field="ledger"
+        ) from error
 
 
 def _listen(connection: Connection, warnings: list[str | None]) -> None:

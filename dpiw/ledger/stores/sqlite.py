@@ -130,16 +130,16 @@ class SQLiteStore(Store):
             problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
             # A forged `kind` is no damage of the file: it is left for the chain to name.
             if any(p != "ok" and not p.startswith("CHECK constraint") for p in problems):
-                raise LedgerError(f"ledger {self._path}: the file is corrupt")
+                raise LedgerError("the file is corrupt", field=f"ledger {self._path}")
             if not sa.inspect(connection).has_table(entries.name):
-                raise LedgerTamperedError(f"ledger {self._path}: its table is gone")
+                raise LedgerTamperedError("its table is gone", field=f"ledger {self._path}")
             stored = connection.execute(
                 sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             )
             meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
             if {name: _squeeze(sql) for name, sql in stored} != meant:
                 raise LedgerTamperedError(
-                    f"ledger {self._path}: its append-only guards were changed"
+                    "its append-only guards were changed", field=f"ledger {self._path}"
                 )
 
     def create(self, first: Entry) -> bool:
@@ -159,7 +159,7 @@ class SQLiteStore(Store):
                 prefix=DRAFT_PREFIX.format(name=path.name), dir=path.parent
             )
         except OSError as error:
-            raise LedgerError(f"ledger {path}: its folder cannot be written") from error
+            raise LedgerError("its folder cannot be written", field=f"ledger {path}") from error
         os.close(handle)
         draft = Path(name)
         try:
@@ -177,10 +177,11 @@ def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
     kind = options.pop("local_file_system", None)
     if not name or name == ":memory:" or name.startswith("file:") or options:
         raise LedgerError(
-            "ledger: expected sqlite:///PATH, a plain file without options but local_file_system"
+            field="ledger",
+            allowed="sqlite:///PATH, a plain file without options but local_file_system",
         )
     if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
-        raise LedgerError("ledger: local_file_system: expected one type of file system")
+        raise LedgerError("local_file_system: expected one type of file system", field="ledger")
     return SQLiteStore(
         Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
     )
@@ -210,7 +211,7 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise LedgerError(f"ledger {path}: cannot be put in its place") from error
+        raise LedgerError("cannot be put in its place", field=f"ledger {path}") from error
     files.sync_directory(path.parent)
     return True
 
@@ -224,7 +225,7 @@ def _finish_creation(path: Path) -> None:
 
 def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        raise LedgerError("ledger: SQLite 3.38 or newer is needed")
+        raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
     url = URL.create(
         "sqlite+pysqlite",
@@ -249,7 +250,9 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
             cursor.execute(f"PRAGMA {name} = {setting}")
             (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
             if value != expected:
-                raise LedgerError(f"ledger: SQLite refused {name}={setting}; not safe to spend")
+                raise LedgerError(
+                    f"SQLite refused {name}={setting}; not safe to spend", field="ledger"
+                )
     finally:
         cursor.close()
 
@@ -273,13 +276,13 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         original = getattr(error, "orig", None) or error
         text = str(original)
         if "locked" in text or "busy" in text:
-            raise LedgerError(f"ledger {path}: locked by another process") from error
+            raise LedgerError("locked by another process", field=f"ledger {path}") from error
         if not path.exists():
             raise no_ledger(f"ledger {path}: no such file", begin=False) from error
         if isinstance(original, sqlite3.IntegrityError):
-            raise LedgerError(f"ledger {path}: the database refused the entry") from error
+            raise LedgerError("the database refused the entry", field=f"ledger {path}") from error
         if isinstance(original, sqlite3.OperationalError):
             raise LedgerError(
-                f"ledger {path}: cannot be used ({type(original).__name__})"
+                f"cannot be used ({type(original).__name__})", field=f"ledger {path}"
             ) from error
-        raise LedgerError(f"ledger {path}: not a database, or corrupt") from error
+        raise LedgerError("not a database, or corrupt", field=f"ledger {path}") from error

@@ -71,7 +71,7 @@ class Store(ABC):
     @property
     def path(self) -> Path:
         """The ledger's file. Raises LedgerError if it is not a file."""
-        raise LedgerError(f"ledger {self.location}: it is not a file")
+        raise LedgerError("it is not a file", field=f"ledger {self.location}")
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
@@ -113,4 +113,6 @@ class Store(ABC):
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
-            raise LedgerError(f"ledger {self.location}: the database did not keep the entry")
+            raise LedgerError(
+                "the database did not keep the entry", field=f"ledger {self.location}"
+            )

@@ -100,7 +100,7 @@ class BayesModel:
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
         if rows < 0:
-            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         domain = self.networks[0].domain
         draw_of_row = rng.integers(len(self.networks), size=rows)
         codes = np.zeros((rows, len(domain.sizes)), dtype=np.int32, order="F")
@@ -160,28 +160,36 @@ class Bayes(CountedColumns):
         super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
-                raise SpecError(f"generator.settings.{name}: {one_of(getattr(self, name), words)}")
+                raise SpecError(
+                    field=f"generator.settings.{name}", allowed=one_of(getattr(self, name), words)
+                )
         if not (isfinite(self.prior) and 0 < self.prior <= 1e4):
             raise SpecError(
-                "generator.settings.prior: expected a number > 0 and at most 1e4; a posterior that"
-                " is censored needs a proper prior"
+                field="generator.settings.prior",
+                allowed="a number > 0 and at most 1e4; a posterior that is censored needs"
+                " a proper prior",
             )
         if not 1e-6 <= self.smallest < 0.5:
-            raise SpecError("generator.settings.smallest: expected a number from 1e-6 to below 0.5")
+            raise SpecError(
+                field="generator.settings.smallest", allowed="a number from 1e-6 to below 0.5"
+            )
         if not 1 <= self.draws <= 100:
-            raise SpecError("generator.settings.draws: expected a whole number from 1 to 100")
+            raise SpecError(
+                field="generator.settings.draws", allowed="a whole number from 1 to 100"
+            )
         if self.sampler != "grid":
             raise SpecError(
-                "generator.settings.sampler: expected grid; NUTS and other Markov chains draw"
-                " approximately, by how much cannot be measured, so their epsilon is not strict and"
-                " a release cannot be made from them"
+                field="generator.settings.sampler",
+                allowed="grid; NUTS and other Markov chains draw approximately, by how"
+                " much cannot be measured, so their epsilon is not strict and a"
+                " release cannot be made from them",
             )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`."""
         if "pure" in settings:
-            raise SpecError("generator.settings.pure: follows from delta and cannot be set")
+            raise SpecError("follows from delta and cannot be set", field="generator.settings.pure")
         return cls(**typed(cls, settings), pure=pure)
 
     @property
@@ -226,7 +234,9 @@ class Bayes(CountedColumns):
         epsilon = selection_epsilon(kind, rho=rho, share=1.0, count=count)
         window = Window(epsilon=epsilon, unit=unit)
         if window.width < SMALLEST_WIDTH:
-            raise SpecError(f"{self.method}: expected a larger epsilon, or fewer columns or draws")
+            raise SpecError(
+                field=self.method, allowed="a larger epsilon, or fewer columns or draws"
+            )
         bins = useful_bins(self.bins, nominal_rows)
         self._check_size(Domain.from_schema(schema, bins=bins))
         noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
@@ -242,8 +252,10 @@ class Bayes(CountedColumns):
         cells = max(domain.sizes) * choices // (sum(domain.sizes) * self._events)
         if choices > MOST_CHOICES or cells > MOST_CELLS:
             raise SpecError(
-                f"generator.settings.given: about {choices} parameters to draw, one for each code"
-                f" given each code of the target; expected at most {MOST_CHOICES}"
+                f"about {choices} parameters to draw, one for each code given each code of"
+                " the target",
+                field="generator.settings.given",
+                allowed=f"at most {MOST_CHOICES}",
             )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:

@@ -203,7 +203,7 @@ class NetworkModel:
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
         """Independent rows as codes, shape (rows, d)."""
         if rows < 0:
-            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         sizes = self.domain.sizes
         codes = np.zeros((rows, len(sizes)), dtype=np.int32, order="F")
         for conditional in self.conditionals:

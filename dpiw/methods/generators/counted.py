@@ -51,7 +51,9 @@ class CountedColumns(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.bins < 2:
-            raise SpecError(f"generator.settings.bins={self.bins}: expected a whole number >= 2")
+            raise SpecError(
+                field=f"generator.settings.bins={self.bins}", allowed="a whole number >= 2"
+            )
 
     def measurement(
         self,
@@ -90,7 +92,7 @@ class CountedMarginals(CountedColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise not in COUNT_NOISES.values():
-            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+            raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -123,12 +123,12 @@ def one_way_tables(
 def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:
     """Return a measurement's domain; SpecError for another method, schema or discretisation."""
     if measurement.kind != kind:
-        raise SpecError(f"measurement.kind: expected {kind}")
+        raise SpecError(field="measurement.kind", allowed=kind)
     facts = measurement.facts
     domain = Domain.from_schema(schema, bins=int(facts["bins"]))
     names = [column.name for column in schema.released]
     if list(domain.sizes) != facts["sizes"] or names != facts["columns"]:
-        raise SpecError("measurement: its columns or sizes are not this schema's")
+        raise SpecError("its columns or sizes are not this schema's", field="measurement")
     return domain
 
 

@@ -53,7 +53,9 @@ class RowsModel:
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """`rows` of the file in random order, each at most once; SpecError: more than it has."""
         if not 0 <= rows <= self.table.rows:
-            raise SpecError(f"rows={rows}: expected a whole number from 0 to {self.table.rows}")
+            raise SpecError(
+                field=f"rows={rows}", allowed=f"a whole number from 0 to {self.table.rows}"
+            )
         chosen = rng.permutation(self.table.rows)[:rows]
         return SyntheticTable(schema=self.table.schema, scaled=self.table.scaled.take(chosen))
 
@@ -119,7 +121,7 @@ class External(Synthesizer):
         for setting in fields(cls):
             if setting.default is MISSING and setting.name not in settings:
                 raise SpecError(
-                    f"generator.settings.{setting.name}: missing; {cls.method} needs it"
+                    f"missing; {cls.method} needs it", field=f"generator.settings.{setting.name}"
                 )
         return cls(**settings)
 
@@ -151,15 +153,16 @@ class External(Synthesizer):
         """Declared cost for a unit of the release, converted by `declared_event`."""
         if not self.private:
             raise NotPublishableError(
-                f"{self.method}: nobody declares an epsilon for rows of {self.tool}; no release may"
-                " hold them"
+                f"nobody declares an epsilon for rows of {self.tool}; no release may hold them",
+                field=self.method,
             )
         if unit.id_column is not None and self.rows_per_unit is None:
             raise SpecError(
-                "generator.settings.rows_per_unit: missing; expected a public bound on the rows of"
-                f" one value of {unit.id_column} that was enforced before {self.tool} read the"
-                " table (never a maximum seen in it), or 1 if its guarantee is for all of them"
-                " together"
+                "missing",
+                field="generator.settings.rows_per_unit",
+                allowed=f"a public bound on the rows of one value of {unit.id_column} that"
+                f" was enforced before {self.tool} read the table (never a maximum"
+                " seen in it), or 1 if its guarantee is for all of them together",
             )
         return declared_event(
             _number("epsilon", self.epsilon),
@@ -218,13 +221,13 @@ class External(Synthesizer):
         """Read and check the file's rows; SpecError for another measurement or a changed file."""
         if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
             raise SpecError(
-                f"{ROWS_FIELD}: not a measurement of kind {self.method}, or of other rows"
+                f"not a measurement of kind {self.method}, or of other rows", field=ROWS_FIELD
             )
         return self.rows_model(schema)
 
 
 def _fault(name: str, expected: str) -> SpecError:
-    return SpecError(f"generator.settings.{name}: expected {expected}")
+    return SpecError(field=f"generator.settings.{name}", allowed=expected)
 
 
 def _is_text(value: object, most: int) -> bool:

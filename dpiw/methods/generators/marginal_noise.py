@@ -22,9 +22,9 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
     """Return settings with `noise` as a kind (default laplace if `pure`), or raise SpecError."""
     noise = settings.get("noise", "laplace" if pure else "gaussian")
     if not isinstance(noise, str) or noise not in COUNT_NOISES:
-        raise SpecError("generator.settings.noise: expected gaussian or laplace")
+        raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
     if pure and noise == "gaussian":
-        raise SpecError("generator.settings.noise: delta 0 needs laplace")
+        raise SpecError("delta 0 needs laplace", field="generator.settings.noise")
     return {**settings, "noise": COUNT_NOISES[noise]}
 
 
@@ -36,7 +36,7 @@ def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         admissible = (int, float) if kind is float else (kind,)
         if isinstance(value, bool) or not isinstance(value, admissible):
             words = {float: "a number", str: "a word"}.get(kind, "a whole number")
-            raise SpecError(f"generator.settings.{key}: expected {words}")
+            raise SpecError(field=f"generator.settings.{key}", allowed=words)
     return settings
 
 
@@ -89,7 +89,7 @@ def marginal_sensitivity(unit: PrivacyUnit, kind: NoiseKind) -> float:
         factor = 2.0 if kind is NoiseKind.LAPLACE else float(np.nextafter(np.sqrt(2.0), 2.0))
         return factor * unit.max_rows
     raise UnsupportedRelationError(
-        f"unit.relation={unit.relation}: marginals know no such relation"
+        "marginals know no such relation", field=f"unit.relation={unit.relation}"
     )
 
 

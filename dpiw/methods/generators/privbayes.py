@@ -102,17 +102,18 @@ class PrivBayes(SelectedMarginals):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.degree not in (1, 2, 3, 4):
-            raise SpecError(f"generator.settings.degree={self.degree}: expected 1 to 4")
+            raise SpecError(field=f"generator.settings.degree={self.degree}", allowed="1 to 4")
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
         if not (isfinite(self.usefulness) and self.usefulness > 0):
-            raise SpecError("generator.settings.usefulness: expected a number > 0")
+            raise SpecError(field="generator.settings.usefulness", allowed="a number > 0")
         if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
-            raise SpecError("generator.settings.noise_penalty: expected a number >= 0")
+            raise SpecError(field="generator.settings.noise_penalty", allowed="a number >= 0")
         shares = (self.one_way_share, self.selection_share)
         if not (min(shares) > 0 and sum(shares) < 1):
             raise SpecError(
-                "generator.settings.one_way_share, selection_share: numbers > 0, sum below 1"
+                "numbers > 0, sum below 1",
+                field="generator.settings.one_way_share, selection_share",
             )
 
     def parameters(self) -> Mapping[str, Any]:
@@ -130,8 +131,9 @@ class PrivBayes(SelectedMarginals):
         columns = len(schema.released)
         if candidate_count(columns, self.degree) > MOST_CANDIDATES:
             raise SpecError(
-                f"generator.settings.degree={self.degree}: {columns} columns give more than"
-                f" {MOST_CANDIDATES} candidate families; expected a smaller degree"
+                f"{columns} columns give more than {MOST_CANDIDATES} candidate families",
+                field=f"generator.settings.degree={self.degree}",
+                allowed="a smaller degree",
             )
         families = columns - 1
         one_way = self.one_way_share if families else 1.0
@@ -159,7 +161,7 @@ class PrivBayes(SelectedMarginals):
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
         if self.calibrated is None:
-            raise UncalibratedError("privbayes: the cap on cells follows from the noise")
+            raise UncalibratedError("the cap on cells follows from the noise", field="privbayes")
         noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.joint))
         return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
 

@@ -46,11 +46,13 @@ def finds_levels(method: str) -> bool:
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:
     """As `Synthesizer.from_settings`, by a spec's words; SpecError also for unknown ones."""
     if method not in GENERATORS:
-        raise SpecError(f"generator.method: {one_of(method, GENERATORS)}")
+        raise SpecError(field="generator.method", allowed=one_of(method, GENERATORS))
     generator = GENERATORS[method]
     known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
     for key in settings:
         if key not in known:
             hint = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
-            raise SpecError(f"generator.settings.{key}: {method} has no such setting{hint}")
+            raise SpecError(
+                f"{method} has no such setting{hint}", field=f"generator.settings.{key}"
+            )
     return generator.from_settings(settings, pure=pure)

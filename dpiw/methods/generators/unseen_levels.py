@@ -70,9 +70,13 @@ class UnseenLevels(Synthesizer):
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; SpecError for any setting, or a delta of 0."""
         if settings:
-            raise SpecError("generator.settings: levels has none; the dictionary says `unseen`")
+            raise SpecError(
+                "levels has none; the dictionary says `unseen`", field="generator.settings"
+            )
         if pure:
-            raise SpecError("delta=0: levels needs a delta > 0; it pays for what nobody listed")
+            raise SpecError(
+                "levels needs a delta > 0; it pays for what nobody listed", field="delta=0"
+            )
         return cls()
 
     def within(self, delta: Decimal) -> Self:
@@ -95,7 +99,7 @@ class UnseenLevels(Synthesizer):
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(_unseen(schema))
         if self.delta is None or columns == 0:
-            raise UncalibratedError("levels: expected a delta, and columns of unseen levels")
+            raise UncalibratedError(field="levels", allowed="a delta, and columns of unseen levels")
         multiplier = marginal_multiplier(NoiseKind.GAUSSIAN, rho=rho, share=1.0, count=columns)
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=multiplier, unit=unit)
         delta = float_below(self.delta * _SHARE / columns)
@@ -220,8 +224,9 @@ def _measured(measurement: Measurement, schema: PublicSchema) -> list[Column]:
     names = [column.name for column in columns]
     if measurement.kind != UnseenLevels.method or measurement.facts.get("columns") != names:
         raise SpecError(
-            f"levels: expected a measurement of {UnseenLevels.method} for this schema's columns;"
-            " found a measurement of another method or schema"
+            field="levels",
+            allowed=f"a measurement of {UnseenLevels.method} for this schema's columns;"
+            " found a measurement of another method or schema",
         )
     return columns
 

@@ -69,12 +69,14 @@ CPU = Backend("cpu")
 def make_backend(device: str) -> Backend:
     """The backend of a spec's device; SpecError for an unknown one, or `cuda` without a GPU."""
     if device not in DEVICES:
-        raise SpecError(f"device: expected one of {', '.join(DEVICES)}")
+        raise SpecError(field="device", allowed=f"one of {', '.join(DEVICES)}")
     if device == "cpu":
         return CPU
     has_cuda = _cuda_is_there()
     if device == "cuda" and not has_cuda:
-        raise SpecError("device=cuda: torch finds no CUDA device here; expected auto or cpu")
+        raise SpecError(
+            "torch finds no CUDA device here", field="device=cuda", allowed="auto or cpu"
+        )
     return Backend("cuda") if has_cuda else CPU
 
 
@@ -82,8 +84,9 @@ def check_installed(method: str) -> None:
     """Raise SpecError where torch or Opacus is missing; `method` is named in the message."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "opacus")):
         raise SpecError(
-            f"{method}: its networks need torch and Opacus, which are not installed; run:"
-            f" {install('neural')}"
+            "its networks need torch and Opacus, which are not installed; run: "
+            f"{install('neural')}",
+            field=method,
         )
 
 
@@ -91,8 +94,9 @@ def check_device(device: str, *, stage: str, computes: bool) -> None:
     """Raise SpecError for `cuda` without a GPU; `computes` tests a sum, which holds GPU memory."""
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(
-            f"stage {stage}: device: cuda, and torch finds no CUDA device on this machine. Start"
-            " the run where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu"
+            "device: cuda, and torch finds no CUDA device on this machine. Start the run"
+            " where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu",
+            field=f"stage {stage}",
         )
 
 

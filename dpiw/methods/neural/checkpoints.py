@@ -78,7 +78,7 @@ class TrainingState:
 
 def _check(name: str, value: float, *, above: float, below: float) -> None:
     if not above < value < below:
-        raise SpecError(f"optimiser.{name}: expected above {above:g}, below {below:g}")
+        raise SpecError(field=f"optimiser.{name}", allowed=f"above {above:g}, below {below:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

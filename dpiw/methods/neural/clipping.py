@@ -34,7 +34,7 @@ class _Labelled:
 
     def __post_init__(self) -> None:
         if self.label not in (0, 1):
-            raise SpecError("loss.label: expected 0 or 1")
+            raise SpecError(field="loss.label", allowed="0 or 1")
 
 
 class Logistic(_Labelled):
@@ -69,7 +69,7 @@ class Critic:
 
     def __post_init__(self) -> None:
         if self.sign not in (-1, 1):
-            raise SpecError("critic sign: expected -1 or 1")
+            raise SpecError(field="critic sign", allowed="-1 or 1")
 
     def slopes(self, outputs: Array) -> Array:
         """See `RowLoss`."""
@@ -134,7 +134,7 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
     outputs = network.outputs(rows, watch=watch)
     slopes = loss.slopes(outputs.detach())
     if rule is ClipRule.OUTPUT and slopes.shape[1] != 1:
-        raise SpecError("clip rule output: expected a network with one output")
+        raise SpecError(field="clip rule output", allowed="a network with one output")
     by = slopes if rule is ClipRule.LOSS else slopes * 0.0 + 1.0
     seen = watch.gradients(outputs, by)
     norms = seen.norms()

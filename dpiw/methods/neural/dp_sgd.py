@@ -99,21 +99,21 @@ class PrivateTraining:
     def __post_init__(self) -> None:
         if self.unit.relation is not NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
-                "relation=replace_one: networks are trained under add_or_remove_one only"
+                "networks are trained under add_or_remove_one only", field="relation=replace_one"
             )
         if not 0 < self.sampling_rate <= 1:
-            raise SpecError("training.sampling_rate: expected a number in (0, 1]")
+            raise SpecError(field="training.sampling_rate", allowed="a number in (0, 1]")
         if self.steps < 1 or self.resumes < 0:
-            raise SpecError("training.steps, resumes: expected whole numbers >= 1 and >= 0")
+            raise SpecError(field="training.steps, resumes", allowed="whole numbers >= 1 and >= 0")
         if not LEAST_CLIP <= self.clip < math.inf:
-            raise SpecError(f"training.clip: expected a finite number >= {LEAST_CLIP:g}")
+            raise SpecError(field="training.clip", allowed=f"a finite number >= {LEAST_CLIP:g}")
         if not 0 < self.divisor < math.inf:
-            raise SpecError("training.divisor: expected a finite number > 0")
+            raise SpecError(field="training.divisor", allowed="a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
-            raise UncalibratedError("training: expected a finite noise multiplier > 0")
+            raise UncalibratedError(field="training", allowed="a finite noise multiplier > 0")
         if not 0 <= self.averaged < 1:
-            raise SpecError("training.averaged: expected a number in [0, 1)")
+            raise SpecError(field="training.averaged", allowed="a number in [0, 1)")
 
     @property
     def resumption(self) -> Resumption | None:
@@ -138,7 +138,9 @@ class PrivateTraining:
     @property
     def _multiplier(self) -> float:
         if self.noise_multiplier is None:
-            raise UncalibratedError("training: no noise multiplier yet; calibrate before use")
+            raise UncalibratedError(
+                "no noise multiplier yet; calibrate before use", field="training"
+            )
         return self.noise_multiplier
 
     @property
@@ -155,7 +157,7 @@ class PrivateTraining:
         T steps are about Gaussian of parameter q' sqrt(T (exp(1/s^2) - 1)) (Bu et al. 2020).
         """
         if not (math.isfinite(rho) and rho > 0):
-            raise SpecError("training: expected an effort rho > 0")
+            raise SpecError(field="training", allowed="an effort rho > 0")
         return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
 
     def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:
@@ -242,9 +244,11 @@ class PrivateTraining:
     def _check(self, state: TrainingState, noise: NoiseSource) -> None:
         self.check_settings(state)
         if state.step >= self.steps:
-            raise PrivacyError("training: every accounted step was taken")
+            raise PrivacyError("every accounted step was taken", field="training")
         if state.publishable and not noise.publishable:
-            raise PrivacyError("training: a publishable state needs a publishable noise source")
+            raise PrivacyError(
+                "a publishable state needs a publishable noise source", field="training"
+            )
 
     def _updated(self, state: TrainingState, gradient: NDArray[np.float64]) -> TrainingState:
         step = state.step + 1
@@ -290,14 +294,16 @@ class PrivateTraining:
         """Raise PrivacyError unless a state is of this training."""
         if state.settings != self.digest:
             raise PrivacyError(
-                "training: the checkpoint belongs to other settings; expected a checkpoint of this"
-                " training"
+                "the checkpoint belongs to other settings",
+                field="training",
+                allowed="a checkpoint of this training",
             )
 
     def check_resumable(self) -> None:
         """Raise PrivacyError unless a resumed training may repeat steps."""
         if self.resumes == 0:
             raise PrivacyError(
-                "training: the ledger reserved no resume for this training, so it cannot continue"
-                " from a checkpoint"
+                "the ledger reserved no resume for this training, so it cannot continue"
+                " from a checkpoint",
+                field="training",
             )

@@ -140,9 +140,9 @@ class Architecture(Layered):
 
     def __post_init__(self) -> None:
         if len(self.widths) < 2 or any(width < 1 for width in self.widths):
-            raise SpecError("network.widths: expected at least two whole numbers >= 1")
+            raise SpecError(field="network.widths", allowed="at least two whole numbers >= 1")
         if self.activation not in ACTIVATIONS:
-            raise SpecError(f"network.activation: expected one of {', '.join(ACTIVATIONS)}")
+            raise SpecError(field="network.activation", allowed=f"one of {', '.join(ACTIVATIONS)}")
 
     @property
     def inputs(self) -> int:
@@ -186,7 +186,7 @@ class Network:
         if isinstance(self.parameters, np.ndarray):
             object.__setattr__(self, "parameters", CPU.array(self.parameters))
         if tuple(self.parameters.shape) != (self.architecture.size,):
-            raise SpecError("network.parameters: not as many as the architecture has")
+            raise SpecError("not as many as the architecture has", field="network.parameters")
 
     @property
     def backend(self) -> Backend:

@@ -101,10 +101,10 @@ class WeightEstimator(Method, abc.ABC):
         known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
         for name in sorted(set(settings) - known):
             hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
-            raise SpecError(f"weights.settings.{name}: unknown for {cls.method}{hint}")
+            raise SpecError(f"unknown for {cls.method}{hint}", field=f"weights.settings.{name}")
         if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
-                f"weights.method={cls.method}: its noise is Gaussian; expected a delta > 0"
+                "its noise is Gaussian", field=f"weights.method={cls.method}", allowed="a delta > 0"
             )
         return cls(**cls._completed(dict(settings), pure=pure, rows=rows))
 
@@ -129,8 +129,8 @@ class WeightEstimator(Method, abc.ABC):
         step = weighing.post_processing.calibrate
         if step is not None and step.sha256 is None:
             raise SpecError(
-                "weights.post_processing: beta_calibrate.rows: the file cannot be read, and no"
-                " `sha256` says which it was"
+                "beta_calibrate.rows: the file cannot be read, and no `sha256` says which it was",
+                field="weights.post_processing",
             )
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
@@ -187,4 +187,4 @@ def check_measurement(
     """Raise WeightError for a measurement of another method, or of other settings (`own`)."""
     facts = measurement.facts
     if measurement.kind != kind or any(facts.get(name) != own[name] for name in own):
-        raise WeightError(f"{method}: not a measurement with these settings")
+        raise WeightError("not a measurement with these settings", field=method)

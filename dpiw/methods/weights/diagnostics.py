@@ -138,7 +138,9 @@ class Diagnostics:
 
 def _weights(log_weights: Array) -> Array:
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
-        raise WeightError("weights: expected a vector of finite log weights, at least one row")
+        raise WeightError(
+            field="weights", allowed="a vector of finite log weights, at least one row"
+        )
     return np.asarray(np.exp(log_weights - log_weights.max()))
 
 

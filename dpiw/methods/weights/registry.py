@@ -37,8 +37,9 @@ def check_known_everywhere(method: str) -> None:
         return
     names = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
     raise SpecError(
-        "weights.post_processing: beta_calibrate needs the released ratio at every row; expected"
-        f" weights.method {names}"
+        "beta_calibrate needs the released ratio at every row",
+        field="weights.post_processing",
+        allowed=f"weights.method {names}",
     )
 
 
@@ -51,8 +52,10 @@ def make_weights(
     """
     if method == NONE:
         if settings:
-            raise SpecError(f"weights.settings.{min(settings)}: unknown for none (known: none)")
+            raise SpecError(
+                "unknown for none (known: none)", field=f"weights.settings.{min(settings)}"
+            )
         return None
     if method not in WEIGHTS:
-        raise SpecError(f"weights.method={method}: {one_of(method, (*WEIGHTS, NONE))}")
+        raise SpecError(field=f"weights.method={method}", allowed=one_of(method, (*WEIGHTS, NONE)))
     return WEIGHTS[method].from_settings(settings, pure=pure, rows=rows)

@@ -43,7 +43,7 @@ class Weights:
 def uniform_weights(rows: int) -> Weights:
     """Weight one for every row."""
     if rows < 1:
-        raise WeightError("weights: expected at least one synthetic row")
+        raise WeightError(field="weights", allowed="at least one synthetic row")
     log_weights = np.zeros(rows)
     return Weights(
         log_weights=log_weights,
@@ -56,7 +56,7 @@ def uniform_weights(rows: int) -> Weights:
 def normalised(log_weights: Array) -> Array:
     """Shift log weights so that the weights have mean one, shape (n,)."""
     if log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
-        raise WeightError("weights: expected at least one row and finite log weights")
+        raise WeightError(field="weights", allowed="at least one row and finite log weights")
     top = log_weights.max()
     return np.asarray(log_weights - (top + np.log(np.mean(np.exp(log_weights - top)))))
 
@@ -71,12 +71,14 @@ def resample(log_weights: Array, rows: int, *, rng: np.random.Generator) -> NDAr
     """
     log_weights = np.asarray(log_weights, dtype=np.float64)
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
-        raise WeightError("weights: expected a vector of finite log weights, at least one row")
+        raise WeightError(
+            field="weights", allowed="a vector of finite log weights, at least one row"
+        )
     if not isinstance(rows, int | np.integer) or rows < 0:
-        raise WeightError(f"rows={rows}: expected a whole number >= 0")
+        raise WeightError(field=f"rows={rows}", allowed="a whole number >= 0")
     if not isinstance(rng, np.random.Generator):
         raise WeightError(
-            f"rng: expected a NumPy Generator, made of a seed, found {type(rng).__name__}"
+            field="rng", allowed=f"a NumPy Generator, made of a seed, found {type(rng).__name__}"
         )
     weights = np.exp(log_weights - log_weights.max())
     cumulative = np.cumsum(weights)

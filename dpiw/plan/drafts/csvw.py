@@ -47,7 +47,7 @@ def read_csvw(path: Path, *, table: str | None = None) -> TableDraft:
     if isinstance(schema, str):
         schema = _schema_beside(path, schema)
     if not isinstance(schema, Mapping):
-        raise SchemaError("CSVW: expected a table with a tableSchema")
+        raise SchemaError(field="CSVW", allowed="a table with a tableSchema")
     keys = schema.get("primaryKey", ())
     columns = [
         column for column in mappings(schema.get("columns")) if column.get("virtual") is not True
@@ -70,7 +70,9 @@ def _schema_beside(path: Path, address: str) -> Any:
         if target.is_relative_to(folder):
             text = read_text(target, suffixes=_SUFFIXES, what="CSVW tableSchema")
             return parse_json(text, what="CSVW tableSchema")
-    raise SchemaError("CSVW: tableSchema: expected a file in the metadata's folder; no URL is read")
+    raise SchemaError(
+        "tableSchema: expected a file in the metadata's folder; no URL is read", field="CSVW"
+    )
 
 
 def _cell_format(kind: ColumnKind | None, style: object, null: object) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class ColumnDraft:
 
     def __post_init__(self) -> None:
         if fault := name_fault(self.name):
-            raise SchemaError(fault)
+            raise fault
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
         object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
 
@@ -203,7 +203,7 @@ class TableDraft:
         names = [column.name for column in self.columns]
         if name not in names:
             hint = nearest(name, names)
-            raise SchemaError(f"{role.value}: no column of that name in the metadata{hint}")
+            raise SchemaError(f"no column of that name in the metadata{hint}", field=role.value)
         place, columns = names.index(name), list(self.columns)
         if role is ColumnRole.IDENTIFIER:  # the first one names the person
             columns[:place] = [column.released() for column in columns[:place]]

@@ -38,21 +38,23 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
     if separator:
         quoted = "$'\\t'" if separator == "\t" else f"'{separator}'"
         raise SchemaError(
-            f"header: found {quoted} between the names, expected ','; add --delimiter {quoted}"
+            f"found {quoted} between the names, expected ','; add --delimiter {quoted}",
+            field="header",
         )
     if not names or any("\n" in name for name in names):
-        raise SchemaError("header: expected one line of column names")
+        raise SchemaError(field="header", allowed="one line of column names")
     if len(names) == 1 and delimiter == "," and "\\t" in line:
         raise SchemaError(
-            "header: found a backslash and a t, expected a tab; in bash write a tab as $'\\t', as"
-            " in --header $'a\\tb' --delimiter $'\\t'"
+            "found a backslash and a t, expected a tab; in bash write a tab as $'\\t', as"
+            " in --header $'a\\tb' --delimiter $'\\t'",
+            field="header",
         )
     for place, name in enumerate(names, start=1):
         where = f"header: name {place} of {len(names)}"
         if _is_number(name):
-            raise SchemaError(f"{where}: found a number; expected the column names, not a row")
+            raise SchemaError("found a number", field=where, allowed="the column names, not a row")
         if fault := name_fault(name):
-            raise SchemaError(f"{where}: {fault}")
+            raise SchemaError(fault, field=where)
     return TableDraft(columns=tuple(map(_column, cells)))
 
 
@@ -115,4 +117,4 @@ def draft_table(name: str, metadata: Metadata) -> TableDraft:
         return FORMATS[name](metadata)
     except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
         pass  # a shape that no reader expects; what it says may quote the file
-    raise SchemaError(f"{name}: the metadata is not of the form that its standard describes")
+    raise SchemaError("the metadata is not of the form that its standard describes", field=name)

@@ -31,16 +31,16 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
     Raises SchemaError, which never quotes the file: not regular, too large, or not UTF-8.
     """
     if path.suffix.lower() not in suffixes:
-        raise SchemaError(f"{what}: expected a file named *{' or *'.join(suffixes)}")
+        raise SchemaError(field=what, allowed=f"a file named *{' or *'.join(suffixes)}")
     with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
         if not path.exists():
-            raise SchemaError(f"{what}: no such file")
+            raise SchemaError("no such file", field=what)
         if path.is_file():
             with path.open("rb") as stream:
                 data = stream.read(MAX_METADATA_BYTES + 1)
             if len(data) <= MAX_METADATA_BYTES:
                 return data.decode("utf-8-sig")
-    raise SchemaError(f"{what}: expected a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
+    raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
 
 
 def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
@@ -49,7 +49,7 @@ def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
     The encoding must be one in which a line ends with the byte 10.
     """
     if not path.exists():
-        raise SchemaError(f"header: no such file: {path}{_nearest_beside(path)}")
+        raise SchemaError(f"no such file: {path}{_nearest_beside(path)}", field="header")
     message = (
         f"header: expected a regular file with one line of at most {MAX_HEADER_BYTES} bytes; a line"
         ' that a command prints goes to --header: --header "$(head -n 1 TABLE.csv)"'
@@ -89,7 +89,7 @@ def parse_json(text: str, *, what: str) -> dict[str, Any]:
         place = f"line {fault.lineno}, column {fault.colno}: not valid JSON ({fault.msg}); "
     except (ValueError, RecursionError):
         pass
-    raise SchemaError(f"{what}: {place}expected a JSON object with unique keys")
+    raise SchemaError(f"{place}expected a JSON object with unique keys", field=what)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     if rows := _ROWS.search(text):
         line = text.count("\n", 0, rows.start(2)) + 1
         raise SchemaError(
-            f"SQL: line {line}: holds statements with rows; expected definitions alone"
+            f"line {line}: holds statements with rows", field="SQL", allowed="definitions alone"
         )
     _check_dialect(dialect)
     statements = _statements(text, dialect)
@@ -66,7 +66,7 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
 def _check_dialect(dialect: str) -> None:
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
     if dialect and dialect.casefold() not in known:
-        raise SchemaError(f"--dialect: {no_word(dialect, known)}")
+        raise SchemaError(field="--dialect", allowed=no_word(dialect, known))
 
 
 def _no_table(text: str, dialect: str) -> str:

@@ -33,7 +33,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     schema = resource.get("schema")
     if not isinstance(schema, Mapping):
         raise SchemaError(
-            "Table Schema: expected `fields`; a schema at another address is not read"
+            field="Table Schema", allowed="`fields`; a schema at another address is not read"
         )
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])

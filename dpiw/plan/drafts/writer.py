@@ -190,7 +190,7 @@ def spec_text(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
     )
     if person == OPEN:
-        raise SchemaError(f"column {OPEN}: name: means an open field in a spec; rename it")
+        raise SchemaError("means an open field in a spec; rename it", field=f"column {OPEN}: name")
     rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
     unit = _UNIT.format(column=_scalar(person), rows=rows) if person else _ROW
     return _SPEC.format(
@@ -251,7 +251,7 @@ def dictionary_name(*candidates: str) -> str:
         plain = re.sub(r"[^a-z0-9_-]+", "-", bare).strip("-_")[:63]
         if plain:
             return plain
-    raise SchemaError("--name: expected lower-case letters, digits, `-` and `_`")
+    raise SchemaError(field="--name", allowed="lower-case letters, digits, `-` and `_`")
 
 
 def next_commands(folder: str) -> list[str]:

@@ -220,12 +220,13 @@ def public_rows(
     """
     if not declared_public:
         raise SpecError(
-            "--public-rows: expected --i-declare-these-rows-public as well: only you can know"
+            field="--public-rows",
+            allowed="--i-declare-these-rows-public as well: only you can know",
         )
     spec.confidential.refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
-        raise SourceError(f"--public-rows: expected at least {LEAST_ROWS} rows")
+        raise SourceError(field="--public-rows", allowed=f"at least {LEAST_ROWS} rows")
     return ResampledRows(
         rows=WeightedRows(scaled=scaled, weights=np.full(scaled.rows, 1 / scaled.rows))
     )
@@ -264,7 +265,9 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
         release = load_release(folder, public_key)
     if PublicSchema.from_mapping(release.schema).released != schema.released:
-        raise ReleaseError("--like: the release's columns are not those of the spec's schema")
+        raise ReleaseError(
+            "the release's columns are not those of the spec's schema", field="--like"
+        )
     weights = release.weights if release.certificate.usable else np.ones(len(release.table))
     return ResampledRows(
         rows=WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())

@@ -96,12 +96,12 @@ class Rehearsal:
 
     def __post_init__(self) -> None:
         if self.runs < LEAST_RUNS:
-            raise SpecError(f"runs={self.runs}: expected at least {LEAST_RUNS}")
+            raise SpecError(field=f"runs={self.runs}", allowed=f"at least {LEAST_RUNS}")
         if self.seed < 0:
-            raise SpecError("seed: expected a whole number >= 0")
+            raise SpecError(field="seed", allowed="a whole number >= 0")
         unknown = [name for name in self.populations if name not in KINDS]
         if not self.populations or (unknown and self.stand_in is None):
-            raise SpecError(f"populations: expected some of {', '.join(KINDS)}")
+            raise SpecError(field="populations", allowed=f"some of {', '.join(KINDS)}")
         rng = np.random.default_rng([self.seed, 0])
         object.__setattr__(self, "scorer", Scorer.of(self.schema, rng=rng))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.yaml import flow_text, load_text
-from dpiw.errors import SpecError
+from dpiw.data.yaml import flow_text, load_text, marked
+from dpiw.errors import Mark, SpecError
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,14 @@ def test_what_is_written_for_a_file_is_read_as_it_was(mapping: dict[str, object]
     text = flow_text(mapping)
     assert "\n" not in text
     assert load_text(text, what="spec") == mapping
+
+
+def test_a_fault_names_line_and_column_of_its_field(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("a: 1\nsource:\n  path: x\ncolumns:\n  - {name: age, lower: 3}\n")
+    for field, line, column in (
+        ("source.path", 3, 3), ("column age: lower", 5, 17), ("source.other", 2, 1),
+    ):  # fmt: skip
+        with pytest.raises(SpecError) as refused, marked(path, SpecError):
+            raise SpecError("no", field=field)
+        assert refused.value.mark == Mark("spec.yaml", line, column)

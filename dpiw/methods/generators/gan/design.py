@@ -60,25 +60,29 @@ class Design:
         target = self.schema.target
         if target is None or target.is_numeric:
             raise SpecError(
-                "generator: a conditional method expects a target of kind boolean, categorical or"
-                " ordinal"
+                "a conditional method expects a target of kind boolean, categorical or ordinal",
+                field="generator",
             )
         if len(self.schema.released) < 2:
-            raise SpecError("generator: a conditional method expects a column beside the target")
+            raise SpecError(
+                "a conditional method expects a column beside the target", field="generator"
+            )
 
     def _check_image(self) -> None:
         pixels = math.prod(self.image)
         is_plain = all(part.numeric and not part.column.nullable for part in self.made.parts)
         if self.made.width != pixels or not is_plain:
             raise SpecError(
-                f"generator.settings.image: expected {pixels} columns of numbers without missing"
-                " cells, one for each pixel, and no other (but the target of dpcgan)"
+                field="generator.settings.image",
+                allowed=f"{pixels} columns of numbers without missing cells, one for each"
+                " pixel, and no other (but the target of dpcgan)",
             )
         half = 2 ** len(self.generator)
         if not self.generator or any(side % half for side in self.image):
             raise SpecError(
-                f"generator.settings.image: expected sides divisible by {half}, as each layer of"
-                " the generator doubles them; one layer at least"
+                field="generator.settings.image",
+                allowed=f"sides divisible by {half}, as each layer of the generator"
+                " doubles them; one layer at least",
             )
 
     @property
@@ -151,7 +155,7 @@ class Design:
     def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
         """Read what `to_json` wrote; SpecError where it was of another schema."""
         if facts["columns"] != [column.name for column in schema.released]:
-            raise SpecError("measurement: its columns or sizes are not this schema's")
+            raise SpecError("its columns or sizes are not this schema's", field="measurement")
         design = cls(
             schema=schema,
             conditional=bool(facts["conditional"]),
@@ -165,11 +169,12 @@ class Design:
         stored = {**facts, "layout": facts.get("layout", 1)}
         if design.image and stored["layout"] != IMAGE_LAYOUT:
             raise SpecError(
-                f"measurement: its image networks are of layout {stored['layout']}; expected"
-                f" {IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run"
+                f"its image networks are of layout {stored['layout']}",
+                field="measurement",
+                allowed=f"{IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run",
             )
         if any(stored[key] != value for key, value in design.to_json().items()):
-            raise SpecError("measurement: its columns or sizes are not this schema's")
+            raise SpecError("its columns or sizes are not this schema's", field="measurement")
         return design
 
     def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:

@@ -106,8 +106,9 @@ class DPGAN(GANSettings):
             self._check_proportions()
         elif self.proportions != () or self.proportions_share is not None:
             raise SpecError(
-                "generator.settings.proportions, proportions_share: dpgan has no such settings, as"
-                " it makes the target, too; expected generator.method dpcgan with them"
+                "dpgan has no such settings, as it makes the target, too",
+                field="generator.settings.proportions, proportions_share",
+                allowed="generator.method dpcgan with them",
             )
 
     def _check_proportions(self) -> None:
@@ -115,13 +116,15 @@ class DPGAN(GANSettings):
         share = real("generator.settings.proportions_share", share, above=0, at_most=0.9)
         object.__setattr__(self, "proportions_share", share)
         if not isinstance(self.proportions, list | tuple):
-            raise SpecError("generator.settings.proportions: expected a list of numbers")
+            raise SpecError(field="generator.settings.proportions", allowed="a list of numbers")
         shares = tuple(
             real("generator.settings.proportions", share, above=-1e-300, at_most=1e300)
             for share in self.proportions
         )
         if shares and not sum(shares) > 0:
-            raise SpecError("generator.settings.proportions: expected one number > 0 at least")
+            raise SpecError(
+                field="generator.settings.proportions", allowed="one number > 0 at least"
+            )
         object.__setattr__(self, "proportions", shares)
 
     def design(self, schema: PublicSchema) -> Design:
@@ -129,8 +132,9 @@ class DPGAN(GANSettings):
         design = super().design(schema)
         if self.proportions and len(self.proportions) != design.given.width:
             raise SpecError(
-                f"generator.settings.proportions: expected {design.given.width} numbers, one per"
-                " level of the target (and one for missing, if nullable)"
+                field="generator.settings.proportions",
+                allowed=f"{design.given.width} numbers, one per level of the target (and"
+                " one for missing, if nullable)",
             )
         return design
 
@@ -306,7 +310,7 @@ class DPGAN(GANSettings):
         ready.training.check_settings(state.discriminator)
         same_marginals = (state.marginals is None) == (ready.marginals is None)
         if state.settings != self._chance(schema).facts or not same_marginals:
-            raise PrivacyError("training: the state is of other settings")
+            raise PrivacyError("the state is of other settings", field="training")
         return state
 
     def _public_sum(self, training: PrivateTraining) -> Any:

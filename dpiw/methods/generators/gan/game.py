@@ -38,7 +38,9 @@ from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 def check_widths(name: str, value: object) -> tuple[int, ...]:
     """A setting as the widths of hidden layers, or SpecError."""
     if not isinstance(value, list | tuple) or len(value) > 8:
-        raise SpecError(f"generator.settings.{name}: expected a list of at most 8 whole numbers")
+        raise SpecError(
+            field=f"generator.settings.{name}", allowed="a list of at most 8 whole numbers"
+        )
     for width in value:
         whole(f"generator.settings.{name}", width, low=1, high=4096)
     return tuple(value)
@@ -102,7 +104,7 @@ class GANSettings(Synthesizer):
         """As `Synthesizer.from_settings`; the noise is Gaussian, and needs a delta."""
         if pure:
             raise SpecError(
-                f"delta: expected more than 0 with {cls.method}, whose noise is Gaussian"
+                field="delta", allowed=f"more than 0 with {cls.method}, whose noise is Gaussian"
             )
         return cls(**settings)
 
@@ -113,9 +115,11 @@ class GANSettings(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
-            raise SpecError(f"generator.settings.loss: expected one of {', '.join(LOSSES)}")
+            raise SpecError(field="generator.settings.loss", allowed=f"one of {', '.join(LOSSES)}")
         if self.device not in DEVICES:
-            raise SpecError(f"generator.settings.device: expected one of {', '.join(DEVICES)}")
+            raise SpecError(
+                field="generator.settings.device", allowed=f"one of {', '.join(DEVICES)}"
+            )
         for name, high in (
             ("steps", 10**6), ("lot", 10**7), ("batch", 10**5), ("latent", 4096),
             ("generator_steps", 100), ("discriminator_steps", 100),
@@ -137,10 +141,12 @@ class GANSettings(Synthesizer):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
         object.__setattr__(self, "image", check_widths("image", self.image))
         if len(self.image) not in (0, 2):
-            raise SpecError("generator.settings.image: expected two sides, as in [28, 28]")
+            raise SpecError(field="generator.settings.image", allowed="two sides, as in [28, 28]")
         share = check_share(self.marginals_share)
         if self.image and share:
-            raise SpecError("generator.settings.marginals_share: expected none with an image")
+            raise SpecError(
+                field="generator.settings.marginals_share", allowed="none with an image"
+            )
         object.__setattr__(self, "marginals_share", 0.0 if self.image else share)
 
     def design(self, schema: PublicSchema) -> Design:

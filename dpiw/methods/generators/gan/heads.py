@@ -311,7 +311,7 @@ class Heads:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature <= 10:
-            raise SpecError("heads.temperature: expected above 0, at most 10")
+            raise SpecError(field="heads.temperature", allowed="above 0, at most 10")
 
     @cached_property
     def parts(self) -> tuple[Head, ...]:

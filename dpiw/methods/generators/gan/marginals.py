@@ -41,7 +41,9 @@ def check_share(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 0.95:
-        raise SpecError("generator.settings.marginals_share: expected a number from 0 to 0.95")
+        raise SpecError(
+            field="generator.settings.marginals_share", allowed="a number from 0 to 0.95"
+        )
     return float(value)
 
 

@@ -57,7 +57,7 @@ class GANModel:
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` >= 0 independent synthetic rows; the same `rng` state gives the same rows."""
         if rows < 0:
-            raise SpecError(f"rows={rows}: expected a whole number >= 0")
+            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
         for start in range(0, max(rows, 1), most):
             size = min(most, rows - start)
@@ -82,14 +82,16 @@ class GANModel:
 def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> GANModel:
     """Build the model of a measurement; SpecError if it has another method or schema."""
     if measurement.kind != kind:
-        raise SpecError(f"measurement.kind: expected {kind}; found a measurement of another method")
+        raise SpecError(
+            field="measurement.kind", allowed=f"{kind}; found a measurement of another method"
+        )
     facts, arrays = measurement.facts, measurement.arrays
     design = Design.from_json(facts["design"], schema=schema)
 
     def values(name: str, *shape: int) -> Array:
         values = np.asarray(arrays[name], dtype=np.float64)
         if values.shape != shape:
-            raise SpecError("measurement: its columns or sizes are not this schema's")
+            raise SpecError("its columns or sizes are not this schema's", field="measurement")
         return values
 
     histogram, one_way = stored_marginals(measurement), None

@@ -162,7 +162,7 @@ class PATEGAN(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError("generator.settings.noise: expected gaussian or laplace")
+            raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
         if self.teachers is not None:
             whole("generator.settings.teachers", self.teachers, low=2, high=10**5)
         for name, high in (
@@ -380,7 +380,9 @@ class PATEGAN(Synthesizer):
         """Read the checkpoint's state; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         if self.resumes == 0:
-            raise PrivacyError("training: no round is reserved to be repeated from a checkpoint")
+            raise PrivacyError(
+                "no round is reserved to be repeated from a checkpoint", field="training"
+            )
         start = self._first(self.design(schema), self._chance(schema), None)
         return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
 

@@ -245,7 +245,7 @@ class PATEState:
         stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
         if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:
-            raise PrivacyError("training: the state is of other settings")
+            raise PrivacyError("the state is of other settings", field="training")
         rounds = facts["remembered"]
         network = start.student.network.architecture.network(arrays["student"])
         student = replace(

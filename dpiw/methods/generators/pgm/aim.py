@@ -99,17 +99,21 @@ class AIM(CountedColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
         if not 1 <= self.max_model_cells <= 1 << 27:
-            raise SpecError(f"generator.settings.max_model_cells: expected 1 to {1 << 27}")
+            raise SpecError(field="generator.settings.max_model_cells", allowed=f"1 to {1 << 27}")
         if not 0 <= self.resumes <= 20:
-            raise SpecError("generator.settings.resumes: expected a whole number from 0 to 20")
+            raise SpecError(
+                field="generator.settings.resumes", allowed="a whole number from 0 to 20"
+            )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
         if pure:
-            raise SpecError("generator.method=aim: its noise is gaussian; delta 0 needs mst")
+            raise SpecError(
+                "its noise is gaussian; delta 0 needs mst", field="generator.method=aim"
+            )
         check_installed(cls.method)
         return cls(**typed(cls, settings))
 
@@ -141,18 +145,23 @@ class AIM(CountedColumns):
         sizes = Domain.from_schema(schema, bins=bins).sizes
         if len(sizes) > MOST_COLUMNS:
             raise SpecError(
-                f"generator.method=aim: {len(sizes)} columns; expected at most {MOST_COLUMNS}"
+                f"{len(sizes)} columns",
+                field="generator.method=aim",
+                allowed=f"at most {MOST_COLUMNS}",
             )
         # The first round may fill as much as the one-way marginals and itself have cost.
         if sum(sizes) * PARTS > self.max_model_cells or max(sizes) > MOST_CELLS:
             raise SpecError(
-                f"generator.settings.max_model_cells: {sum(sizes)} codes of all columns; expected"
-                f" at least {PARTS} times as many cells, and no column of more than {MOST_CELLS}"
+                f"{sum(sizes)} codes of all columns",
+                field="generator.settings.max_model_cells",
+                allowed=f"at least {PARTS} times as many cells, and no column of more than"
+                f" {MOST_CELLS}",
             )
         if self._workload(sizes).held_bytes() > MOST_BYTES:
             raise SpecError(
-                "generator.settings.max_model_cells, max_cells: rounds may hold more than"
-                f" {MOST_BYTES >> 20} MiB besides the table; expected less, or fewer levels"
+                f"rounds may hold more than {MOST_BYTES >> 20} MiB besides the table",
+                field="generator.settings.max_model_cells, max_cells",
+                allowed="less, or fewer levels",
             )
         rounds = (PARTS - 1) * len(sizes)
         terms = Resumption.of(steps=rounds, resumes=self.resumes)
@@ -269,7 +278,7 @@ class AIM(CountedColumns):
         if (checkpoint := watch.resumed()) is None:
             return None
         if not self.resumes:
-            raise PrivacyError("aim: a checkpoint, but no part is reserved to be repeated")
+            raise PrivacyError("a checkpoint, but no part is reserved to be repeated", field="aim")
         measurement = Measurement.from_bytes(checkpoint)
         return replace(measurement, publishable=measurement.publishable and publishable)
 

@@ -78,8 +78,8 @@ def check_installed(method: str) -> None:
     """Raise SpecError where mbi is not installed, before anything is reserved."""
     if importlib.util.find_spec("mbi") is None:
         raise SpecError(
-            f"generator.method={method}: fitting it needs private-pgm, which is not installed;"
-            f" run: {install('marginals')}"
+            f"fitting it needs private-pgm, which is not installed; run: {install('marginals')}",
+            field=f"generator.method={method}",
         )
 
 

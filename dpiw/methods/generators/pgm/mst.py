@@ -84,7 +84,7 @@ class MST(SelectedMarginals):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(f"generator.settings.max_cells: expected 4 to {MOST_CELLS}")
+            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -120,7 +120,7 @@ class MST(SelectedMarginals):
         for column, size in zip(schema.released, sizes, strict=True):
             if size > MOST_CELLS:
                 raise SpecError(
-                    f"column {column.name}: {size} codes; expected at most {MOST_CELLS}"
+                    f"{size} codes", field=f"column {column.name}", allowed=f"at most {MOST_CELLS}"
                 )
         pairs = spanning_pairs(sizes, self.max_cells)
         third, count = 1 / 3 if pairs else 1.0, max(1, pairs)

@@ -48,7 +48,7 @@ class Tilted:
 def checked(features: Array) -> Array:
     """Features, or WeightError if one is not finite."""
     if not np.isfinite(features).all():
-        raise WeightError("base rows: expected finite features")
+        raise WeightError(field="base rows", allowed="finite features")
     return features
 
 
@@ -60,11 +60,11 @@ class BaseRows:
 
     def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
         if features.ndim != 2 or not len(features):
-            raise WeightError("weights: expected at least one base row")
+            raise WeightError(field="weights", allowed="at least one base row")
         if log_weights is not None and (
             log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
         ):
-            raise WeightError("base rows: expected one log weight each, of mean one")
+            raise WeightError(field="base rows", allowed="one log weight each, of mean one")
         self.rows, self.dimension = features.shape
         self._features, self._log_weights = checked(features), log_weights
 

@@ -67,7 +67,7 @@ class Misfit:
         try:
             root = cholesky(targets.covariance[block], lower=True)
         except np.linalg.LinAlgError:
-            raise WeightError("targets: expected a positive definite covariance") from None
+            raise WeightError(field="targets", allowed="a positive definite covariance") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
         spreads, turned = np.linalg.eigh((scaled + scaled.T) / 2)
@@ -178,7 +178,7 @@ def solvable(
         WeightError: none can be solved for.
     """
     if not (math.isfinite(credit) and credit > 0):
-        raise SpecError("credit: expected a finite number > 0")
+        raise SpecError(field="credit", allowed="a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
     if covariance is not None:
         start = np.zeros(base.dimension)
@@ -299,7 +299,7 @@ def reweight(
     misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
         if credit != EVIDENCE:
-            raise SpecError(f"credit: expected a number > 0 or {EVIDENCE}")
+            raise SpecError(field="credit", allowed=f"a number > 0 or {EVIDENCE}")
         credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
         if pairs is not None and pairs.size:
             own = evidence_credit(Misfit.of(base, targets, pairs)) / credit

@@ -72,13 +72,14 @@ class Ranges:
         """Read what `to_json` wrote; ReleaseError if it does not fit this schema."""
         names = {column.name for column in schema.released if column.is_numeric}
         if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
-            raise ReleaseError("ranges: expected two numbers of a column")
+            raise ReleaseError(field="ranges", allowed="two numbers of a column")
         bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
         wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
         if not (bounds.keys() <= names and wide):
             raise ReleaseError(
-                f"ranges: expected 0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
-                " of numbers"
+                field="ranges",
+                allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
+                " of numbers",
             )
         return cls(bounds=bounds)
 
@@ -179,8 +180,9 @@ class Stack:
         unknown = sorted(set(self.shares) - set(PARTS))
         if unknown or not self.shares or not self.parts:
             raise SpecError(
-                f"weights.settings.features: expected parts among {', '.join(PARTS)},"
-                f" found {', '.join(unknown) or 'none that this schema has'}"
+                field="weights.settings.features",
+                allowed=f"parts among {', '.join(PARTS)}, found "
+                f"{', '.join(unknown) or 'none that this schema has'}",
             )
 
     @cached_property

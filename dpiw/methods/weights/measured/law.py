@@ -312,7 +312,7 @@ def law_of_means(
     least = float(facts.get("least_credit", credit))
     residual = _residual(facts, size=features.shape[1])
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
-        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+        raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
     noise = means_noise(
         scale=scale,
         rows=rows_told,
@@ -338,7 +338,7 @@ def law_of_means(
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < number < np.inf for number in positive):
-        raise ReleaseError("certificate: expected finite numbers > 0 of measured weights")
+        raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
     return law
 
 
@@ -347,14 +347,14 @@ def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
         return None
     residual = np.asarray(facts["residual"], dtype=np.float64)
     if residual.shape != (size,) or not np.isfinite(residual).all():
-        raise ReleaseError("certificate: expected a finite `residual` of every feature")
+        raise ReleaseError(field="certificate", allowed="a finite `residual` of every feature")
     return residual
 
 
 def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:
     pairs_credit = float(facts.get("pairs_credit", credit))
     if not 0 < pairs_credit <= credit:
-        raise ReleaseError("certificate: expected `pairs_credit` above 0, at most `credit`")
+        raise ReleaseError(field="certificate", allowed="`pairs_credit` above 0, at most `credit`")
     if pairs_credit == credit:
         return None
     relative = np.ones(size)

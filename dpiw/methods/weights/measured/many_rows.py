@@ -223,7 +223,7 @@ class StreamedRows(BaseRows):
                 yield slice(start, start + rows.rows), rows
                 start += rows.rows
         if start != self.rows:
-            raise WeightError("base rows: expected as many as were stated")
+            raise WeightError(field="base rows", allowed="as many as were stated")
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:

@@ -70,7 +70,7 @@ Array = NDArray[np.float64]
 def shares_of_parts(given: object) -> dict[str, float]:
     """Shares of a stack's norm by part, or SpecError."""
     if not isinstance(given, Mapping) or not given:
-        raise SpecError("weights.settings.features: expected shares of the norm by part")
+        raise SpecError(field="weights.settings.features", allowed="shares of the norm by part")
     return {
         str(part): real(f"weights.settings.features.{part}", share, above=1e-4, at_most=100)
         for part, share in given.items()
@@ -80,7 +80,7 @@ def shares_of_parts(given: object) -> dict[str, float]:
 def frequency_scales(given: object) -> tuple[float, ...]:
     """One to eight scales > 0, or SpecError."""
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
-        raise SpecError("weights.settings.scales: expected a list of 1 to 8 numbers")
+        raise SpecError(field="weights.settings.scales", allowed="a list of 1 to 8 numbers")
     return tuple(real("weights.settings.scales", scale, above=0, at_most=1e3) for scale in given)
 
 
@@ -135,11 +135,11 @@ class Measured(WeightEstimator):
             whole("weights.settings.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
         elif self.features is None or "fourier" in self.features:
             raise SpecError(
-                "weights.settings.omega_seed: `fourier` needs a public whole number >= 0"
+                "`fourier` needs a public whole number >= 0", field="weights.settings.omega_seed"
             )
         if self.credit != EVIDENCE:
             if isinstance(self.credit, str):
-                raise SpecError("weights.settings.credit: expected evidence or a number > 0")
+                raise SpecError(field="weights.settings.credit", allowed="evidence or a number > 0")
             credit = real("weights.settings.credit", self.credit, above=0, at_most=1e15)
             object.__setattr__(self, "credit", credit)
         if self.base_rows is not None:
@@ -183,13 +183,16 @@ class Measured(WeightEstimator):
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
         if stack.dimension > MOST_FEATURES:
             raise SpecError(
-                f"weights.settings.features: {stack.dimension} features on this schema; expected at"
-                f" most {MOST_FEATURES}: {FEWER_LEVELS}, or name `fourier` features alone"
+                f"{stack.dimension} features on this schema",
+                field="weights.settings.features",
+                allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}, or name `fourier`"
+                " features alone",
             )
         if nominal_rows * stack.norm > MOST_ROWS:
             most = int(MOST_ROWS / stack.norm)
             raise SpecError(
-                f"nominal_rows={nominal_rows}: expected at most {most} with these features' shares"
+                field=f"nominal_rows={nominal_rows}",
+                allowed=f"at most {most} with these features' shares",
             )
         noise = sum_noise(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
         return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
@@ -234,23 +237,25 @@ class Measured(WeightEstimator):
         """Raise SpecError for post-processing, unnormalised weights or too many replicates."""
         if weighing.post_processing.steps:
             raise SpecError(
-                "weights.post_processing: expected no steps with weights.method=measured"
+                field="weights.post_processing", allowed="no steps with weights.method=measured"
             )
         if weighing.normalisation is not Normalisation.SELF:
-            raise SpecError("weights.normalisation: expected self with weights.method=measured")
+            raise SpecError(
+                field="weights.normalisation", allowed="self with weights.method=measured"
+            )
         if not self.replicates:
             return
         if weighing.rows * self.replicates > MOST_NUMBERS:
             raise SpecError(
-                f"weights.settings.replicates={self.replicates}: expected at most {MOST_NUMBERS:,}"
-                " numbers, synthetic_rows times replicates"
+                field=f"weights.settings.replicates={self.replicates}",
+                allowed=f"at most {MOST_NUMBERS:,} numbers, synthetic_rows times replicates",
             )
         features = self.stack(schema).dimension + MOST_INDICATORS
         if weighing.rows * features > MOST_FEATURES_HELD:
             raise SpecError(
-                f"synthetic_rows={weighing.rows}: expected at most"
-                f" {MOST_FEATURES_HELD // features} with replicates, which take {features} features"
-                " a row"
+                field=f"synthetic_rows={weighing.rows}",
+                allowed=f"at most {MOST_FEATURES_HELD // features} with replicates, which"
+                f" take {features} features a row",
             )
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
@@ -357,7 +362,7 @@ class Measured(WeightEstimator):
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         noisy_sums = np.asarray(measurement.arrays["sum"], dtype=np.float64)
         if noisy_sums.shape != (ready.law.dimension,):
-            raise WeightError(f"{self.method}: the measurement does not fit this schema")
+            raise WeightError("the measurement does not fit this schema", field=self.method)
         rows, sums = float(ready.nominal_rows), noisy_sums
         if ready.constant:  # noise may leave less than a row
             rows, sums = max(1.0, float(noisy_sums[-1]) / ready.constant), noisy_sums[:-1]

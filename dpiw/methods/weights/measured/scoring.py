@@ -96,7 +96,7 @@ class _Moments:
         lines = np.ones((self._one + 1, scaled.rows))
         lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
         if not np.isfinite(lines).all():
-            raise WeightError("base rows: expected finite features")
+            raise WeightError(field="base rows", allowed="finite features")
         return lines
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
@@ -243,7 +243,7 @@ class Scoring:
         for (each, places, _), block in zip(self._maps, held, strict=True):
             sums[places] = each.sums(block, masses)
         if not (np.isfinite(top) and np.isfinite(sums).all()):
-            raise WeightError("base rows: expected finite features")
+            raise WeightError(field="base rows", allowed="finite features")
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:

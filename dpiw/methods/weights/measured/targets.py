@@ -39,16 +39,17 @@ class Targets:
     def __post_init__(self) -> None:
         size = self.means.size
         if self.fresh is not None and not 1 <= self.fresh <= size:
-            raise WeightError(f"targets: expected 1 to {size} fresh features")
+            raise WeightError(field="targets", allowed=f"1 to {size} fresh features")
         shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
         finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
         if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
             raise WeightError(
-                "targets: expected finite means (d,), a covariance (d, d) and a number of rows > 0"
+                field="targets",
+                allowed="finite means (d,), a covariance (d, d) and a number of rows > 0",
             )
         relative = np.ones(size) if self.relative is None else self.relative
         if relative.shape != (size,) or not ((relative > 0) & (relative <= 1)).all():
-            raise WeightError("targets: expected relative credits (d,), each in (0, 1]")
+            raise WeightError(field="targets", allowed="relative credits (d,), each in (0, 1]")
 
     @property
     def ridge(self) -> Array:

@@ -52,7 +52,7 @@ def thin(
     one. `rng` draws no privacy noise.
     """
     if not design_effect >= 1:
-        raise WeightError(f"design effect {design_effect:g}: expected at least 1")
+        raise WeightError(field=f"design effect {design_effect:g}", allowed="at least 1")
     logs = normalised(log_weights)
     tau = _exponent(logs, design_effect)
     chosen = resample(tau * logs, rows, rng=rng)

@@ -29,7 +29,7 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
     try:
         factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
-        raise WeightError("targets: expected a positive definite covariance") from None
+        raise WeightError(field="targets", allowed="a positive definite covariance") from None
     return factor
 
 
@@ -184,7 +184,9 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     gradually.
     """
     if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
-        raise WeightError("tilting: expected base rows of the targets' features, and a credit > 0")
+        raise WeightError(
+            field="tilting", allowed="base rows of the targets' features, and a credit > 0"
+        )
     theta = np.zeros(base.dimension)
     solution = reached(base, targets, credit, theta)
     if solution is not None:
@@ -196,7 +198,7 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
                 theta = solution.theta
                 break
     if solution is None:
-        raise WeightError("tilting: the minimum was not reached")
+        raise WeightError("the minimum was not reached", field="tilting")
     return solution
 
 

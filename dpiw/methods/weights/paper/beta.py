@@ -131,7 +131,7 @@ class BetaRegression(RatioEstimator):
     def __post_init__(self) -> None:
         kinds = [kind.value for kind in NoiseKind]
         if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
-            raise SpecError(f"weights.settings.noise: expected one of {', '.join(kinds)}")
+            raise SpecError(field="weights.settings.noise", allowed=f"one of {', '.join(kinds)}")
         object.__setattr__(self, "noise", NoiseKind(self.noise))
         object.__setattr__(self, "tau", real("weights.settings.tau", self.tau, above=0, at_most=1))
         if self.penalty is not None:
@@ -139,8 +139,9 @@ class BetaRegression(RatioEstimator):
             object.__setattr__(self, "penalty", penalty)
         if self.features != "linear":
             raise SpecError(
-                "weights.settings.features: expected linear features alone; for others, write"
-                " weights.method: measured with settings: {omega_seed: 1}"
+                field="weights.settings.features",
+                allowed="linear features alone; for others, write weights.method:"
+                " measured with settings: {omega_seed: 1}",
             )
 
     @classmethod
@@ -149,7 +150,7 @@ class BetaRegression(RatioEstimator):
         estimator = super().from_settings(settings, pure=pure, rows=rows)
         if pure and estimator.noise is NoiseKind.GAUSSIAN:
             raise SpecError(
-                "weights.settings.noise=gaussian: expected spherical or laplace at delta 0"
+                field="weights.settings.noise=gaussian", allowed="spherical or laplace at delta 0"
             )
         return estimator
 
@@ -279,7 +280,7 @@ class BetaRegression(RatioEstimator):
         same = ready.bounds == features.bounds and synthetic.schema == schema
         calibrated_for(ready, same, method=self.method)
         if synthetic.rows == 0:
-            raise WeightError("weights: expected at least one synthetic row")
+            raise WeightError(field="weights", allowed="at least one synthetic row")
         return Regression(
             private=features.matrix(table.confidential()),
             synthetic=features.matrix(synthetic.scaled),
@@ -302,7 +303,7 @@ class BetaRegression(RatioEstimator):
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         coefficients = np.asarray(arrays["coefficients"], dtype=np.float64)
         if coefficients.shape != (features.bounds.dimension,):
-            raise WeightError(f"{self.method}: the measurement does not fit this schema")
+            raise WeightError("the measurement does not fit this schema", field=self.method)
         law = NoiseLaw(
             kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
         )
@@ -319,7 +320,7 @@ class BetaRegression(RatioEstimator):
         if step is None or public is None:
             return ratio, steps
         if not isinstance(public, SyntheticTable):
-            raise PrivacyError("beta calibration: only public rows are free")
+            raise PrivacyError("only public rows are free", field="beta calibration")
         start = ratio.debiased(rows.fitting) if self.debias else ratio
         classes = (start.log_ratio(table) for table in (public, rows.fitting))
         return start, steps.with_calibration(fit_calibration(*classes, limit=step.limit))

@@ -65,16 +65,18 @@ class DiscriminatorWeights(RatioEstimator):
         """Raise SpecError for a critic that is no log ratio."""
         if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
-                "weights.method=discriminator: expected generator.method dpgan or dpcgan with"
-                " loss: logistic; other critics are no ratios (use weights.method: measured)"
+                field="weights.method=discriminator",
+                allowed="generator.method dpgan or dpcgan with loss: logistic; other"
+                " critics are no ratios (use weights.method: measured)",
             )
 
     def informed(self, judge: Judge | None) -> Self:
         """These settings with the fitted generator; SpecError if its critic is no log ratio."""
         if judge is None or not judge.ratio:
             raise SpecError(
-                "weights.method=discriminator: this generator's critic is no log ratio; expected"
-                " loss: logistic, or weights.method: measured"
+                "this generator's critic is no log ratio",
+                field="weights.method=discriminator",
+                allowed="loss: logistic, or weights.method: measured",
             )
         return replace(self, judge=judge)
 
@@ -119,5 +121,5 @@ class DiscriminatorWeights(RatioEstimator):
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DiscriminatorRatio:
         """The judge's log ratio; UncalibratedError before `informed`."""
         if self.judge is None:
-            raise UncalibratedError("discriminator: expected a fitted generator to ask")
+            raise UncalibratedError(field="discriminator", allowed="a fitted generator to ask")
         return DiscriminatorRatio(judge=self.judge, limit=self.limit)

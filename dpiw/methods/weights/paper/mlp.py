@@ -189,7 +189,7 @@ class NetworkRatio(DensityRatio):
         key = hashlib.sha256(rows.tobytes()).hexdigest()
         if key not in self._played:
             if self.replays and len(rows) < 2:
-                raise WeightError("weights: expected at least two synthetic rows")
+                raise WeightError(field="weights", allowed="at least two synthetic rows")
             log_ratios = np.empty((len(rows), self.replays))
             for i in range(self.replays):
                 noise = SeededNoise(public_number(self.parameters) + i)
@@ -272,17 +272,17 @@ class DensityNetwork(RatioEstimator):
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, list | tuple) or not 1 <= len(self.hidden) <= 3:
-            raise SpecError(f"{SETTINGS}.hidden: expected a list of 1 to 3 widths")
+            raise SpecError(field=f"{SETTINGS}.hidden", allowed="a list of 1 to 3 widths")
         for width in self.hidden:
             whole(f"{SETTINGS}.hidden", width, low=1, high=512)
         object.__setattr__(self, "hidden", tuple(self.hidden))
         for name, choices in (("activation", ACTIVATIONS), ("loss", LOSSES), ("device", DEVICES)):
             if getattr(self, name) not in choices:
-                raise SpecError(f"{SETTINGS}.{name}: expected one of {', '.join(choices)}")
+                raise SpecError(field=f"{SETTINGS}.{name}", allowed=f"one of {', '.join(choices)}")
         for name, low, high in _COUNTS:
             whole(f"{SETTINGS}.{name}", getattr(self, name), low=low, high=high)
         if 0 < self.replays < 39:
-            raise SpecError(f"{SETTINGS}.replays: expected 0, or 39 to 999")
+            raise SpecError(field=f"{SETTINGS}.replays", allowed="0, or 39 to 999")
         for name, above, most in _NUMBERS:
             value = real(f"{SETTINGS}.{name}", getattr(self, name), above=above, at_most=most)
             object.__setattr__(self, name, value)
@@ -390,7 +390,7 @@ class DensityNetwork(RatioEstimator):
         ready = self._ready_for(schema)
         calibrated_for(ready, synthetic.schema == schema, method=self.method)
         if synthetic.rows == 0:
-            raise WeightError("weights: expected at least one synthetic row")
+            raise WeightError(field="weights", allowed="at least one synthetic row")
         state = ready.training.fit(
             inputs(schema, table.confidential()),
             inputs(schema, synthetic.scaled),
@@ -417,7 +417,7 @@ class DensityNetwork(RatioEstimator):
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)
         parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
         if parameters.shape != (ready.training.architecture.size,):
-            raise WeightError(f"{self.method}: the measurement does not fit this schema")
+            raise WeightError("the measurement does not fit this schema", field=self.method)
         return NetworkRatio(
             training=ready.training,
             parameters=parameters,

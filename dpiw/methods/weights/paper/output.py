@@ -75,7 +75,9 @@ class OutputRatio(DensityRatio):
     def scored(self, synthetic: SyntheticTable) -> Scored:
         """The released vector, row i its coordinate i; WeightError for other rows."""
         if rows_digest(synthetic) != self.digest:
-            raise WeightError("output_noised: these are not the rows whose weights were released")
+            raise WeightError(
+                "these are not the rows whose weights were released", field="output_noised"
+            )
         identity = np.eye(self.coefficients.size)
         return Scored(log_ratio=self.coefficients, features=identity, law=self.law)
 
@@ -112,17 +114,19 @@ class OutputNoised(BetaRegression):
     ) -> dict[str, Any]:
         completed = super()._completed(settings, pure=pure, rows=rows)
         if rows is not None and completed.setdefault("rows", rows) != rows:
-            raise SpecError(f"weights.settings.rows: expected {rows}, the release's synthetic_rows")
+            raise SpecError(
+                field="weights.settings.rows", allowed=f"{rows}, the release's synthetic_rows"
+            )
         return completed
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise is NoiseKind.LAPLACE:
-            raise SpecError("weights.settings.noise=laplace: expected gaussian or spherical")
+            raise SpecError(field="weights.settings.noise=laplace", allowed="gaussian or spherical")
         if self.rows is not None:
             whole("weights.settings.rows", self.rows, low=1, high=MOST_ROWS)
         if not isinstance(self.allow_more_rows, bool):
-            raise SpecError("weights.settings.allow_more_rows: expected true or false")
+            raise SpecError(field="weights.settings.allow_more_rows", allowed="true or false")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -146,12 +150,13 @@ class OutputNoised(BetaRegression):
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:
-            raise SpecError("weights.settings.rows: expected the number of published rows")
+            raise SpecError(field="weights.settings.rows", allowed="the number of published rows")
         dimension = self.feature_map(schema).bounds.dimension
         if self.rows > dimension and not self.allow_more_rows:
             raise SpecError(
-                f"weights.settings.rows={self.rows}: expected at most {dimension}, the number of"
-                f" coefficients: {REASON}. Use beta_debiased, or say allow_more_rows: true"
+                field=f"weights.settings.rows={self.rows}",
+                allowed=f"at most {dimension}, the number of coefficients: {REASON}. Use"
+                " beta_debiased, or say allow_more_rows: true",
             )
         return self.rows
 
@@ -164,9 +169,9 @@ class OutputNoised(BetaRegression):
         scale = ready.multiplier * ready.sensitivity * reach
         if 2 * scale >= 1:
             raise SpecError(
-                f"weights.settings.noise=spherical: debiased weights may have no variance: the"
-                f" scale may reach {scale:.3g} (expected < 0.5); raise epsilon, nominal_rows or"
-                " penalty, or use gaussian noise"
+                f"debiased weights may have no variance: the scale may reach {scale:.3g} (expected"
+                " < 0.5); raise epsilon, nominal_rows or penalty, or use gaussian noise",
+                field="weights.settings.noise=spherical",
             )
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
@@ -190,7 +195,7 @@ class OutputNoised(BetaRegression):
     def for_rows(self, published: SyntheticTable) -> Self:
         """These settings for the published rows; WeightError if their number differs."""
         if published.rows != self.rows:
-            raise WeightError(f"output_noised: expected the planned {self.rows} rows")
+            raise WeightError(field="output_noised", allowed=f"the planned {self.rows} rows")
         return replace(self, published=published)
 
     def released_noise(
@@ -234,7 +239,9 @@ class OutputNoised(BetaRegression):
         """
         schema, published = table.schema, self.published
         if published is None or published.schema != schema:
-            raise UncalibratedError("output_noised: give the published rows by `for_rows` first")
+            raise UncalibratedError(
+                "give the published rows by `for_rows` first", field="output_noised"
+            )
         problem = self.regression(table, synthetic)
         x = self.feature_map(schema).matrix(published.scaled)
         spectral = self._spectral_norm(published)
@@ -264,7 +271,7 @@ class OutputNoised(BetaRegression):
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
         released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)
         if released.shape != (self.rows,):
-            raise WeightError(f"{self.method}: the measurement does not fit these settings")
+            raise WeightError("the measurement does not fit these settings", field=self.method)
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
         return OutputRatio(
             law=law,

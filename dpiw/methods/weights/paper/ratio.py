@@ -92,8 +92,10 @@ def log_debias(law: NoiseLaw, features: Array) -> Array:
     log_means = log_noise_mean(law, features)
     if not np.all(np.isfinite(log_means)):
         raise WeightError(
-            f"debiasing: {law.kind.value} noise of scale {law.scale:.4g} has no exponential mean at"
-            " some feature rows; expected scale * norm(x) < 1 (laplace: scale * max|x_j| < 1)"
+            f"{law.kind.value} noise of scale {law.scale:.4g} has no exponential mean at"
+            " some feature rows",
+            field="debiasing",
+            allowed="scale * norm(x) < 1 (laplace: scale * max|x_j| < 1)",
         )
     return -log_means
 
@@ -224,10 +226,10 @@ def weigh(
     steps, own = post_processing or PostProcessing(), normalisation is Normalisation.SELF
     steps.check(self_normalised=own)
     if steps.resample is not None and rng is None:
-        raise SpecError("weights.post_processing.resample: expected a random generator")
+        raise SpecError(field="weights.post_processing.resample", allowed="a random generator")
     scored = ratio.scored(synthetic)
     if scored.log_ratio.size == 0:
-        raise WeightError("weights: expected at least one synthetic row")
+        raise WeightError(field="weights", allowed="at least one synthetic row")
     for step in steps.steps:
         scored = step.on_ratio(scored)
     law, x, texts = scored.law, scored.features, list(scored.texts)

@@ -222,9 +222,10 @@ def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
     if product >= 0.5:
         lacking = "variance" if product < 1 else "mean"
         raise SpecError(
-            f"weights.settings.noise={law.kind.value}: debiased weights may have no {lacking}:"
-            f" scale times row length is {product:.3g} (expected < 0.5); raise epsilon,"
-            " nominal_rows or penalty, lower tau, or use gaussian noise"
+            f"debiased weights may have no {lacking}: scale times row length is "
+            f"{product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
+            " lower tau, or use gaussian noise",
+            field=f"weights.settings.noise={law.kind.value}",
         )
 
 
@@ -347,5 +348,5 @@ def solve(problem: Regression, *, tolerance: float) -> Array:
         elif fresh:
             break
     if norm > tolerance:
-        raise WeightError("weights: the regression did not reach its certified gradient")
+        raise WeightError("the regression did not reach its certified gradient", field="weights")
     return b

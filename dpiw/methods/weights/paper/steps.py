@@ -134,7 +134,7 @@ def fit_calibration(real_rows: Array, synthetic_rows: Array, *, limit: float) ->
         WeightError: one of the classes has no rows.
     """
     if real_rows.size == 0 or synthetic_rows.size == 0:
-        raise WeightError("beta calibration: expected rows of both classes")
+        raise WeightError(field="beta calibration", allowed="rows of both classes")
     ones = calibration_features(real_rows, limit)
     zeros = calibration_features(synthetic_rows, limit)
     unchanged = to_coefficients((1.0, 1.0, 0.0), limit)
@@ -184,15 +184,15 @@ class BetaCalibrate(Step):
     def __post_init__(self) -> None:
         field = f"{_SETTINGS}.{self.step}"
         if self.source != "public":
-            raise SpecError(f"{field}.source: expected public")
+            raise SpecError(field=f"{field}.source", allowed="public")
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name != "sha256" or value is not None):
-                raise SpecError(f"{field}.{name}: expected text")
+                raise SpecError(field=f"{field}.{name}", allowed="text")
         _set_real(self, "limit", above=0, at_most=50)
         if not self.declared.strip() or not self.rows:
             raise SpecError(
-                f"{field}: expected `rows`, a file, and `declared`, where its rows came from"
+                field=field, allowed="`rows`, a file, and `declared`, where its rows came from"
             )
 
     @property
@@ -209,7 +209,7 @@ class BetaCalibrate(Step):
         UncalibratedError while the map has not been fitted.
         """
         if self.map is None:
-            raise UncalibratedError("beta_calibrate: its calibration has not been fitted")
+            raise UncalibratedError("its calibration has not been fitted", field="beta_calibrate")
         u = scored.log_ratio
         return replace(
             scored,
@@ -319,7 +319,9 @@ class Resample(Step):
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise SpecError("weights.post_processing.resample.rows: expected a whole number >= 1")
+            raise SpecError(
+                field="weights.post_processing.resample.rows", allowed="a whole number >= 1"
+            )
 
 
 STEPS: tuple[type[Step], ...] = (
@@ -351,7 +353,8 @@ class PostProcessing:
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
             names = ", ".join(step.step for step in self.steps)
             raise SpecError(
-                f"weights.post_processing: {names}: expected the order {ORDER}, each at most once"
+                f"{names}: expected the order {ORDER}, each at most once",
+                field="weights.post_processing",
             )
 
     def check(self, *, self_normalised: bool) -> None:
@@ -359,8 +362,9 @@ class PostProcessing:
         for step in self.steps:
             if step.rescales and not self_normalised:
                 raise SpecError(
-                    f"weights.post_processing.{step.step}: loses the scale that"
-                    " weights.normalisation: unnormalised keeps; remove one of the two"
+                    "loses the scale that weights.normalisation: unnormalised keeps;"
+                    " remove one of the two",
+                    field=f"weights.post_processing.{step.step}",
                 )
 
     @property
@@ -387,8 +391,9 @@ def _step(value: object) -> Step:
     name = value.get("step") if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or not isinstance(name, str) or name not in kinds:
         raise SpecError(
-            "weights.post_processing: expected a list of mappings, each with a field `step`; step:"
-            f" {one_of(name, kinds)}"
+            field="weights.post_processing",
+            allowed="a list of mappings, each with a field `step`; step: expected "
+            f"{one_of(name, kinds)}",
         )
     kind = kinds[name]
     settings = {key: setting for key, setting in value.items() if key != "step"}
@@ -396,15 +401,15 @@ def _step(value: object) -> Step:
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:
         hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
-        raise SpecError(f"weights.post_processing.{kind.step}.{unknown[0]}: unknown{hint}")
+        raise SpecError(f"unknown{hint}", field=f"weights.post_processing.{kind.step}.{unknown[0]}")
     for key, field in known.items():
         if field.default is MISSING and key not in settings:
-            raise SpecError(f"weights.post_processing.{kind.step}.{key}: missing")
+            raise SpecError("missing", field=f"weights.post_processing.{kind.step}.{key}")
     return kind(**settings)
 
 
 def parse_post_processing(value: object) -> PostProcessing:
     """Steps from a spec's list, `[{step: clip, at: 20}]`, in their order, or SpecError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise SpecError("weights.post_processing: expected a list of steps")
+        raise SpecError(field="weights.post_processing", allowed="a list of steps")
     return PostProcessing(steps=tuple(_step(item) for item in value))
