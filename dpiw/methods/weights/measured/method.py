@@ -282,7 +282,7 @@ class Measured(WeightEstimator):
             "credit": self.credit,
             "base_rows": self.base_rows,
             "design_effect": self.design_effect,
-            "debias": False,
+            "debias": False,  # always: it keeps digests as they were
             "replicates": self.replicates,
         }
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
