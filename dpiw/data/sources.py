@@ -80,8 +80,8 @@ def open_csv(
         )
         header = header_cells(_first_line(text), names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
+        _check_quotes(text, _SWALLOWED * limits.max_cell_bytes, delimiter)
         longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in it is doubled
-        _check_quotes(text, longest_row, delimiter)
         yield RawSource(
             types=dict.fromkeys(header, TEXT),
             tables=lambda columns: _csv_tables(text, header, columns, longest_row, delimiter),
@@ -148,7 +148,11 @@ def _transcode(path: Path, clean: Path, name: str) -> None:
             target.write(b"\n")
 
 
-def _check_quotes(clean: Path, longest_row: int, delimiter: str) -> None:
+_SWALLOWED = 4
+"""Of an open quote so many cells' bytes are held; a longer cell is named by its line alone."""
+
+
+def _check_quotes(clean: Path, longest_cell: int, delimiter: str) -> None:
     """Refuse a quote that is not closed, or closed inside a cell: it would swallow whole rows.
 
     Where Python's strict reader refuses nothing, Arrow finds the same cells (test_quotes.py).
@@ -157,7 +161,7 @@ def _check_quotes(clean: Path, longest_row: int, delimiter: str) -> None:
 
     def scan() -> None:
         nonlocal begins
-        before = csv.field_size_limit(longest_row)
+        before = csv.field_size_limit(longest_cell)
         try:
             with clean.open(encoding="utf-8", newline="") as stream:
                 reader = csv.reader(stream, delimiter=delimiter, strict=True)

@@ -191,6 +191,9 @@ class PrivateTable:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         _sealed("pickled or copied")  # `copy` and `pickle` both ask for it first
 
+    def __getstate__(self) -> NoReturn:
+        _sealed("pickled or copied")
+
     def __dir__(self) -> list[str]:
         return ["added", "batches", "confidential", "elsewhere", "schema"]
 

@@ -200,3 +200,16 @@ def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Re
     if not all(others):
         raise UncalibratedError("calibrated for another schema or privacy unit", field=method)
     return calibrated
+
+
+def live_settings(
+    settings: Mapping[str, Any], retired: Mapping[str, Any], *, field: str
+) -> dict[str, Any]:
+    """Return settings without retired ones at their old default; SpecError for another value."""
+    for name in sorted(retired.keys() & settings.keys()):
+        if settings[name] != retired[name]:
+            raise SpecError(
+                "retired; a run that began with it goes on with the version that began it",
+                field=f"{field}.{name}",
+            )
+    return {name: value for name, value in settings.items() if name not in retired}

@@ -22,7 +22,7 @@ _TOKEN_DIGITS = 16
 _END = b"\n"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StageCheckpoints:
     """A `dpiw.privacy.resumption.TrainingWatch` that keeps checkpoints and reports progress.
 

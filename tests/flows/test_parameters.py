@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main as dpiw
-from dpiw.errors import DPIWError, SchemaError, SpecError
+from dpiw.errors import DPIWError, Mark, SchemaError, SpecError
 from dpiw.release.manifest import MANIFEST, SIGNATURE
 from flows import audit as audit_module
 from flows import local as local_module
@@ -151,9 +151,10 @@ def test_a_text_that_is_not_yaml_is_not_repeated(text, tmp_path, capsys):
 
 
 def test_an_error_is_kept_as_class_file_and_line():
-    error = SchemaError(f"schema.yaml, line 3, column 5: column {CANARY}: kind: expected one")
-    error.at = "schema.yaml, line 3"
+    mark = Mark("schema.yaml", 3, 5)
+    error = SchemaError(CANARY, field=f"column {CANARY}: kind", allowed=CANARY, mark=mark)
     kept = brief(error, "spec")
+    assert CANARY not in f"{vars(kept)}{kept.args}{kept.__reduce__()}"
     assert (type(kept), kept.exit_code) == (SchemaError, SchemaError.exit_code)
     assert str(kept).startswith("schema.yaml, line 3: refused")
     assert kept.whole is error

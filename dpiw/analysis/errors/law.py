@@ -66,8 +66,13 @@ def law_of_weights(
     if method != METHOD or not all(step.startswith(_MEASURED_STEPS) for step in steps):
         return None
     try:
-        if not facts["features"].keys() <= set(PARTS):  # of a version that knew others
-            return None
+        if retired := sorted(facts["features"].keys() - set(PARTS)):
+            raise ReleaseError(
+                f"measured weights with {', '.join(retired)}: retired, so their noise is not known"
+                " here; read the folder with the version that published it, or give a pair: table"
+                " and weights",
+                field="certificate",
+            )
         law = law_of_means(
             facts,
             published.schema,

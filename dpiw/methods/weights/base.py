@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError, nearest
-from dpiw.methods.base import CriticKind, Judge, Method
+from dpiw.methods.base import CriticKind, Judge, Method, live_settings
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -94,11 +94,14 @@ class WeightEstimator(Method, abc.ABC):
     """Sentences about the weights, for the certificate."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
+    retired: ClassVar[Mapping[str, Any]] = {}
+    """Settings that went, with their old default, which says nothing: a run begun so goes on."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """Build it, uncalibrated, or raise SpecError; `pure`: the release promises delta = 0."""
         known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
+        settings = live_settings(settings, cls.retired, field="weights.settings")
         for name in sorted(set(settings) - known):
             hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
             raise SpecError(f"unknown for {cls.method}{hint}", field=f"weights.settings.{name}")

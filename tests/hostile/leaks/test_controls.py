@@ -1,5 +1,6 @@
 """Controls of the leak register that had no test of their own (docs/privacy.md section 9)."""
 
+import ast
 import hashlib
 import importlib
 import json
@@ -18,6 +19,7 @@ from prefect.cache_policies import NO_CACHE
 
 import flows
 from dpiw.ledger import Ledger
+from dpiw.privacy import mechanisms
 from dpiw.run.launch import launch_stage
 from dpiw.run.process import STAGES
 from dpiw.run.run import ReleaseRun
@@ -286,3 +288,68 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
             "DO_NOT_TRACK",
         }  # fmt: skip
         assert str(run.private) == rest["env"]["TMPDIR"]
+
+
+# Rows 24-27: randomness
+
+
+SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport random\b|"
+                    r"\bfrom random\b|\btorch\.Generator\b|\bRandomState\b")  # fmt: skip
+MECHANISMS = {"privacy/mechanisms.py", "privacy/gaussian.py"}
+MAY_SEED = {
+    # post-processing of released measurements, from a seed the operating system gives
+    "run/weigh.py", "run/publish.py",
+    # post-processing as well, from the digest of the measurement
+    "methods/weights/measured/weighing.py",
+    "methods/weights/paper/beta.py", "methods/weights/paper/output.py",
+    # one public row, before a draw
+    "methods/neural/clipping.py",
+    # public random features, from a public seed in the spec
+    "methods/weights/measured/fourier.py",
+    # public starting networks, latents and reference rows, from digests of public settings;
+    # simulation of a training on public rows
+    "methods/generators/gan/training.py", "methods/weights/paper/mlp.py",
+    # rehearsal on public stand-ins
+    "plan/rehearsal/rehearsal.py",
+    # rows of the data dictionary alone, from the digest of its constraints
+    "data/rules.py",
+    # noise that cannot be published (`publishable` is False), for tests
+    "privacy/randomness.py",
+}  # fmt: skip
+
+
+def offenders():
+    for path in sorted((ROOT / "dpiw").rglob("*.py")):
+        name = path.relative_to(ROOT / "dpiw").as_posix()
+        text = path.read_text()
+        if SEEDED.search(text) and SEEDED.search(ast.unparse(_without_docstrings(ast.parse(text)))):
+            yield name
+
+
+def _without_docstrings(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""
+    return tree
+
+
+def test_no_generator_is_made_where_privacy_noise_is_drawn():
+    files = set(offenders())
+    assert not files & MECHANISMS
+    assert "privacy/randomness.py" in files  # the search finds what is there
+    unexplained = files - MAY_SEED
+    assert not unexplained, unexplained
+
+
+def test_secrets_never_choose_a_noise_value():
+    """`secrets` names files and tokens and seeds post-processing; noise comes from one module."""
+    for path in sorted((ROOT / "dpiw").rglob("*.py")):
+        name = path.relative_to(ROOT / "dpiw").as_posix()
+        if "secrets." in path.read_text():
+            assert name in {
+                "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/public_rows.py",
+                "ledger/ledger.py", "local/client.py",
+                "privacy/randomness.py", "release/publication.py", "run/public_files.py",
+                "run/publish.py", "run/weigh.py",
+            }, name  # fmt: skip
+    assert "secrets" not in Path(mechanisms.__file__).read_text()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of
-from dpiw.methods.base import real
+from dpiw.methods.base import live_settings, real
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.regression import CONSTANT, Regression, solve
 from dpiw.methods.weights.weigh import normalised
@@ -55,6 +55,8 @@ class Step:
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
     set_later: ClassVar[frozenset[str]] = frozenset()
     """Fields that no spec may hold."""
+    retired: ClassVar[Mapping[str, Any]] = {}
+    """Settings that went, with their old default (`live_settings`)."""
 
     @property
     def text(self) -> str:
@@ -314,6 +316,7 @@ class Resample(Step):
 
     step: ClassVar[str] = "resample"
     line: ClassVar[str] = "resample {0.rows} rows by weight (systematic); weights are one"
+    retired: ClassVar[Mapping[str, Any]] = {"scheme": "systematic"}
     rescales: ClassVar[bool] = True
     rows: int
 
@@ -397,6 +400,7 @@ def _step(value: object) -> Step:
         )
     kind = kinds[name]
     settings = {key: setting for key, setting in value.items() if key != "step"}
+    settings = live_settings(settings, kind.retired, field=f"weights.post_processing.{kind.step}")
     known = {field.name: field for field in fields(kind) if field.name not in kind.set_later}
     unknown = sorted(str(name) for name in set(settings) - set(known))
     if unknown:

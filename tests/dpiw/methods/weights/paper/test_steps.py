@@ -15,6 +15,7 @@ import pytest
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import SampledRows, Weighing
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
@@ -97,7 +98,7 @@ def test_one_order_and_each_step_once():
         ([{"step": "clip", "at": 1}], "clip.at=1: expected above 1"),
         ([{"step": "clip", "at": 10**400}], "clip.at=inf"),
         ([{"step": "resample", "rows": 0}], "resample.rows: expected a whole number >= 1"),
-        ([{"step": "resample", "rows": 5, "scheme": "x"}], "resample.scheme: unknown"),
+        ([{"step": "resample", "rows": 5, "scheme": "x"}], "resample.scheme: retired"),
         ([{"step": "beta_calibrate"}], "beta_calibrate.declared: missing"),
         ([{**PUBLIC, "declared": 3}], "declared: expected text"),
         ([{**PUBLIC, "source": "private"}], "source: expected public"),
@@ -261,3 +262,16 @@ def test_noise_passes_through_the_slope(tables):
         *(step.text for step in steps.steps),
         "self-normalise",
     )  # and no factor
+
+
+def test_a_retired_setting_at_its_old_default_says_nothing():
+    """A run that was drawn under it goes on; another value needs the version that began it."""
+    plain, old = {"step": "resample", "rows": 5}, {"scheme": "systematic"}
+    assert parse_post_processing([plain | old]) == parse_post_processing([plain])
+    same = [
+        Measured.from_settings({"omega_seed": 1, **more}, pure=False, rows=100)
+        for more in ({}, {"debias": False})
+    ]
+    assert same[0] == same[1]
+    with pytest.raises(SpecError):
+        Measured.from_settings({"omega_seed": 1, "debias": True}, pure=False, rows=100)
