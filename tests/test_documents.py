@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +441,22 @@ def test_every_test_named_in_the_documents_exists():
     for page in sorted((ROOT / "docs").glob("*.md")):
         for path, name in re.findall(r"`([\w/]+\.py)::(\w+)", page.read_text()):
             assert (Path(path).name, name) in known, f"{page.name}: {path}::{name}"
+
+
+def prose(page: Path) -> Iterator[str]:
+    """Lines of a page without its code blocks, formulas, code and addresses."""
+    text = re.sub(r"^```.*?^```|\$\$.*?\$\$", "", page.read_text(), flags=re.M | re.S)
+    yield from re.sub(r"`[^`]*`|\]\([^)]*\)", "", text).split("\n")
+
+
+def test_pages_keep_their_size():
+    """At most 42,000 words of docs, 700 of README, 60 lines of changes; short cells and lines."""
+    docs = sorted((ROOT / "docs").glob("*.md"))
+    assert sum(len(page.read_text().split()) for page in docs) <= 42_000
+    assert len((ROOT / "README.md").read_text().split()) <= 700
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 60
+    for page in (*docs, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for line in prose(page):
+            is_row = line.startswith("|")
+            parts = line.strip("|").split("|") if is_row else [line]
+            assert all(len(part.strip()) <= (160 if is_row else 100) for part in parts), line
