@@ -14,10 +14,6 @@ from typing import Any
 from dpiw.cli.parser import Parser, write_lines
 from dpiw.errors import SpecError
 
-_DESCRIPTION = """Draft a data dictionary and a first release spec from public metadata. The table
-is never opened. What only public knowledge can settle is left as TODO, and refused until it is
-settled."""
-
 _SOURCES = {
     "header": ("TEXT", "the names of the columns, as the table's first line has them"),
     "header-file": ("FILE", "the same in a file with one line; a file with more is refused"),
@@ -35,7 +31,7 @@ _TEXTS = (".csv", ".tsv", ".txt")
 def add_init_command(subparsers: Any) -> None:
     """Add `init` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
     parser: Parser = subparsers.add_parser(
-        "init", help="draft a data dictionary and a spec from metadata", description=_DESCRIPTION
+        "init", help="draft a data dictionary and a spec from metadata"
     )
     parser.add_argument("folder", type=Path, help="where the drafts go; made if it is not there")
     sources = parser.add_mutually_exclusive_group(required=True)

@@ -129,9 +129,7 @@ def _key_new(arguments: argparse.Namespace) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="dpiw", description="Differentially private synthetic data with importance weights."
-    )
+    parser = Parser(prog="dpiw")
     parser.add_argument("--version", action="version", version=f"dpiw {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from dpiw.cli.guide import GUIDE
 from dpiw.errors import LedgerError, SpecError, UnknownPopulationError, nearest, one_of, shown
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **named: Any) -> None:
         self._kept: list[argparse.Action] = []
-        super().__init__(**named)
+        sentence, example = GUIDE[named["prog"]]
+        super().__init__(description=sentence, epilog=f"example: {example}", **named)
 
     def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
         """Add an argument as `ArgumentParser` does, and remember it."""

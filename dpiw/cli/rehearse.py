@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from dpiw.plan.rehearsal.populations import ResampledRows
     from dpiw.plan.spec import ReleaseSpec
 
-_DESCRIPTION = """Play the whole release of a spec on public stand-ins for the confidential table,
-and compare its weights, no weights, and every feature map at the same total epsilon. Free: the
-confidential source, the ledger and the state folder are not touched. Seeds here are simulation
-seeds; no privacy noise depends on them."""
-
 _SEED_BITS = 63
 
 _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
@@ -39,7 +34,7 @@ _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
 def add_rehearse_command(subparsers: Any) -> None:
     """Add `rehearse` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "rehearse", help="what weights would bring, on public stand-ins", description=_DESCRIPTION
+        "rehearse", help="what weights would bring, on public stand-ins"
     )
     parser.add_argument("spec", type=Path)
     parser.add_argument("--runs", type=int, default=20, help="populations of each kind (20)")

@@ -16,29 +16,18 @@ from dpiw.cli.parser import aligned, write_lines
 if TYPE_CHECKING:
     from dpiw.run.workspace import WorkspaceRun
 
-_CELLS = """Print how the cells of a run's source were read: per column, how many were missing,
-unreadable, out of bounds, rounded or none of the levels. Exact counts of confidential cells: for
-the custodian's own screen, never for a release, a ticket or a log."""
-
-_PURGE = """Remove the confidential files of finished runs: the scaled table, validation results,
-the statement of cells, temporary files and logs. Kept: run.json, the draws (paid for, and private),
-the rows and weights made from them, and the signed folder; so a rerun still ends in the same
-release. Without --yes it only says what it would remove. Files are unlinked, not overwritten: on
-today's file systems and disks overwriting shows nothing. Keep the workspace on an encrypted disk,
-and mind backups."""
-
 
 def add_workspace_commands(subparsers: Any) -> None:
     """Add `workspace` and its commands; handlers write to the arguments' `stream`, if set."""
     workspace = subparsers.add_parser("workspace", help="show and purge confidential files")
     commands = workspace.add_subparsers(dest="workspace_command", required=True)
-    show = _add(commands, "show", "every run, its state and its size", None, run_show)
+    show = _add(commands, "show", "every run, its state and its size", run_show)
     show.add_argument("--json", action="store_true", help="for programs")
-    cells = _add(commands, "cells", "how a run's cells were read", _CELLS, run_cells)
+    cells = _add(commands, "cells", "how a run's cells were read", run_cells)
     cells.add_argument(
         "--run", required=True, metavar="KEY", help="this run; at least 8 digits of its key"
     )
-    purge = _add(commands, "purge", "remove finished runs' confidential files", _PURGE, run_purge)
+    purge = _add(commands, "purge", "remove finished runs' confidential files", run_purge)
     purge.add_argument("--run", metavar="KEY", help="this run; at least 8 digits of its key")
     purge.add_argument("--all-published", action="store_true", help="published and voided runs")
     purge.add_argument(
@@ -56,12 +45,8 @@ def add_workspace_commands(subparsers: Any) -> None:
     purge.add_argument("--yes", action="store_true", help="remove them, do not just say so")
 
 
-def _add(
-    commands: Any, name: str, help_text: str, description: str | None, handler: Any
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help_text, description=description or help_text
-    )
+def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_text)
     parser.add_argument(
         "--state", required=True, type=Path, metavar="DIR", help="a spec's state folder"
     )

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
-from dpiw.cli.main import main
+from dpiw.cli.guide import GUIDE
+from dpiw.cli.main import _parser, main
 from dpiw.errors import (
     LedgerError,
     SchemaError,
@@ -130,3 +132,20 @@ def test_a_word_that_is_not_understood_is_told_with_the_nearest(words, told, cap
     shown = capsys.readouterr().err
     assert told in shown
     assert "secret" not in shown
+
+
+def below(parser):
+    yield parser
+    for command in () if parser._commands is None else parser._commands.choices.values():
+        yield from below(command)
+
+
+def test_every_command_says_what_it_does_and_its_example_is_one():
+    parsers = {parser.prog: parser for parser in below(_parser())}
+    assert parsers.keys() == GUIDE.keys()
+    for name, parser in parsers.items():
+        sentence, example = GUIDE[name]
+        assert sentence.endswith(".")
+        assert f"example: {example}" in " ".join(parser.format_help().split())
+        assert example.startswith(name)
+        parsers["dpiw"].parse_args(shlex.split(example)[1:])  # exits if it is not understood

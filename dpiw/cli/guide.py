@@ -1,0 +1,126 @@
+"""What each command does, in a sentence, and an example: `dpiw COMMAND --help` shows both."""
+
+from __future__ import annotations
+
+GUIDE = {
+    "dpiw": (
+        "Release confidential tables as differentially private synthetic rows with weights.",
+        "dpiw init town --header 'age,income,region'",
+    ),
+    "dpiw init": (
+        "Draft a data dictionary and a first release spec from public metadata. The table is never"
+        " opened; what only public knowledge can settle is left as TODO, and refused until it is"
+        " settled.",
+        "dpiw init town --header 'age,income,region' --identifier id",
+    ),
+    "dpiw plan": (
+        "Compute the noise, the cost and what is left of the budget for a spec; reads no data.",
+        "dpiw plan release.yaml",
+    ),
+    "dpiw rehearse": (
+        "Play a spec's whole release on public stand-ins for the confidential table, and compare"
+        " its weights, no weights, and every feature map at the same total epsilon. Free: the"
+        " confidential source, the ledger and the state folder are not touched.",
+        "dpiw rehearse release.yaml --runs 5",
+    ),
+    "dpiw ledger": (
+        "Read and write the ledger, which says what was spent.",
+        "dpiw ledger show --ledger release.yaml",
+    ),
+    "dpiw ledger register": (
+        "Set a population's budget, once for all releases about these people.",
+        "dpiw ledger register --spec release.yaml --epsilon 8 --delta 1e-6 --create",
+    ),
+    "dpiw ledger show": (
+        "Print each population's budget, its runs, and what each run spent and when.",
+        "dpiw ledger show --ledger release.yaml",
+    ),
+    "dpiw ledger verify": (
+        "Check the hash chain and every rule of the ledger, entry by entry.",
+        "dpiw ledger verify --ledger release.yaml --key keys/curator.pub",
+    ),
+    "dpiw ledger void": (
+        "Give back the budget of an attempt that has drawn nothing.",
+        "dpiw ledger void 3f2a91c0 --ledger release.yaml --state state",
+    ),
+    "dpiw ledger recover": (
+        "Charge again what a ledger lost, from the certificates of published releases.",
+        "dpiw ledger recover --ledger release.yaml --releases releases --key keys/curator.pub"
+        " --loss-epsilon 0 --loss-delta 0 --loss-reads 0",
+    ),
+    "dpiw ledger export": (
+        "Write the entries as JSON, one object a line.",
+        "dpiw ledger export --ledger release.yaml",
+    ),
+    "dpiw workspace": (
+        "Show and remove confidential files of runs.",
+        "dpiw workspace show --state state",
+    ),
+    "dpiw workspace show": (
+        "List every run with its state and its size.",
+        "dpiw workspace show --state state",
+    ),
+    "dpiw workspace cells": (
+        "Print how the cells of a run's source were read: per column, how many were missing,"
+        " unreadable, out of bounds, rounded or none of the levels. Exact counts of"
+        " confidential cells: for the custodian's own screen, never for a release, a ticket or"
+        " a log.",
+        "dpiw workspace cells --state state --run 3f2a91c0",
+    ),
+    "dpiw workspace purge": (
+        "Remove the confidential files of finished runs: the scaled table, validation"
+        " results, the statement of cells, temporary files and logs. Kept: run.json, the draws"
+        " (paid for, and private), the rows and weights made from them, and the signed folder;"
+        " so a rerun still ends in the same release. Without --yes it only says what it would"
+        " remove. Files are unlinked, not overwritten: on today's file systems and disks"
+        " overwriting shows nothing. Keep the workspace on an encrypted disk, and mind"
+        " backups.",
+        "dpiw workspace purge --state state --all-published --yes",
+    ),
+    "dpiw verify": (
+        "Check a release's signature and every file, offline.",
+        "dpiw verify releases/town-once-3f2a91c0 --key keys/curator.pub",
+    ),
+    "dpiw describe": (
+        "Print what a release promises: cost, mechanism, columns, verdict of its weights.",
+        "dpiw describe releases/town-once-3f2a91c0 --key keys/curator.pub",
+    ),
+    "dpiw key": ("Make signing keys.", "dpiw key new keys/curator"),
+    "dpiw key new": (
+        "Make a pair of Ed25519 keys: PATH.key signs and stays secret, PATH.pub is for analysts.",
+        "dpiw key new keys/curator",
+    ),
+    "dpiw release": (
+        "Publish what a spec promises, once a period; started again, it goes on where it stopped.",
+        "dpiw release release.yaml",
+    ),
+    "dpiw audit": (
+        "Count a ledger again with separate code, check its releases, and write a report.",
+        "dpiw audit --ledger release.yaml --key keys/curator.pub --out audit",
+    ),
+    "dpiw schema": (
+        "Print the JSON Schema of a release spec, a data dictionary or a local spec.",
+        "dpiw schema spec",
+    ),
+    "dpiw completion": (
+        "Print a script that completes dpiw's commands in your shell.",
+        "dpiw completion bash",
+    ),
+    "dpiw local": (
+        "Collect reports that are private before they leave a person's device.",
+        "dpiw local plan collection.yaml",
+    ),
+    "dpiw local plan": (
+        "Compute a collection's noise, and write the public parameters for its clients.",
+        "dpiw local plan collection.yaml",
+    ),
+    "dpiw local report": (
+        "Draw one person's private report, once, and keep it: what a client sends.",
+        "dpiw local report parameters.json me.json --out report.json",
+    ),
+    "dpiw local collect": (
+        "Check the reports that arrived, and publish them in a signed folder.",
+        "dpiw local collect collection.yaml",
+    ),
+}
+"""By a command's words: what it does, and an example."""
