@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,8 @@ def stopwatch(laps: list[Lap]) -> str:
         f"{platform.python_version()}, shared with other work (load {os.getloadavg()[2]:.0f});"
         f" {today:%d %B %Y}."
     )
-    return "\n".join((head, "|---|---|---|---|---|---|", *(lap.row for lap in laps), "", told))
+    lines = textwrap.wrap(told, 100)
+    return "\n".join((head, "|---|---|---|---|---|---|", *(lap.row for lap in laps), "", *lines))
 
 
 def held(intervals: Mapping[str, Mapping[str, float | str]]) -> str:
