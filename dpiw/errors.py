@@ -293,6 +293,12 @@ class SpecError(DPIWError):
     advice = "mend the field that the message names, and start the run again; nothing was spent"
 
 
+def setting_error(owner: object, field: str, allowed: str) -> SpecError:
+    """Return the error for a setting of `owner`: the attribute that `field` ends with. Public."""
+    found = vars(owner)[field.rpartition(".")[2]]
+    return SpecError(f"found {found!r:.60}", field=field, allowed=allowed)
+
+
 class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from dpiw.errors import BudgetExceededError, Command, Next, SpecError, UnsupportedRelationError
+from dpiw.errors import (
+    BudgetExceededError,
+    Command,
+    Next,
+    SpecError,
+    UnsupportedRelationError,
+    setting_error,
+)
 from dpiw.ledger.entries import check_count, check_label, check_name
 from dpiw.ledger.values import Charge, RunRecord
 from dpiw.privacy.renyi import BEYOND, ORDERS, RULE, converted_units, order_budgets, within
@@ -99,17 +106,17 @@ class Population:
         check_count("population.max_rows", self.max_rows)
         check_count("population.max_unpaid_reads", self.max_unpaid_reads)
         if not isinstance(self.relation, NeighbouringRelation):
-            raise SpecError(field="population.relation", allowed="a NeighbouringRelation")
+            raise setting_error(self, "population.relation", "a NeighbouringRelation")
         if self.id_column is not None:
             object.__setattr__(self, "id_column", column_label(self.id_column))
         elif self.max_rows > 1:
             raise SpecError("needed when max_rows > 1", field="population.id_column")
         if not isinstance(self.composition, CompositionRule):
-            raise SpecError(field="population.composition", allowed="basic or renyi")
+            raise setting_error(self, "population.composition", "basic or renyi")
         _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
         _positive_decimal("delta", self.delta, Decimal(1))
         if self.budget.epsilon_units == 0:
-            raise SpecError(field="population.epsilon", allowed=f"at least {EPSILON_UNIT}")
+            raise setting_error(self, "population.epsilon", f"at least {EPSILON_UNIT}")
         if self.renyi:
             _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
             order_budgets(self.budget.epsilon_units, self.budget.delta_units)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from dpiw.errors import LedgerConflictError, SignatureError, SpecError
+from dpiw.errors import LedgerConflictError, SignatureError, SpecError, setting_error
 from dpiw.release.signing import PrivateKey, PublicKey
 
 VARIABLE = "DPIW_ACTOR"
@@ -232,7 +232,7 @@ class Entry:
     def signed(self, key: PrivateKey) -> Entry:
         """This entry with its author's signature, and the hash that covers it."""
         if self.by is None:
-            raise SpecError(field="by", allowed="an author to sign for")
+            raise setting_error(self, "by", "an author to sign for")
         author = replace(self.by, public_key=key.public.raw.hex(), signature=None)
         message = entry_json(replace(self, by=author)._hashed()).encode("ascii")
         signature = key.sign(message, context=CONTEXT).hex()

@@ -13,7 +13,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar, Self
 
-from dpiw.errors import SpecError, UnsupportedRelationError
+from dpiw.errors import SpecError, UnsupportedRelationError, setting_error
 
 EPSILON_UNIT = Decimal("1e-12")
 """One unit of `PrivacyCost.epsilon_units`."""
@@ -49,7 +49,7 @@ class PrivacyUnit:
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
-            raise SpecError(field=f"unit.max_rows={self.max_rows}", allowed="a whole number >= 1")
+            raise setting_error(self, "unit.max_rows", "a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
             raise SpecError(
                 "needed when unit.max_rows > 1, to bound rows per person", field="unit.id_column"

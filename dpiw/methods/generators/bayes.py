@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of
+from dpiw.errors import SpecError, one_of, setting_error
 from dpiw.methods.base import (
     DRAW_SECONDS,
     TABLE_ROW_SECONDS,
@@ -164,23 +164,22 @@ class Bayes(CountedColumns):
                     field=f"generator.settings.{name}", allowed=one_of(getattr(self, name), words)
                 )
         if not (isfinite(self.prior) and 0 < self.prior <= 1e4):
-            raise SpecError(
-                field="generator.settings.prior",
-                allowed="a number > 0 and at most 1e4; a posterior that is censored needs"
-                " a proper prior",
+            raise setting_error(
+                self,
+                "generator.settings.prior",
+                "a number > 0 and at most 1e4; a posterior that is censored needs a proper prior",
             )
         if not 1e-6 <= self.smallest < 0.5:
-            raise SpecError(
-                field="generator.settings.smallest", allowed="a number from 1e-6 to below 0.5"
+            raise setting_error(
+                self, "generator.settings.smallest", "a number from 1e-6 to below 0.5"
             )
         if not 1 <= self.draws <= 100:
-            raise SpecError(
-                field="generator.settings.draws", allowed="a whole number from 1 to 100"
-            )
+            raise setting_error(self, "generator.settings.draws", "a whole number from 1 to 100")
         if self.sampler != "grid":
-            raise SpecError(
-                field="generator.settings.sampler",
-                allowed="grid; NUTS and other Markov chains draw approximately, by how"
+            raise setting_error(
+                self,
+                "generator.settings.sampler",
+                "grid; NUTS and other Markov chains draw approximately, by how"
                 " much cannot be measured, so their epsilon is not strict and a"
                 " release cannot be made from them",
             )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import SpecError
+from dpiw.errors import setting_error
 from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.marginal_noise import (
@@ -51,9 +51,7 @@ class CountedColumns(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.bins < 2:
-            raise SpecError(
-                field=f"generator.settings.bins={self.bins}", allowed="a whole number >= 2"
-            )
+            raise setting_error(self, "generator.settings.bins", "a whole number >= 2")
 
     def measurement(
         self,
@@ -92,7 +90,7 @@ class CountedMarginals(CountedColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise not in COUNT_NOISES.values():
-            raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
+            raise setting_error(self, "generator.settings.noise", "gaussian or laplace")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, UncalibratedError
+from dpiw.errors import SpecError, UncalibratedError, setting_error
 from dpiw.methods.base import (
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
@@ -102,13 +102,13 @@ class PrivBayes(SelectedMarginals):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.degree not in (1, 2, 3, 4):
-            raise SpecError(field=f"generator.settings.degree={self.degree}", allowed="1 to 4")
+            raise setting_error(self, "generator.settings.degree", "1 to 4")
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
+            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
         if not (isfinite(self.usefulness) and self.usefulness > 0):
-            raise SpecError(field="generator.settings.usefulness", allowed="a number > 0")
+            raise setting_error(self, "generator.settings.usefulness", "a number > 0")
         if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
-            raise SpecError(field="generator.settings.noise_penalty", allowed="a number >= 0")
+            raise setting_error(self, "generator.settings.noise_penalty", "a number >= 0")
         shares = (self.one_way_share, self.selection_share)
         if not (min(shares) > 0 and sum(shares) < 1):
             raise SpecError(

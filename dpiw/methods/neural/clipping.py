@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpiw.errors import SpecError, StageFailedError
+from dpiw.errors import SpecError, StageFailedError, setting_error
 from dpiw.methods.neural.backend import CPU, Array, computing, library
 from dpiw.methods.neural.networks import Layered, Network, Watch
 
@@ -34,7 +34,7 @@ class _Labelled:
 
     def __post_init__(self) -> None:
         if self.label not in (0, 1):
-            raise SpecError(field="loss.label", allowed="0 or 1")
+            raise setting_error(self, "loss.label", "0 or 1")
 
 
 class Logistic(_Labelled):

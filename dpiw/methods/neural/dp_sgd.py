@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.errors import PrivacyError, SpecError, UncalibratedError, setting_error
 from dpiw.methods.neural.backend import CPU, Array, Backend
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, RowLoss, clipped_sum
@@ -102,18 +102,18 @@ class PrivateTraining:
                 "networks are trained under add_or_remove_one only", field="relation=replace_one"
             )
         if not 0 < self.sampling_rate <= 1:
-            raise SpecError(field="training.sampling_rate", allowed="a number in (0, 1]")
+            raise setting_error(self, "training.sampling_rate", "a number in (0, 1]")
         if self.steps < 1 or self.resumes < 0:
             raise SpecError(field="training.steps, resumes", allowed="whole numbers >= 1 and >= 0")
         if not LEAST_CLIP <= self.clip < math.inf:
-            raise SpecError(field="training.clip", allowed=f"a finite number >= {LEAST_CLIP:g}")
+            raise setting_error(self, "training.clip", f"a finite number >= {LEAST_CLIP:g}")
         if not 0 < self.divisor < math.inf:
-            raise SpecError(field="training.divisor", allowed="a finite number > 0")
+            raise setting_error(self, "training.divisor", "a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
             raise UncalibratedError(field="training", allowed="a finite noise multiplier > 0")
         if not 0 <= self.averaged < 1:
-            raise SpecError(field="training.averaged", allowed="a number in [0, 1)")
+            raise setting_error(self, "training.averaged", "a number in [0, 1)")
 
     @property
     def resumption(self) -> Resumption | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError, setting_error
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.weigh import Weights
@@ -96,12 +96,12 @@ class Rehearsal:
 
     def __post_init__(self) -> None:
         if self.runs < LEAST_RUNS:
-            raise SpecError(field=f"runs={self.runs}", allowed=f"at least {LEAST_RUNS}")
+            raise setting_error(self, "runs", f"at least {LEAST_RUNS}")
         if self.seed < 0:
-            raise SpecError(field="seed", allowed="a whole number >= 0")
+            raise setting_error(self, "seed", "a whole number >= 0")
         unknown = [name for name in self.populations if name not in KINDS]
         if not self.populations or (unknown and self.stand_in is None):
-            raise SpecError(field="populations", allowed=f"some of {', '.join(KINDS)}")
+            raise setting_error(self, "populations", f"some of {', '.join(KINDS)}")
         rng = np.random.default_rng([self.seed, 0])
         object.__setattr__(self, "scorer", Scorer.of(self.schema, rng=rng))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, setting_error
 from dpiw.methods.generators.gan.heads import ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered
 
@@ -72,16 +72,18 @@ class Design:
         pixels = math.prod(self.image)
         is_plain = all(part.numeric and not part.column.nullable for part in self.made.parts)
         if self.made.width != pixels or not is_plain:
-            raise SpecError(
-                field="generator.settings.image",
-                allowed=f"{pixels} columns of numbers without missing cells, one for each"
+            raise setting_error(
+                self,
+                "generator.settings.image",
+                f"{pixels} columns of numbers without missing cells, one for each"
                 " pixel, and no other (but the target of dpcgan)",
             )
         half = 2 ** len(self.generator)
         if not self.generator or any(side % half for side in self.image):
-            raise SpecError(
-                field="generator.settings.image",
-                allowed=f"sides divisible by {half}, as each layer of the generator"
+            raise setting_error(
+                self,
+                "generator.settings.image",
+                f"sides divisible by {half}, as each layer of the generator"
                 " doubles them; one layer at least",
             )
 

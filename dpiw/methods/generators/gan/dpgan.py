@@ -19,7 +19,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError, SpecError, setting_error
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,
     NUMBER_SECONDS,
@@ -116,24 +116,23 @@ class DPGAN(GANSettings):
         share = real("generator.settings.proportions_share", share, above=0, at_most=0.9)
         object.__setattr__(self, "proportions_share", share)
         if not isinstance(self.proportions, list | tuple):
-            raise SpecError(field="generator.settings.proportions", allowed="a list of numbers")
+            raise setting_error(self, "generator.settings.proportions", "a list of numbers")
         shares = tuple(
             real("generator.settings.proportions", share, above=-1e-300, at_most=1e300)
             for share in self.proportions
         )
         if shares and not sum(shares) > 0:
-            raise SpecError(
-                field="generator.settings.proportions", allowed="one number > 0 at least"
-            )
+            raise setting_error(self, "generator.settings.proportions", "one number > 0 at least")
         object.__setattr__(self, "proportions", shares)
 
     def design(self, schema: PublicSchema) -> Design:
         """As `GANSettings.design`; SpecError for another number of public proportions."""
         design = super().design(schema)
         if self.proportions and len(self.proportions) != design.given.width:
-            raise SpecError(
-                field="generator.settings.proportions",
-                allowed=f"{design.given.width} numbers, one per level of the target (and"
+            raise setting_error(
+                self,
+                "generator.settings.proportions",
+                f"{design.given.width} numbers, one per level of the target (and"
                 " one for missing, if nullable)",
             )
         return design

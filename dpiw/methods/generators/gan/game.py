@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import CriticKind, real, whole
 from dpiw.methods.generators.base import Synthesizer
 from dpiw.methods.generators.gan.design import Design
@@ -115,11 +115,9 @@ class GANSettings(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
-            raise SpecError(field="generator.settings.loss", allowed=f"one of {', '.join(LOSSES)}")
+            raise setting_error(self, "generator.settings.loss", f"one of {', '.join(LOSSES)}")
         if self.device not in DEVICES:
-            raise SpecError(
-                field="generator.settings.device", allowed=f"one of {', '.join(DEVICES)}"
-            )
+            raise setting_error(self, "generator.settings.device", f"one of {', '.join(DEVICES)}")
         for name, high in (
             ("steps", 10**6), ("lot", 10**7), ("batch", 10**5), ("latent", 4096),
             ("generator_steps", 100), ("discriminator_steps", 100),
@@ -141,12 +139,10 @@ class GANSettings(Synthesizer):
             object.__setattr__(self, name, check_widths(name, getattr(self, name)))
         object.__setattr__(self, "image", check_widths("image", self.image))
         if len(self.image) not in (0, 2):
-            raise SpecError(field="generator.settings.image", allowed="two sides, as in [28, 28]")
+            raise setting_error(self, "generator.settings.image", "two sides, as in [28, 28]")
         share = check_share(self.marginals_share)
         if self.image and share:
-            raise SpecError(
-                field="generator.settings.marginals_share", allowed="none with an image"
-            )
+            raise setting_error(self, "generator.settings.marginals_share", "none with an image")
         object.__setattr__(self, "marginals_share", 0.0 if self.image else share)
 
     def design(self, schema: PublicSchema) -> Design:

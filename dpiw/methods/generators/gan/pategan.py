@@ -27,7 +27,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError, setting_error
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,
     NUMBER_SECONDS,
@@ -162,7 +162,7 @@ class PATEGAN(Synthesizer):
 
     def __post_init__(self) -> None:
         if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
-            raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
+            raise setting_error(self, "generator.settings.noise", "gaussian or laplace")
         if self.teachers is not None:
             whole("generator.settings.teachers", self.teachers, low=2, high=10**5)
         for name, high in (

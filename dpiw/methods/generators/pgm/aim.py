@@ -20,7 +20,7 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError, SpecError, setting_error
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
@@ -99,13 +99,11 @@ class AIM(CountedColumns):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
+            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
         if not 1 <= self.max_model_cells <= 1 << 27:
-            raise SpecError(field="generator.settings.max_model_cells", allowed=f"1 to {1 << 27}")
+            raise setting_error(self, "generator.settings.max_model_cells", f"1 to {1 << 27}")
         if not 0 <= self.resumes <= 20:
-            raise SpecError(
-                field="generator.settings.resumes", allowed="a whole number from 0 to 20"
-            )
+            raise setting_error(self, "generator.settings.resumes", "a whole number from 0 to 20")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -16,7 +16,7 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
@@ -84,7 +84,7 @@ class MST(SelectedMarginals):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 4 <= self.max_cells <= MOST_CELLS:
-            raise SpecError(field="generator.settings.max_cells", allowed=f"4 to {MOST_CELLS}")
+            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import SpecError, WeightError, setting_error
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 
 
@@ -118,7 +118,7 @@ class Waves:
                 first = block.stop - block.levels
                 reach += float(np.abs(self._turns(first, block.stop)).max())
         if reach > _FARTHEST:
-            raise SpecError(field="weights.settings.scales", allowed="frequencies of fewer turns")
+            raise setting_error(self, "weights.settings.scales", "frequencies of fewer turns")
         return 2.0 ** math.ceil(math.log2(2 * max(reach, STEPS / 2) + STEPS))
 
     @property

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import MOST_NUMBERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import SpecError, WeightError, setting_error
 from dpiw.methods.base import (
     FEATURE_SECONDS,
     FEWER_LEVELS,
@@ -140,7 +140,7 @@ class Measured(WeightEstimator):
             )
         if self.credit != EVIDENCE:
             if isinstance(self.credit, str):
-                raise SpecError(field="weights.settings.credit", allowed="evidence or a number > 0")
+                raise setting_error(self, "weights.settings.credit", "evidence or a number > 0")
             credit = real("weights.settings.credit", self.credit, above=0, at_most=1e15)
             object.__setattr__(self, "credit", credit)
         if self.base_rows is not None:
@@ -247,9 +247,10 @@ class Measured(WeightEstimator):
         if not self.replicates:
             return
         if weighing.rows * self.replicates > MOST_NUMBERS:
-            raise SpecError(
-                field=f"weights.settings.replicates={self.replicates}",
-                allowed=f"at most {MOST_NUMBERS:,} numbers, synthetic_rows times replicates",
+            raise setting_error(
+                self,
+                "weights.settings.replicates",
+                f"at most {MOST_NUMBERS:,} numbers, synthetic_rows times replicates",
             )
         features = self.stack(schema).dimension + MOST_INDICATORS
         if weighing.rows * features > MOST_FEATURES_HELD:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import PrivacyError, SpecError, WeightError
+from dpiw.errors import PrivacyError, SpecError, WeightError, setting_error
 from dpiw.methods.base import calibrated_for, check_effort, real
 from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
 from dpiw.methods.weights.paper.ratio import (
@@ -131,16 +131,17 @@ class BetaRegression(RatioEstimator):
     def __post_init__(self) -> None:
         kinds = [kind.value for kind in NoiseKind]
         if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
-            raise SpecError(field="weights.settings.noise", allowed=f"one of {', '.join(kinds)}")
+            raise setting_error(self, "weights.settings.noise", f"one of {', '.join(kinds)}")
         object.__setattr__(self, "noise", NoiseKind(self.noise))
         object.__setattr__(self, "tau", real("weights.settings.tau", self.tau, above=0, at_most=1))
         if self.penalty is not None:
             penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
         if self.features != "linear":
-            raise SpecError(
-                field="weights.settings.features",
-                allowed="linear features alone; for others, write weights.method:"
+            raise setting_error(
+                self,
+                "weights.settings.features",
+                "linear features alone; for others, write weights.method:"
                 " measured with settings: {omega_seed: 1}",
             )
 

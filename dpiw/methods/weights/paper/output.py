@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
 from dpiw.methods.base import check_effort, whole
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.beta import BetaRegression
@@ -126,7 +126,7 @@ class OutputNoised(BetaRegression):
         if self.rows is not None:
             whole("weights.settings.rows", self.rows, low=1, high=MOST_ROWS)
         if not isinstance(self.allow_more_rows, bool):
-            raise SpecError(field="weights.settings.allow_more_rows", allowed="true or false")
+            raise setting_error(self, "weights.settings.allow_more_rows", "true or false")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -150,12 +150,13 @@ class OutputNoised(BetaRegression):
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:
-            raise SpecError(field="weights.settings.rows", allowed="the number of published rows")
+            raise setting_error(self, "weights.settings.rows", "the number of published rows")
         dimension = self.feature_map(schema).bounds.dimension
         if self.rows > dimension and not self.allow_more_rows:
-            raise SpecError(
-                field=f"weights.settings.rows={self.rows}",
-                allowed=f"at most {dimension}, the number of coefficients: {REASON}. Use"
+            raise setting_error(
+                self,
+                "weights.settings.rows",
+                f"at most {dimension}, the number of coefficients: {REASON}. Use"
                 " beta_debiased, or say allow_more_rows: true",
             )
         return self.rows

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of
+from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of, setting_error
 from dpiw.methods.base import live_settings, real
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.regression import CONSTANT, Regression, solve
@@ -322,8 +322,8 @@ class Resample(Step):
 
     def __post_init__(self) -> None:
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise SpecError(
-                field="weights.post_processing.resample.rows", allowed="a whole number >= 1"
+            raise setting_error(
+                self, "weights.post_processing.resample.rows", "a whole number >= 1"
             )
 
 

@@ -97,7 +97,7 @@ def test_one_order_and_each_step_once():
         ([{"step": "temper", "alpha": True}], "temper.alpha: expected a number"),
         ([{"step": "clip", "at": 1}], "clip.at=1: expected above 1"),
         ([{"step": "clip", "at": 10**400}], "clip.at=inf"),
-        ([{"step": "resample", "rows": 0}], "resample.rows: expected a whole number >= 1"),
+        ([{"step": "resample", "rows": 0}], "resample.rows: found 0; expected a whole"),
         ([{"step": "resample", "rows": 5, "scheme": "x"}], "resample.scheme: retired"),
         ([{"step": "beta_calibrate"}], "beta_calibrate.declared: missing"),
         ([{**PUBLIC, "declared": 3}], "declared: expected text"),
