@@ -63,14 +63,16 @@ def parse_canonical(data: bytes, *, what: str) -> Any:
     except (ValueError, RecursionError) as reason:
         raise ManifestError("not readable as JSON", field=what) from reason
     if not same:
-        raise ManifestError("not in canonical form", field=what)
+        raise ManifestError("changed since it was written, or not written by dpiw", field=what)
     return value
 
 
 def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        raise ManifestError(field=what, allowed="an object")
+        raise ManifestError(
+            field=what, allowed=f"a JSON object, as dpiw writes it, found {type(value).__name__}"
+        )
     unknown = sorted(set(value) - set(keys))
     if unknown:
         raise ManifestError(f"unknown key {unknown[0]!r}", field=what)

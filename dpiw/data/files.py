@@ -160,6 +160,10 @@ def names_in(folder: Path, *suffixes: str) -> list[str]:
     return []
 
 
+_OR_ANOTHER = "; or, before the first run, let `state` name another folder"
+"""Way out of a state folder that others can change; a later run finds its draws only there."""
+
+
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700 durably, or accept this user's own that is closed to others.
 
@@ -185,7 +189,7 @@ def check_private(path: Path, status: os.stat_result) -> None:
             " `state` itself lie on it)",
         )
     if not stat.S_ISDIR(status.st_mode):
-        raise SpecError(f"{path} is not a folder", field="state")
+        raise SpecError(f"{path} is not a folder", field="state", allowed="a folder, or a new path")
     if status.st_mode & 0o077:
         raise SpecError(
             f"folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
@@ -194,7 +198,7 @@ def check_private(path: Path, status: os.stat_result) -> None:
             allowed="0700 (look who could get in, then chmod 700)",
         )
     if fault := owner_fault(status):
-        raise SpecError(f"folder {path} {fault}", field="state")
+        raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
 
 def check_state_folder(path: Path) -> None:
@@ -205,11 +209,15 @@ def check_state_folder(path: Path) -> None:
     except OSError as reason:
         raise _unusable(path, reason) from reason
     if fault := folder_fault(status):
-        raise SpecError(f"folder {path} {fault}", field="state")
+        raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
 
 def _unusable(path: Path, reason: OSError) -> SpecError:
-    return SpecError(f"folder {path} cannot be used: {reason.strerror}", field="state")
+    return SpecError(
+        f"folder {path} cannot be used: {reason.strerror}",
+        field="state",
+        allowed="a folder in which you may write",
+    )
 
 
 def check_is_file(source: Path) -> None:

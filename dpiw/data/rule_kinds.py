@@ -42,7 +42,9 @@ class Lattice:
             )
         if max(abs(self.low), abs(self.high)) > _LARGEST_BOUND:
             raise SchemaError(
-                "bounds beyond 2^60 in a constraint", field=f"column {self.column.name}"
+                "bounds beyond 2^60 steps of its last decimal",
+                field=f"column {self.column.name}",
+                allowed="smaller bounds or fewer decimals, because a constraint names it",
             )
 
     @property

@@ -189,7 +189,20 @@ def _mended_together(
     repaired = _repaired(rules, Cells(whole=whole, missing=missing))
     broken = [int(rule.broken(repaired).sum()) for rule in rules]
     if any(broken):
-        name, some = constraints[int(np.argmax(broken))].name, sum(broken) < PUBLIC_ROWS
-        why = ", for rows that cannot be repaired" if some else ""
-        raise SchemaError(f"cannot hold together with the others{why}", field=f"constraint {name}")
+        worst = constraints[int(np.argmax(broken))]
+        others = [
+            other.name
+            for other in constraints
+            if other is not worst and set(other.columns) & set(worst.columns)
+        ]
+        beside = (
+            f"together with the others on its columns ({', '.join(others)})"
+            if others
+            else "within the bounds and levels of its columns"
+        )
+        why = ": some rows can be repaired, others not" if sum(broken) < PUBLIC_ROWS else ""
+        raise SchemaError(
+            f"cannot hold {beside}{why}; loosen or remove one of them",
+            field=f"constraint {worst.name}",
+        )
     return repaired

@@ -201,7 +201,10 @@ def _read(book: Book, entry: Entry) -> RunRecord:
     attempt = known_attempt(run, entry.attempt)
     if not any(stage.state is StageState.RESERVED for stage in attempt.stages.values()):
         raise GrantSpentError(
-            f"attempt {attempt.attempt} has no stage that waits for a draw; its table is not read"
+            f"attempt {attempt.attempt} has no stage that waits for a draw: each was drawn, lost or"
+            " given back. The table is not read. Wait until no other process works on this run,"
+            " then start it again",
+            next=[Next("the state of each stage", Command.SHOW)],
         )
     _not_recovered(book, run)
     book.account(run.population).check_readable()

@@ -145,7 +145,11 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
         at_root = [root] if (root / MANIFEST).exists() else []
         inside = release_folders(root)  # any folder: one without a manifest must not be overlooked
         if not inside and not at_root:
-            raise ReleaseError("no release folder here", field=root)
+            raise ReleaseError(
+                "neither a release nor a folder of releases",
+                field=root,
+                allowed=f"a folder with a {MANIFEST}, or the folder that holds such folders",
+            )
         folders += at_root + inside
     return folders
 

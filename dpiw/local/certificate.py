@@ -269,7 +269,11 @@ def _verified(
     }
     for name, (one, other) in pairs.items():
         if one != other:
-            raise ManifestError("manifest, certificate and files disagree", field=name)
+            raise ManifestError(
+                "manifest, certificate and files disagree: do not use this folder, and ask its"
+                " curator for it again",
+                field=name,
+            )
     _check_promise(certificate, parameters)
     verified = VerifiedLocal(
         folder=folder, manifest=manifest, certificate=certificate, parameters=parameters,

@@ -154,10 +154,14 @@ MOST_FEATURES = 8192
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
+EFFORT = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
+"""What `calibrate` needs."""
+
+
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
     """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
-        raise SpecError(field=what, allowed="an effort rho > 0")
+        raise SpecError(f"found rho={rho:g}", field=what, allowed=EFFORT)
     if nominal_rows < 1:
         raise SpecError(field=f"nominal_rows={nominal_rows}", allowed="a whole number >= 1")
     if width > MOST_FEATURES:
@@ -177,9 +181,8 @@ def real(field: str, value: object, *, above: float, at_most: float) -> float:
     except OverflowError:  # a whole number of more than 308 digits
         number = math.inf if value > 0 else -math.inf
     if not above < number <= at_most:
-        raise SpecError(
-            field=f"{field}={number:g}", allowed=f"above {above:g}, at most {at_most:g}"
-        )
+        least = "at least 0" if -1e-6 < above < 0 else f"above {above:g}"  # zero is in the range
+        raise SpecError(field=f"{field}={number:g}", allowed=f"{least}, at most {at_most:g}")
     return number
 
 

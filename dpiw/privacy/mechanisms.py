@@ -62,10 +62,13 @@ def calibrated_law(
         )
     # step <= 2^-30 scale gives scale <= m S / (1 - m k 2^-30) for slack k steps; the last factor
     # rounds up, against ourselves.
-    share = noise_multiplier * _slack_steps(kind, dimension) * 2.0**-_VECTOR_BITS
+    slack = _slack_steps(kind, dimension)
+    share = noise_multiplier * slack * 2.0**-_VECTOR_BITS
     if share >= 0.5:
         raise UncalibratedError(
-            "too large for the lattice at this dimension", field="noise multiplier"
+            f"{noise_multiplier:.4g} is too large for the lattice in {dimension} dimensions",
+            field="noise multiplier",
+            allowed=f"less than {2.0 ** (_VECTOR_BITS - 1) / slack:.4g}: raise epsilon",
         )
     scale = noise_multiplier * sensitivity / (1 - share) * (1 + 1e-15)
     return NoiseLaw(kind=kind, scale=scale, dimension=dimension)
@@ -120,7 +123,9 @@ def noisy_vector(
     """
     step = lattice_step(law.scale)
     if vector.ndim != 1:
-        raise PrivacyError(field="vector", allowed="one dimension")
+        raise PrivacyError(
+            f"found {vector.ndim} dimensions", field="vector", allowed="an array of one dimension"
+        )
     _check_length(vector, law)
     units = _integers(vector.astype(np.float64), step=step, what="vector")
     noisy = units + _draw(law, step=step, noise=noise)

@@ -34,10 +34,14 @@ class RandomisedResponse:
     def __post_init__(self) -> None:
         if not (self.levels >= 2 and self.kept * self.levels > DENOMINATOR):
             raise UncalibratedError(
-                field="randomised response", allowed=">= 2 levels, each rather kept"
+                f"found {self.levels} levels, kept={self.kept}",
+                field="randomised response",
+                allowed="2 levels or more, and kept > 2^60 / levels",
             )
         if not self.kept < DENOMINATOR:
-            raise UncalibratedError(field="randomised response", allowed="a probability below 1")
+            raise UncalibratedError(
+                f"found kept={self.kept}", field="randomised response", allowed="kept < 2^60"
+            )
 
     @classmethod
     def of_epsilon(cls, epsilon: float, levels: int) -> RandomisedResponse:
@@ -47,7 +51,9 @@ class RandomisedResponse:
         """
         if not (1e-9 <= epsilon <= 20 and levels >= 2):
             raise UncalibratedError(
-                field="randomised response", allowed="epsilon in [1e-9, 20] and two levels or more"
+                f"found epsilon={epsilon:g}, {levels} levels",
+                field="randomised response",
+                allowed="epsilon in [1e-9, 20] and two levels or more",
             )
         share = 1 / (1 + (levels - 1) * math.exp(-epsilon))
         kept = math.floor(share * DENOMINATOR)

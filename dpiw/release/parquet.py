@@ -297,6 +297,12 @@ def read_footer(file: FileBytes) -> Footer:
 _SCALARS = {str(known) for known in _ARROW_TYPES.values()}
 """Types of released columns, besides moments: none holds several values in a cell."""
 
+DISAGREE = (
+    "manifest, certificate and Parquet file disagree: do not use this folder, and ask its curator"
+    " for it again"
+)
+"""Fault of a signed folder whose files state different facts."""
+
 _FREE_CELLS, _CELLS_A_BYTE, _CELL = 2**24, 128, 8
 """Cells of an unpinned file: so many, and more per byte (honest files need 50); bytes of a cell."""
 
@@ -323,9 +329,7 @@ class RowReader:
             if field.type not in _SCALARS and not field.type.startswith("timestamp[ms"):
                 raise ManifestError("a column of a type that no release has", field=file.name)
         if footer.columns != self._columns:
-            raise ManifestError(
-                "manifest, certificate and Parquet file disagree", field="Arrow schema"
-            )
+            raise ManifestError(DISAGREE, field="Arrow schema")
         self._take(footer.rows * len(footer.columns))
         texts = [field.name for field in footer.columns if field.type == "string"]
         try:
@@ -361,9 +365,7 @@ class RowReader:
         with self._lock:
             self._cells -= cells
             if self._cells < 0:
-                raise ManifestError(
-                    "manifest, certificate and Parquet file disagree", field="row count"
-                )
+                raise ManifestError(DISAGREE, field="row count")
             if self._room is not None:
                 self._room -= cells + more
                 if self._room < 0:

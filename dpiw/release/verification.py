@@ -423,7 +423,7 @@ def _dictionary(file: FileBytes) -> Any:
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
-    from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
+    from dpiw.release.parquet import DISAGREE, arrow_fields, arrow_schema, footer_facts
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
 
     certificate: Certificate = contents[CERTIFICATE]
@@ -458,7 +458,7 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     }
     for name, (one, other) in pairs.items():
         if one != other:
-            raise ManifestError("manifest, certificate and Parquet file disagree", field=name)
+            raise ManifestError(DISAGREE, field=name)
     check_levels({name: file for name, file in contents.items() if isinstance(file, FileBytes)},
                  certificate)  # fmt: skip
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):

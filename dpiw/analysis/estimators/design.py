@@ -102,8 +102,12 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     names = [known_name(table, name) for name in features]
     for name in names:
         if name == target or names.count(name) > 1:
-            fault = "the target stands" if name == target else "a feature stands twice"
-            raise ReleaseError(f"{fault} among the features", field=f"column {name!r}")
+            fault = (
+                "it is the target; leave it out of the features"
+                if name == target
+                else "it is named twice among the features; name it once"
+            )
+            raise ReleaseError(fault, field=f"column {name!r}")
     for feature in names:
         if feature in table.columns or ":" not in feature:
             parts += _columns(table, feature)

@@ -65,7 +65,8 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
     if repeated:
         name = restored(sorted(repeated)[0], names)
         raise ReleaseError(
-            f"{name!r}: the target stands among the features", field=f"formula {formula!r}"
+            f"{name!r} is the target; leave it out on the right of `~`",
+            field=f"formula {formula!r}",
         )
     if not list(parsed.rhs):
         written = f"{_sides(formula)[0]} ~ 1"

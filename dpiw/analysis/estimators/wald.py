@@ -251,7 +251,7 @@ def chi_square_test(
     sample = weighted_sample(source)
     if rows == columns:
         raise ReleaseError(
-            f"column {rows!r} stands twice; name two columns", field="chi_square_test"
+            f"column {rows!r} is named twice; name two columns", field="chi_square_test"
         )
     mask = chosen(sample, where) * 1.0
     (first, a), (second, b) = (

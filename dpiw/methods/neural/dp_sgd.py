@@ -157,7 +157,9 @@ class PrivateTraining:
         T steps are about Gaussian of parameter q' sqrt(T (exp(1/s^2) - 1)) (Bu et al. 2020).
         """
         if not (math.isfinite(rho) and rho > 0):
-            raise SpecError(field="training", allowed="an effort rho > 0")
+            raise SpecError(
+                f"found rho={rho:g}", field="training", allowed="a finite zCDP effort rho > 0"
+            )
         return 1 / math.sqrt(math.log1p(2 * rho / (self.unit_rate**2 * self.drawn)))
 
     def events(self) -> tuple[PoissonSampledGaussianEvent, ...]:

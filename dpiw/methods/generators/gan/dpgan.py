@@ -106,9 +106,9 @@ class DPGAN(GANSettings):
             self._check_proportions()
         elif self.proportions != () or self.proportions_share is not None:
             raise SpecError(
-                "dpgan has no such settings, as it makes the target, too",
+                "method dpgan has no such settings, because it generates the target as any column",
                 field="generator.settings.proportions, proportions_share",
-                allowed="generator.method dpcgan with them",
+                allowed="generator.method: dpcgan with them, or none of them",
             )
 
     def _check_proportions(self) -> None:
@@ -122,7 +122,11 @@ class DPGAN(GANSettings):
             for share in self.proportions
         )
         if shares and not sum(shares) > 0:
-            raise setting_error(self, "generator.settings.proportions", "one number > 0 at least")
+            raise SpecError(
+                "all are 0",
+                field="generator.settings.proportions",
+                allowed="at least one number > 0, or [] to measure them",
+            )
         object.__setattr__(self, "proportions", shares)
 
     def design(self, schema: PublicSchema) -> Design:

@@ -224,7 +224,8 @@ class BetaRegression(RatioEstimator):
         if self.penalty is None and self._ready().capped:
             return (
                 f"weights: nominal_rows={nominal_rows} is small for this epsilon and schema: the"
-                f" penalty is set by the noise cap tau={self.tau:g}, so weights are shrunk",
+                f" penalty is set by the noise cap tau={self.tau:g}, so weights are shrunk; raise"
+                " epsilon, or release fewer columns",
             )
         return ()
 

@@ -186,7 +186,10 @@ class BetaCalibrate(Step):
     def __post_init__(self) -> None:
         field = f"{_SETTINGS}.{self.step}"
         if self.source != "public":
-            raise SpecError(field=f"{field}.source", allowed="public")
+            raise SpecError(
+                field=f"{field}.source",
+                allowed="public (the word), because these rows are read without privacy noise",
+            )
         for name in ("declared", "rows", "sha256"):
             value = getattr(self, name)
             if not isinstance(value, str) and (name != "sha256" or value is not None):

@@ -65,7 +65,7 @@ def test_public_proportions_cost_nothing_and_are_kept():
 )
 def test_settings_of_the_label_are_dpcgan_s_alone(settings):
     """One class, two names: what `dpgan` has no use for is refused, and is not in its facts."""
-    with pytest.raises(SpecError, match=r"expected generator\.method dpcgan"):
+    with pytest.raises(SpecError, match=r"expected generator\.method: dpcgan"):
         make_generator("dpgan", settings, pure=False)
     assert not set(settings) & set(make_generator("dpgan", {}, pure=False).parameters())
     label = make_generator("dpcgan", settings, pure=False).parameters()
