@@ -102,18 +102,34 @@ class PrivateTraining:
                 "networks are trained under add_or_remove_one only", field="relation=replace_one"
             )
         if not 0 < self.sampling_rate <= 1:
-            raise SpecError(field="training.sampling_rate", allowed="a number in (0, 1]")
+            raise SpecError(
+                f"{self.sampling_rate}",
+                field="training.sampling_rate",
+                allowed="a number in (0, 1]",
+            )
         if self.steps < 1 or self.resumes < 0:
-            raise SpecError(field="training.steps, resumes", allowed="whole numbers >= 1 and >= 0")
+            raise SpecError(
+                f"{self.steps} and {self.resumes}",
+                field="training.steps, resumes",
+                allowed="whole numbers >= 1 and >= 0",
+            )
         if not LEAST_CLIP <= self.clip < math.inf:
-            raise SpecError(field="training.clip", allowed=f"a finite number >= {LEAST_CLIP:g}")
+            raise SpecError(
+                f"{self.clip}", field="training.clip", allowed=f"a finite number >= {LEAST_CLIP:g}"
+            )
         if not 0 < self.divisor < math.inf:
-            raise SpecError(field="training.divisor", allowed="a finite number > 0")
+            raise SpecError(
+                f"{self.divisor}", field="training.divisor", allowed="a finite number > 0"
+            )
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
-            raise UncalibratedError(field="training", allowed="a finite noise multiplier > 0")
+            raise UncalibratedError(
+                f"{multiplier}", field="training.noise_multiplier", allowed="a finite number > 0"
+            )
         if not 0 <= self.averaged < 1:
-            raise SpecError(field="training.averaged", allowed="a number in [0, 1)")
+            raise SpecError(
+                f"{self.averaged}", field="training.averaged", allowed="a number in [0, 1)"
+            )
 
     @property
     def resumption(self) -> Resumption | None:
@@ -244,7 +260,11 @@ class PrivateTraining:
     def _check(self, state: TrainingState, noise: NoiseSource) -> None:
         self.check_settings(state)
         if state.step >= self.steps:
-            raise PrivacyError("every accounted step was taken", field="training")
+            raise PrivacyError(
+                f"every accounted step was taken, {self.steps} in all; for more steps, calibrate a"
+                " training with a larger `steps`",
+                field="training",
+            )
         if state.publishable and not noise.publishable:
             raise PrivacyError(
                 "a publishable state needs a publishable noise source", field="training"
