@@ -134,6 +134,7 @@ class Command(enum.Enum):
     NEW_KEY = "dpiw key new PATH"
     RELEASE = "dpiw release SPEC"
     PLAN = "dpiw plan SPEC"
+    AUDIT = "dpiw audit --ledger PATH --releases FOLDER --key FILE.pub --out audit"
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,10 @@ class Next:
     def typed(self, commands: Mapping[Command, str]) -> str:
         """Return the line, with the command as a person must type it."""
         return f"{self.why}: {commands.get(self.command, self.command.value)}{self.options}"
+
+
+KEEP_AND_AUDIT = Next("leave the ledger as it is, and audit it", Command.AUDIT)
+"""What to do about a ledger whose chain is broken."""
 
 
 class Aside(Generic[T]):

@@ -131,6 +131,7 @@ ELSEWHERE = {
     "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
     "deployments/serve.sh": ("ends when it is stopped", SERVED),
     "deployments/serve.sh [PREFECT_FILE]": ("ends when it is stopped", SERVED),
+    "deployments/serve.sh COPY.yaml": ("ends when it is stopped", SERVED),
     "DPIW_GPU=1 deployments/serve.sh": ("the same, and there is no GPU", GPU),
     "prefect worker start --pool dpiw": ("ends when it is stopped", SERVED),
     "prefect worker start --pool dpiw-gpu": ("ends when it is stopped", SERVED),

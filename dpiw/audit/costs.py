@@ -63,7 +63,7 @@ class Recomputed:
 
     @property
     def epsilon(self) -> float:
-        """What a charge must cover: the least sound bound; infinite if there is none."""
+        """What a charge must cover: the smallest valid bound; infinite if there is none."""
         return float(getattr(self.bounds, self.bounds.used))
 
     @property

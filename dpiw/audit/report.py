@@ -375,7 +375,7 @@ def _recomputed(cost: Recomputed) -> dict[str, Any]:
             "rdp": None if cost.own.rdp is None else vars(cost.own.rdp),
         }
     numbers = {name: _finite(value) for name, value in vars(cost.bounds).items()}
-    used = cost.bounds.used  # certificates call the least sound one `pld`, by whatever road
+    used = cost.bounds.used  # certificates call the smallest valid one `pld`, whatever its method
     return {**numbers, "used": used, "pld_of_certificate": numbers[used], "own": account}
 
 

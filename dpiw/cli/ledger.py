@@ -21,7 +21,13 @@ from dpiw.cli.parser import (
 )
 from dpiw.cli.register import add_register
 from dpiw.cli.show import add_show, run_of, run_show, since
-from dpiw.errors import LedgerConflictError, LedgerTamperedError, SignatureError, SpecError
+from dpiw.errors import (
+    KEEP_AND_AUDIT,
+    LedgerConflictError,
+    LedgerTamperedError,
+    SignatureError,
+    SpecError,
+)
 
 if TYPE_CHECKING:
     from dpiw.ledger import Ledger, PublishedHead, Recovery
@@ -235,7 +241,9 @@ def run_recover(arguments: argparse.Namespace) -> int:
     recovery = recover(ledger, name, releases, previous_lost=arguments.previous_lost, **loss)
     report = ledger.verify()
     if not report.ok:
-        raise LedgerTamperedError(report.fault, field=f"ledger {ledger.location}")
+        raise LedgerTamperedError(
+            report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
+        )
     lines = [
         *_recovery_lines(recovery, releases),
         f"population {name} has spent {ledger.spent(name)}; {ledger.remaining(name)} is left",

@@ -54,6 +54,8 @@ from dpiw.ledger.values import (
 )
 from dpiw.privacy.units import NeighbouringRelation
 
+_STATES = Next("the runs and their states", Command.SHOW)
+
 
 class Book:
     """Populations, runs and held costs after a prefix of the chain. Changed only by `apply`."""
@@ -290,7 +292,8 @@ def _certify(book: Book, entry: Entry) -> RunRecord:
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
             f"this run is {run.state.value}; only one whose stages are all committed, and that is"
-            " not published yet, can be certified"
+            " not published yet, can be certified",
+            next=[_STATES],
         )
     check_digest("nonce", entry.payload["nonce"])
     return run
@@ -303,7 +306,8 @@ def _publish(book: Book, entry: Entry) -> RunRecord:
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
             f"this run is {run.state.value}; only one whose stages are all committed "
-            "can be published"
+            "can be published",
+            next=[_STATES],
         )
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
     return replace(run, manifest_digest=digest, published=entry.head)
@@ -326,7 +330,7 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     if run is None:
         raise LedgerConflictError(
             "this run has no reservation in this ledger",
-            next=[Next("the ledger's runs", Command.SHOW)],
+            next=[_STATES],
         )
     return run
 
@@ -361,7 +365,8 @@ def _stage_in(book: Book, entry: Entry, needed: StageState) -> tuple[RunRecord, 
     if stage.state is not needed:
         raise GrantSpentError(
             f"stage {stage.stage} of attempt {stage.attempt} is {stage.state.value}; "
-            f"{entry.kind.value} needs it {needed.value}"
+            f"the ledger records `{entry.kind.value}` only for a stage that is {needed.value}",
+            next=[_STATES, Next("to continue the run", Command.RELEASE)],
         )
     return run, stage
 

@@ -7,7 +7,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import AlreadyPaidError, Command, LedgerConflictError, LedgerTamperedError, Next
+from dpiw.errors import (
+    KEEP_AND_AUDIT,
+    AlreadyPaidError,
+    Command,
+    LedgerConflictError,
+    LedgerTamperedError,
+    Next,
+)
 from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.entries import (
@@ -95,7 +102,9 @@ class Ledger(LedgerReader):
         if not is_new:
             report = ledger.verify()
             if not report.ok:
-                raise LedgerTamperedError(report.fault, field=f"ledger {ledger.location}")
+                raise LedgerTamperedError(
+                    report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
+                )
         return ledger
 
     def register(self, population: Population) -> Population:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Connection
 
 from dpiw.errors import (
+    KEEP_AND_AUDIT,
     BudgetExceededError,
     Command,
     DPIWError,
@@ -374,7 +375,9 @@ class LedgerReader:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise LedgerTamperedError(
-                f"entry {seen.seq} is no longer what it was", field=f"ledger {self._store.location}"
+                f"entry {seen.seq} is no longer what it was",
+                field=f"ledger {self._store.location}",
+                next=[KEEP_AND_AUDIT],
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
@@ -382,7 +385,9 @@ class LedgerReader:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
             raise LedgerTamperedError(
-                replayed_fault or fault, field=f"ledger {self._store.location}"
+                replayed_fault or fault,
+                field=f"ledger {self._store.location}",
+                next=[KEEP_AND_AUDIT],
             )
         if self._head is None:
             raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")

@@ -81,10 +81,13 @@ class PrivateMethods:
         )
         if isinstance(generator, MadeElsewhere):
             check_generator(spec, generator, weights)
-        for method in (generator, weights):
+        for part, method in (("generator", generator), ("weights", weights)):
             if method is not None and not method.private:
                 raise NotPublishableError(
-                    "not a private method; no release may hold it", field=method.method
+                    f"{method.method} has no privacy guarantee, so no release may hold its result",
+                    field=f"{part}.method",
+                    allowed="a method whose class states `private = True`, such as those of"
+                    " docs/spec.md",
                 )
         if weights is not None:
             weights.check_critic(generator.critic)

@@ -98,8 +98,13 @@ def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> 
         raise PrivacyError(field="counts", allowed="an array of signed integers")
     _check_length(counts, law)
     units_per_count = int(1 / step)
-    if np.any(np.abs(counts) >= LARGEST_INTEGER // units_per_count):
-        raise PrivacyError("a count leaves the lattice range for this noise scale", field="counts")
+    most = LARGEST_INTEGER // units_per_count
+    if np.any(np.abs(counts) >= most):
+        raise PrivacyError(
+            "a count leaves the lattice range of this noise scale",
+            field="counts",
+            allowed=f"|count| < {most}",
+        )
     exact = counts.astype(np.int64).ravel() * units_per_count
     noisy = exact + _draw(law, step=step, noise=noise)
     return (noisy.astype(np.float64) * step).reshape(counts.shape)
@@ -220,7 +225,11 @@ def _integers(values: NDArray[np.float64], *, step: float, what: str) -> NDArray
         raise PrivacyError(field=what, allowed="finite numbers")
     units = values / step
     if np.any(np.abs(units) >= LARGEST_INTEGER):
-        raise PrivacyError("an entry leaves the lattice range, |value| < 2^62 steps", field=what)
+        raise PrivacyError(
+            "an entry leaves the lattice range of this noise scale",
+            field=what,
+            allowed=f"|value| < {LARGEST_INTEGER * step:g}",
+        )
     return np.rint(units).astype(np.int64)
 
 

@@ -30,6 +30,8 @@ from dpiw.errors import ManifestError, ReleaseError, shown
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import SYNTHETIC, ArrowField, Facts, FileBytes, row_files
 
+ASK_PUBLISHER = "; do not use it: ask the release's publisher for a correct file"
+"""Advice about a file whose bytes are as listed, and whose content no release has."""
 ROW_GROUP_ROWS, _TIMES = 65536, 4
 """Rows of a group, and the repetitions of a value in it that make a dictionary worthwhile."""
 PART_ROWS = 1 << 19
@@ -276,7 +278,7 @@ def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
-        raise ManifestError(f"not readable as {what}", field=file.name) from reason
+        raise ManifestError(f"not readable as {what}{ASK_PUBLISHER}", field=file.name) from reason
     facts.pop("ARROW:schema", None)
     return rows, schema, facts
 

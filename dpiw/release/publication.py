@@ -202,7 +202,11 @@ def _create(path: Path, source: FileSource) -> int:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ReleaseError(field=path.name, allowed="a regular file")
+                raise ReleaseError(
+                    "a folder, pipe or device is in its place",
+                    field=path.name,
+                    allowed="a regular file that only dpiw writes",
+                )
             os.fchmod(descriptor, 0o644)  # whatever the umask of a confidential stage is
             os.fsync(descriptor)
         finally:

@@ -17,7 +17,7 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import FileBytes
-from dpiw.release.parquet import ROW_GROUP_ROWS, stored_footer, table_writer
+from dpiw.release.parquet import ASK_PUBLISHER, ROW_GROUP_ROWS, stored_footer, table_writer
 
 KIND = "bootstrap"
 """Survey packages' name for weights whose squared differences are added up with one scale."""
@@ -95,7 +95,9 @@ def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
     try:
         scale = float(facts["dpiw.scale"])
     except (KeyError, ValueError) as reason:
-        raise ManifestError("not readable as replicate weights", field=file.name) from reason
+        raise ManifestError(
+            f"not readable as replicate weights{ASK_PUBLISHER}", field=file.name
+        ) from reason
     return ReplicateFooter(name=file.name, rows=rows, schema=schema, facts=facts, scale=scale)
 
 
@@ -107,7 +109,8 @@ def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows:
     good = math.isfinite(scale) and scale > 0 and footer.rows == rows
     if not good or not footer.schema.equals(_schema(count)) or footer.facts != expected:
         raise ManifestError(
-            "not the replicate weights that the certificate promises", field=footer.name
+            f"not the replicate weights that the certificate promises{ASK_PUBLISHER}",
+            field=footer.name,
         )
     return scale
 
@@ -116,14 +119,16 @@ def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> 
     """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
     scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
-        raise ManifestError("holds more weights than bytes", field=file.name)
+        raise ManifestError(f"holds more weights than bytes{ASK_PUBLISHER}", field=file.name)
     try:
         table = pq.read_table(pa.BufferReader(file.data), use_threads=False, pre_buffer=False)
     except (pa.ArrowException, OSError) as reason:
-        raise ManifestError("not readable as replicate weights", field=file.name) from reason
+        raise ManifestError(
+            f"not readable as replicate weights{ASK_PUBLISHER}", field=file.name
+        ) from reason
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise ManifestError(field=file.name, allowed="finite replicate weights > 0")
+        raise ManifestError(field=file.name, allowed=f"finite replicate weights > 0{ASK_PUBLISHER}")
     return ReplicateWeights(weights=weights, scale=scale)

@@ -296,7 +296,9 @@ def check_files(
         )
     for name, status in statuses.items():
         if not stat.S_ISREG(status.st_mode):
-            raise ManifestError(field=name, allowed=f"a regular file{then}")
+            raise ManifestError(
+                "a link, folder, pipe or device", field=name, allowed=f"a regular file{then}"
+            )
     for name, expected in sorted(manifest.files.items()):
         if statuses[name].st_size != expected.size:
             raise ChecksumError(f"its size differs from the manifest{then}", field=name)

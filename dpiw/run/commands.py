@@ -49,14 +49,22 @@ def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
 
 def recover_command(spec: ReleaseSpec) -> str:
     """Return the command that records a folder's releases again; capitals mark decisions."""
+    loss = "--loss-epsilon E --loss-delta D --loss-reads N"
+    return " ".join(["dpiw ledger recover", *_places(spec), loss])
+
+
+def audit_command(spec: ReleaseSpec) -> str:
+    """Return the command that audits a spec's ledger and its published folders."""
+    return " ".join(["dpiw audit", *_places(spec), "--out audit"])
+
+
+def _places(spec: ReleaseSpec) -> list[str]:
     places = {
         "ledger": ledger_place(spec),
         "releases": os.path.relpath(spec.publish_to),
         "key": os.path.relpath(Path(spec.signing_key).with_suffix(".pub")),
     }
-    words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
-    loss = "--loss-epsilon E --loss-delta D --loss-reads N"
-    return " ".join(["dpiw ledger recover", *words, loss])
+    return [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
 
 
 def loss_command(spec: ReleaseSpec) -> str:
@@ -84,6 +92,7 @@ def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
         Command.NEW_KEY: new_key_command(spec),
         Command.RELEASE: f"{program()} release {named}",
         Command.PLAN: f"dpiw plan {named}",
+        Command.AUDIT: audit_command(spec),
     }
 
 

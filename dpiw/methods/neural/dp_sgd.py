@@ -104,14 +104,20 @@ class PrivateTraining:
         if not 0 < self.sampling_rate <= 1:
             raise setting_error(self, "training.sampling_rate", "a number in (0, 1]")
         if self.steps < 1 or self.resumes < 0:
-            raise SpecError(field="training.steps, resumes", allowed="whole numbers >= 1 and >= 0")
+            raise SpecError(
+                f"{self.steps} and {self.resumes}",
+                field="training.steps, resumes",
+                allowed="whole numbers >= 1 and >= 0",
+            )
         if not LEAST_CLIP <= self.clip < math.inf:
             raise setting_error(self, "training.clip", f"a finite number >= {LEAST_CLIP:g}")
         if not 0 < self.divisor < math.inf:
             raise setting_error(self, "training.divisor", "a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
-            raise UncalibratedError(field="training", allowed="a finite noise multiplier > 0")
+            raise UncalibratedError(
+                f"{multiplier}", field="training.noise_multiplier", allowed="a finite number > 0"
+            )
         if not 0 <= self.averaged < 1:
             raise setting_error(self, "training.averaged", "a number in [0, 1)")
 
@@ -246,7 +252,11 @@ class PrivateTraining:
     def _check(self, state: TrainingState, noise: NoiseSource) -> None:
         self.check_settings(state)
         if state.step >= self.steps:
-            raise PrivacyError("every accounted step was taken", field="training")
+            raise PrivacyError(
+                f"every accounted step was taken, {self.steps} in all; for more steps, calibrate a"
+                " training with a larger `steps`",
+                field="training",
+            )
         if state.publishable and not noise.publishable:
             raise PrivacyError(
                 "a publishable state needs a publishable noise source", field="training"

@@ -34,7 +34,7 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
         raise SchemaError(field=what, allowed=f"a file named *{' or *'.join(suffixes)}")
     with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
         if not path.exists():
-            raise SchemaError("no such file", field=what)
+            raise SchemaError(f"no such file: {path}{_nearest_beside(path)}", field=what)
         if path.is_file():
             with path.open("rb") as stream:
                 data = stream.read(MAX_METADATA_BYTES + 1)

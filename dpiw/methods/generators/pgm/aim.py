@@ -148,12 +148,18 @@ class AIM(CountedColumns):
                 allowed=f"at most {MOST_COLUMNS}",
             )
         # The first round may fill as much as the one-way marginals and itself have cost.
-        if sum(sizes) * PARTS > self.max_model_cells or max(sizes) > MOST_CELLS:
+        if max(sizes) > MOST_CELLS:
             raise SpecError(
-                f"{sum(sizes)} codes of all columns",
+                f"a column of {max(sizes)} levels or bins",
+                field="generator.method=aim",
+                allowed=f"at most {MOST_CELLS} a column",
+            )
+        if sum(sizes) * PARTS > self.max_model_cells:
+            raise SpecError(
+                f"{self.max_model_cells}",
                 field="generator.settings.max_model_cells",
-                allowed=f"at least {PARTS} times as many cells, and no column of more than"
-                f" {MOST_CELLS}",
+                allowed=f"at least {PARTS * sum(sizes)}, {PARTS} times the {sum(sizes)} levels and"
+                " bins of all columns, or fewer of these",
             )
         if self._workload(sizes).held_bytes() > MOST_BYTES:
             raise SpecError(

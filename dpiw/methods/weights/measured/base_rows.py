@@ -45,10 +45,14 @@ class Tilted:
         return cls(scores=scores, top=top, mass=float(masses.sum()), sums=masses @ features)
 
 
+NOT_FINITE = "a feature is NaN or infinite"
+FROM_GENERATOR = "a generator whose rows hold finite numbers within the data dictionary's bounds"
+
+
 def checked(features: Array) -> Array:
     """Features, or WeightError if one is not finite."""
     if not np.isfinite(features).all():
-        raise WeightError(field="base rows", allowed="finite features")
+        raise WeightError(NOT_FINITE, field="base rows", allowed=FROM_GENERATOR)
     return features
 
 
@@ -60,7 +64,7 @@ class BaseRows:
 
     def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
         if features.ndim != 2 or not len(features):
-            raise WeightError(field="weights", allowed="at least one base row")
+            raise WeightError("none", field="base rows", allowed="at least one row of features")
         if log_weights is not None and (
             log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
         ):

@@ -15,7 +15,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.measured.base_rows import Tilted
+from dpiw.methods.weights.measured.base_rows import FROM_GENERATOR, NOT_FINITE, Tilted
 from dpiw.methods.weights.measured.features import PRODUCTS, Stack, all_features
 
 Array = NDArray[np.float64]
@@ -96,7 +96,7 @@ class _Moments:
         lines = np.ones((self._one + 1, scaled.rows))
         lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
         if not np.isfinite(lines).all():
-            raise WeightError(field="base rows", allowed="finite features")
+            raise WeightError(NOT_FINITE, field="base rows", allowed=FROM_GENERATOR)
         return lines
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
@@ -243,7 +243,9 @@ class Scoring:
         for (each, places, _), block in zip(self._maps, held, strict=True):
             sums[places] = each.sums(block, masses)
         if not (np.isfinite(top) and np.isfinite(sums).all()):
-            raise WeightError(field="base rows", allowed="finite features")
+            raise WeightError(
+                "a feature or a sum is NaN or infinite", field="base rows", allowed=FROM_GENERATOR
+            )
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:
