@@ -1,7 +1,5 @@
 """Places to run in, servers that run there, and what must hold whenever a process died."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -67,7 +65,7 @@ class ForkServer(LineServer):
     def __init__(self) -> None:
         super().__init__("tests.crash.forkserver")
 
-    def run(self, place: Place, **task: Any) -> int:
+    def run(self, place: "Place", **task: Any) -> int:
         """Run a child to its end: its exit code, or -9."""
         return int(self.ask(root=str(place.root), **task)["end"])
 
@@ -94,7 +92,7 @@ class Servers:
         finally:
             self._free.put(server)
 
-    def run(self, place: Place, **task: Any) -> int:
+    def run(self, place: "Place", **task: Any) -> int:
         with self.one() as server:
             return server.run(place, **task)
 

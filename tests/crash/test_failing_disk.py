@@ -1,7 +1,5 @@
 """A full, read-only or damaged disk at every operation: a clear error, nothing lost, resumable."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

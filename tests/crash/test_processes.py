@@ -1,7 +1,5 @@
 """Real processes as in production: the flow's process and the stage's own, either one killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

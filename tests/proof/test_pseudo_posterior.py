@@ -5,8 +5,6 @@ data sets of at most five records over five values and 99 parameters, and for al
 three rows through the method itself. The wrong mechanisms at the end must be found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import combinations_with_replacement, pairwise, product

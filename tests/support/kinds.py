@@ -1,7 +1,5 @@
 """Every kind of column through every method: what is expected, and the table that the docs show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

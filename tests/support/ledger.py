@@ -1,7 +1,5 @@
 """What tests of a ledger say again and again: digests, terms, costs, requests, commands."""
 
-from __future__ import annotations
-
 import argparse
 import io
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Locations of a ledger that somebody mistyped, with a password in them."""
 
-from __future__ import annotations
-
 SECRET = "hunter2"
 MISTYPED = [
     "host=db user=u password=hunter2 dbname=l",

@@ -1,7 +1,5 @@
 """The custodian's statement: exact counts, in the private folder, deciding nothing."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

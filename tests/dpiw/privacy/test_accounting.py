@@ -1,7 +1,5 @@
 """Totals against golden numbers, closed forms and independent roads."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -5,8 +5,6 @@ Codes: C configuration (exit 10, 11), S structure (12), V value (no abort), B bu
 I integrity (30-33), R resume. The charge is 0 unless stated.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 VALUES = "hostile/bad_inputs/test_values.py::test_values_are_clamped_or_mapped"

@@ -5,8 +5,6 @@ column one of the types it may be stored in, and for every cell a value of that 
 missing, denormal, a sentinel, or random bits. Everything follows from (seed, index).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 from collections.abc import Sequence

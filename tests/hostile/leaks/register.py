@@ -5,8 +5,6 @@
 must have it. docs/privacy.md section 9 is the short form.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 One case for each way in which a mistake is found. What a field may hold: tests of its own room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

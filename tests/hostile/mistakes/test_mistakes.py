@@ -4,8 +4,6 @@ Every line of the tables says what somebody did, what they typed, and what lets 
 field, line and column, the nearest valid word, the command to type next.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """A released ratio: debiasing, its noise, its signal, and the weights made of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The steps between a ratio and its weights: reading, smoothing, calibration."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
