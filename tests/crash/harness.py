@@ -20,12 +20,7 @@ import pytest
 
 from dpiw.errors import ManifestError
 from dpiw.ledger import EntryKind, Ledger, StageState
-from dpiw.privacy.units import (
-    DELTA_UNIT,
-    EPSILON_UNIT,
-    PrivacyCost,
-    decimal_text,
-)
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import STAGING_PREFIX, verify
 from dpiw.run.run import ReleaseRun

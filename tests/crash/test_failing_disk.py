@@ -10,14 +10,7 @@ import pytest
 from dpiw.errors import ReleaseError, SpecError, StageFailedError
 from dpiw.ledger import EntryKind
 from tests.crash import full_disk
-from tests.crash.harness import (
-    ForkServer,
-    Place,
-    check,
-    check_charge,
-    check_published,
-    units,
-)
+from tests.crash.harness import ForkServer, Place, check, check_charge, check_published, units
 
 FAIL = "tests.crash.faults:fail"
 CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)

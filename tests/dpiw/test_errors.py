@@ -14,11 +14,7 @@ import tblib.pickling_support
 
 from dpiw import errors
 from dpiw.audit.findings import AuditFailedError
-from dpiw.errors import (
-    BudgetExceededError,
-    SourceError,
-    StageFailedError,
-)
+from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
 
 ERRORS = [
     BudgetExceededError("asks too much", requested="epsilon=2", remaining="epsilon=1"),
@@ -173,8 +169,7 @@ def test_no_code_reads_or_edits_a_message():
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["str(e).startswith('a')", "'a' in str(e)", "e.args = ()", "re.search('a', e.message)"],
+    "line", ["str(e).startswith('a')", "'a' in str(e)", "e.args = ()", "re.search('a', e.message)"]
 )
 def test_a_line_that_reads_a_message_is_seen(line):
     assert list(readers(ast.parse(f"try:\n    f()\nexcept E as e:\n    {line}")))

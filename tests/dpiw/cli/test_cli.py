@@ -6,12 +6,7 @@ import os
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.errors import (
-    LedgerError,
-    SchemaError,
-    SignatureError,
-    SourceError,
-)
+from dpiw.errors import LedgerError, SchemaError, SignatureError, SourceError
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify

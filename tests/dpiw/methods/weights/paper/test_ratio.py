@@ -22,11 +22,7 @@ from dpiw.methods.weights.paper.ratio import (
     simulated_noise,
     weigh,
 )
-from dpiw.methods.weights.paper.regression import (
-    FitFacts,
-    LinearMap,
-    sampling_covariance,
-)
+from dpiw.methods.weights.paper.regression import FitFacts, LinearMap, sampling_covariance
 from dpiw.methods.weights.paper.steps import (
     Clip,
     ParetoSmooth,
@@ -294,11 +290,7 @@ def test_tempering_debiases_at_alpha_x():
     steps = PostProcessing(steps=(Temper(alpha=alpha),))
     square = (ratio.x**2).sum(axis=1)
     raw = weigh(
-        ratio,
-        None,
-        debias=True,
-        normalisation=Normalisation.UNNORMALISED,
-        post_processing=steps,
+        ratio, None, debias=True, normalisation=Normalisation.UNNORMALISED, post_processing=steps
     )
     expected = alpha * ratio.log_ratio(None) - alpha**2 * 0.045 * square  # not alpha * 0.045
     np.testing.assert_allclose(raw.log_weights, expected)
