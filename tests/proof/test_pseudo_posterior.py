@@ -46,7 +46,6 @@ FLAT = np.full(len(THETA), -np.log(len(THETA)))
 SLACK = 1 + 1e-6
 """What `select` draws more carefully than it must, and the errors of this file's doubles."""
 
-
 Law = Callable[[NDArray[np.int64]], Array]
 
 

@@ -218,7 +218,6 @@ SAMPLERS: dict[str, Sampler] = {
         lambda noise, size: np.array([noise.whole_below(7) for _ in range(size)]), tilted),
 }  # fmt: skip
 
-
 SOURCES = {"secure": SecureNoise, "seeded": lambda: SeededNoise(20240101)}
 TIERS = [
     (False, "secure"), (False, "seeded"), pytest.param(True, "secure", marks=pytest.mark.proof),

@@ -128,7 +128,6 @@ KINDS = {
     ),
 }  # fmt: skip
 
-
 CELLS = [(kind, method) for kind in KINDS for method in METHODS]
 """Every kind with every method, by name."""
 

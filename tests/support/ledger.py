@@ -38,7 +38,6 @@ FORGED = Grant(
     population="adult", run_key=RUN, attempt=1, stage="generator", token=digest(0), seq=3
 )
 
-
 NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
 
 

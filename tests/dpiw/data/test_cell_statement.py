@@ -156,7 +156,6 @@ def with_tokens(*missing):
 
 WHOLE = {"name": "n", "kind": "integer", "lower": -5, "upper": 9, "nullable": True}
 
-
 KEY = {"name": "id", "role": "identifier"}
 
 

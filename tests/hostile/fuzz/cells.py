@@ -135,7 +135,6 @@ _TEXTS: tuple[bytes, ...] = tuple(
     )
 )  # fmt: skip
 
-
 SCHEMA = PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
 
 

@@ -40,7 +40,6 @@ from tests.support.worlds import UNIT, numbers, uniform_rows
 
 GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "weights.json").read_text())
 
-
 KINDS = {"a": NoiseKind.LAPLACE, "b": NoiseKind.SPHERICAL, "c": NoiseKind.GAUSSIAN}
 
 

@@ -41,7 +41,6 @@ from tests.support.worlds import UNIT, numbers, uniform_rows
 
 PUBLIC = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
 
-
 ALL = [
     PUBLIC,
     {"step": "temper", "alpha": Decimal("0.5")},
