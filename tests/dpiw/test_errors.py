@@ -51,16 +51,8 @@ def test_the_page_s_exit_codes_are_what_the_code_gives():
         if isinstance(kind, type) and issubclass(kind, errors.DPIWError)
     }
     assert stated == ours - {("DPIWError", 1)}
-    assert {int(code) for code, names in rows if not names.strip()} == {
-        0,
-        2,
-        3,
-        74,
-        129,
-        130,
-        141,
-        143,
-    }
+    others = {int(code) for code, names in rows if not names.strip()}
+    assert others == {0, 2, 3, 74, 129, 130, 141, 143}
 
 
 @pytest.mark.parametrize(("code", "ends"), [(12, 12), (22, 22), (70, 70), (1, 70), (2, 70)])

@@ -12,7 +12,6 @@ STRUCTURE = "hostile/bad_inputs/test_structure.py::test_structure_is_refused_wit
 SPEC = "hostile/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens"
 SCHEMA = "hostile/bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"
 ADMITTED = "hostile/bad_inputs/test_structure.py::test_admissible_beside_what_is_refused"
-VARIETY = "hostile/bad_inputs/test_values.py::test_columns_without_variety_are_accepted"
 ROWS_PUBLIC = "dpiw/data/test_ingest.py::test_replace_one_needs_the_declared_number_of_rows"
 ROWS_PRIVATE = (
     "dpiw/data/test_ingest.py::test_an_empty_or_tiny_table_is_admissible_under_add_or_remove"
@@ -56,9 +55,9 @@ ROWS: tuple[Row, ...] = (
     row(8, "one row, or fewer than registered", "S", "as row 7", ROWS_PUBLIC, ROWS_PRIVATE,
         note="as row 7"),
     row(9, "another number of rows under replace-one", "S", "refused, void", ROWS_PUBLIC),
-    row(10, "constant column", "V", "accepted, same plan", VARIETY, DEGENERATE),
-    row(11, "all-null column", "V", "accepted if nullable, else filled", VARIETY),
-    row(12, "one label only", "V", "accepted, same exit codes", VARIETY, DEGENERATE),
+    row(10, "constant column", "V", "accepted, same plan", DEGENERATE),
+    row(11, "all-null column", "V", "accepted if nullable, else filled", DEGENERATE),
+    row(12, "one label only", "V", "accepted, same exit codes", DEGENERATE),
     row(13, "duplicate column names", "S", "refused; in a schema C", STRUCTURE, SCHEMA),
     row(14, "missing or extra column, other order", "S", "refused; any order is admissible",
         STRUCTURE, ADMITTED),
