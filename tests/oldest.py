@@ -7,8 +7,6 @@ Where two lists bound the same one, the higher bound holds. What ours depend on 
 the resolver.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -221,21 +221,13 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        (
-            "dp_accounting",
-            {"dpiw.privacy.accounting", "dpiw.privacy.events"},
-        ),
+        ("dp_accounting", {"dpiw.privacy.accounting", "dpiw.privacy.events"}),
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),
         ("great_expectations", {"dpiw.data.validation"}),
         ("cryptography", {"dpiw.release.signing", "dpiw.privacy.keystream"}),
-        (
-            "torch",
-            {
-                "dpiw.methods.generators.gan.images", "dpiw.methods.neural.backend",
-                "dpiw.methods.neural.row_norms",
-            },
-        ),
+        ("torch", {"dpiw.methods.generators.gan.images", "dpiw.methods.neural.backend",
+                   "dpiw.methods.neural.row_norms"}),
         ("opacus", {"dpiw.methods.neural.row_norms"}),
         ("mbi", {"dpiw.methods.generators.pgm.inference_process"}),
         ("jax", {"dpiw.methods.generators.pgm.inference_process"}),
@@ -247,14 +239,8 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.plots"}),
         ("jinja2", {"dpiw.release.report.pages"}),
         ("matplotlib", {"dpiw.release.report.plots"}),
-        (
-            "prefect",
-            {
-                "tasks.failures", "tasks.step", "tasks.window", "flows.release", "flows.audit",
-                "flows.local",
-                "flows.server", "flows.deployed",
-            },
-        ),
+        ("prefect", {"tasks.failures", "tasks.step", "tasks.window", "flows.release",
+                     "flows.audit", "flows.local", "flows.server", "flows.deployed"}),
     ],
 )  # fmt: skip
 def test_one_door_for_each_library(library, allowed):

@@ -6,8 +6,6 @@
 Exit code 1: a word or a subject is not as it should be. The list is short; reading is what counts.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -101,33 +101,6 @@ def test_total_variation_against_tables_by_hand(rng):
     np.testing.assert_allclose(distances, expected, rtol=1e-12)
 
 
-def test_ridge_in_closed_form(rng):
-    """(X'WX/n + penalty) b = X'Wy/n on weighted centred columns, intercept free."""
-    x, y, w = rng.random((50, 3)), rng.random(50), rng.random(50)
-    w = w / w.mean()
-    fit = metrics.linear_fit(x, y, w * 3, regression=True)
-    mean_x, mean_y = w @ x / 50, w @ y / 50
-    cx, cy = x - mean_x, y - mean_y
-    penalty = metrics.PENALTY_PER_ROW * np.eye(3)
-    slopes = np.linalg.solve((cx.T * w) @ cx / 50 + penalty, (cx.T * w) @ cy / 50)
-    np.testing.assert_allclose(fit.coefficients[:3], slopes, rtol=1e-8)
-    assert fit.coefficients[3] == pytest.approx(mean_y - mean_x @ slopes)
-
-
-def test_logistic_fit_has_no_gradient_and_one_penalty_per_row(rng):
-    """The printed objective's gradient vanishes; a table twice over gives the same fit."""
-    x, w = rng.random((80, 2)), rng.random(80)
-    y = (rng.random(80) < x[:, 0]).astype(float)
-    fit = metrics.linear_fit(x, y, w, regression=False)
-    b, w = fit.coefficients, w / w.mean()
-    residual = w * (1 / (1 + np.exp(-(x @ b[:2] + b[2]))) - y)
-    gradient = [*(residual @ x / 80 + metrics.PENALTY_PER_ROW * b[:2]), residual.mean()]
-    np.testing.assert_allclose(gradient, 0, atol=1e-5)
-    twice = metrics.linear_fit(np.tile(x, (2, 1)), np.tile(y, 2), np.tile(w, 2), regression=False)
-    np.testing.assert_allclose(twice.coefficients, b, rtol=1e-3)
-    assert metrics.linear_fit(x, np.ones(80), w, regression=False) is None
-
-
 def test_coefficient_errors_auc_and_effective_size_by_hand():
     truth = np.array([3.0, 4.0])
     assert metrics.coefficient_errors(np.array([3.0, 2.0]), truth) == (2.0, 4 / 25)

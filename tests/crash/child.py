@@ -4,8 +4,6 @@ Nothing in dpiw knows of this. The child replaces functions in its own memory af
 that they report where they are, and sends itself SIGKILL when it gets to the point of its task.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -191,7 +189,7 @@ class _Torn:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def __enter__(self) -> _Torn:
+    def __enter__(self) -> "_Torn":
         return self
 
     def __exit__(self, *_: object) -> None:

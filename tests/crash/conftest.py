@@ -1,7 +1,5 @@
 """Warm servers, and places to run in on each kind of store."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """A disk that fails: at one chosen operation, once (EIO) or from there on (ENOSPC, EROFS)."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import io
@@ -66,7 +64,7 @@ class _Stream:
     def __init__(self, stream: Any, disk: Disk, path: Path) -> None:
         self._stream, self._disk, self._path = stream, disk, path
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> "_Stream":
         return self
 
     def __exit__(self, *_: object) -> None:

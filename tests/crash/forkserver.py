@@ -7,8 +7,6 @@ the signal that killed it. A task with `after` gets SIGKILL by the clock: so man
 milestone it names.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -6,8 +6,6 @@
 disk is gone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Places to run in, servers that run there, and what must hold whenever a process died."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -22,12 +20,7 @@ import pytest
 
 from dpiw.errors import ManifestError
 from dpiw.ledger import EntryKind, Ledger, StageState
-from dpiw.privacy.units import (
-    DELTA_UNIT,
-    EPSILON_UNIT,
-    PrivacyCost,
-    decimal_text,
-)
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import STAGING_PREFIX, verify
 from dpiw.run.run import ReleaseRun
@@ -67,7 +60,7 @@ class ForkServer(LineServer):
     def __init__(self) -> None:
         super().__init__("tests.crash.forkserver")
 
-    def run(self, place: Place, **task: Any) -> int:
+    def run(self, place: "Place", **task: Any) -> int:
         """Run a child to its end: its exit code, or -9."""
         return int(self.ask(root=str(place.root), **task)["end"])
 
@@ -94,7 +87,7 @@ class Servers:
         finally:
             self._free.put(server)
 
-    def run(self, place: Place, **task: Any) -> int:
+    def run(self, place: "Place", **task: Any) -> int:
         with self.one() as server:
             return server.run(place, **task)
 

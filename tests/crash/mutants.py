@@ -1,7 +1,5 @@
 """Broken pipelines, for the controls: each must be caught by the check it is made for."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

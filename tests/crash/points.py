@@ -1,7 +1,5 @@
 """Where a process can die in the real pipeline, and what a death there costs."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

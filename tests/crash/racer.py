@@ -5,8 +5,6 @@
 Reads a task as a line of JSON, runs one round, answers when every child has ended.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Records what a run does to the disk, the ledger and the noise source, in order, and judges it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

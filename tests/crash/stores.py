@@ -1,7 +1,5 @@
 """On which stores a test runs, and where a place's ledger lies."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable

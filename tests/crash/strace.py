@@ -1,7 +1,5 @@
 """The same order seen by the kernel: all system calls of a run, SQLite's and Arrow's included."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A full, read-only or damaged disk at every operation: a clear error, nothing lost, resumable."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -12,14 +10,7 @@ import pytest
 from dpiw.errors import ReleaseError, SpecError, StageFailedError
 from dpiw.ledger import EntryKind
 from tests.crash import full_disk
-from tests.crash.harness import (
-    ForkServer,
-    Place,
-    check,
-    check_charge,
-    check_published,
-    units,
-)
+from tests.crash.harness import ForkServer, Place, check, check_charge, check_published, units
 
 FAIL = "tests.crash.faults:fail"
 CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)

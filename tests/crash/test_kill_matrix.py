@@ -3,8 +3,6 @@
 What must hold then: docs/operations.md, "What a rerun does".
 """
 
-from __future__ import annotations
-
 import itertools
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """No noise before the durable arm; no rename before its fsyncs; no claim before what it claims."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,17 +1,12 @@
 """Real processes as in production: the flow's process and the stage's own, either one killed."""
 
-from __future__ import annotations
-
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
 from dpiw.errors import GrantSpentError, StageFailedError
@@ -20,7 +15,7 @@ from dpiw.run import steps
 from dpiw.run.launch import launch_stage
 from tests.crash.harness import ROOT, Place, check_charge, check_published, units
 from tests.flows.conftest import PrefectServer
-from tests.support.patience import SECONDS
+from tests.support.patience import SECONDS, until
 
 # Runs in the stage's own process, before it: the measurement waits until a file is there.
 SLOW_DRAW = """
@@ -62,11 +57,7 @@ class Slow:
     def wait_for_stage(self) -> int:
         """The id of the stage's process, once its noise is drawn."""
         path = self.folder / "drawing"
-        for _ in range(100 * SECONDS):
-            if path.exists() and path.read_text():
-                return int(path.read_text())
-            time.sleep(0.01)
-        raise AssertionError("the stage never drew")
+        return int(until(lambda: path.exists() and path.read_text(), every=0.01, what="a draw"))
 
     def go(self) -> None:
         (self.folder / "go").touch()
@@ -89,16 +80,13 @@ def start_flow(place: Place) -> subprocess.Popen[bytes]:
 
 
 def ends(pid: int) -> None:
-    for _ in range(100 * SECONDS):
+    def is_gone() -> bool:
         try:
-            os.kill(pid, 0)
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (ProcessLookupError, FileNotFoundError):
-            return
-        if state == "Z":
-            return
-        time.sleep(0.01)
-    raise AssertionError("still alive")
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    until(is_gone, every=0.01, what=f"the end of {pid}")
 
 
 def finish(place: Place) -> None:
@@ -207,15 +195,6 @@ def prefect_process(server: PrefectServer, *arguments: str) -> subprocess.Popen[
     )  # fmt: skip
 
 
-def api(server: PrefectServer, path: str, body: dict[str, object]) -> Any:
-    request = urllib.request.Request(
-        f"{server.url}/{path}", data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=SECONDS) as response:
-        return json.loads(response.read())
-
-
 @pytest.mark.crash
 @pytest.mark.flow
 def test_prefect_retries_the_whole_flow(prefect_server, new_place, slow):
@@ -249,10 +228,10 @@ def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(prefect_server, new_pl
     os.kill(stage, signal.SIGKILL)
     flow.wait()
     ends(stage)
-    (run, *_) = api(prefect_server, "flow_runs/filter", {"sort": "START_TIME_DESC"})
+    (run, *_) = prefect_server.api("flow_runs/filter", {"sort": "START_TIME_DESC"})
     assert run["state_type"] == "RUNNING"  # nobody told Prefect: it is the alarm clock only
     crashed = {"state": {"type": "CRASHED"}, "force": True}
-    api(prefect_server, f"flow_runs/{run['id']}/set_state", crashed)
+    prefect_server.api(f"flow_runs/{run['id']}/set_state", crashed)
     slow.go()
     again = prefect_server.run_flow(spec)
     assert again.returncode == 0, again.stdout + again.stderr

@@ -1,7 +1,5 @@
 """32 publishers at once. A release whose bits flip: tests/dpiw/release/test_manifest.py."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """2 to 32 processes race for the last of a budget: exactly the budget is granted."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import Counter

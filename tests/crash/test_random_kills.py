@@ -1,7 +1,5 @@
 """SIGKILL at random times over real runs, resumed until they are published."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import signal

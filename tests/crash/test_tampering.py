@@ -1,7 +1,5 @@
 """200 random edits of a ledger that holds real runs: every one is found."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """SIGKILL in the middle of a training: resumed within what was planned, or lost and paid again."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 For children of the fork server, by `changes`, and for a stage's own process, by `SITE`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -5,8 +5,6 @@ examples that came later were added since, and a key or a draw that had to move 
 A run key that changes makes every scheduled release a new one, and draws again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -4,8 +4,6 @@
 `releases.json` names, which also holds what these releases answered then.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -8,12 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from dpiw.errors import (
-    BudgetExceededError,
-    SourceError,
-    SpecError,
-    StageFailedError,
-)
+from dpiw.errors import BudgetExceededError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps

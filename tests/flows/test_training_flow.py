@@ -25,7 +25,6 @@ EVENTS = 21 + 16
 PAGES = 5
 """Of the artefacts: 20 steps are told one by one, 30 in twos, and the beginning of each."""
 
-
 LAUNCH = """
 import sys, flows, tasks.window
 tasks.window.TIMEOUT_SECONDS = 600.0
@@ -34,7 +33,6 @@ from flows.release import release
 sys.exit(console.main(release, sys.argv[1:]))
 """
 """`python -m flows`, but a busy machine may take its time to take an artefact."""
-
 
 VANISHING = """
 import os, sys

@@ -5,8 +5,6 @@ differently published. All other folders of the archive stay as they are, with t
 are releases of their own time, must load, and some are of settings that are gone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

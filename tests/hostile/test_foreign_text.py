@@ -4,8 +4,6 @@ An attacker signs a whole and consistent release with a key of their own, or wri
 every hash holds, with a hostile text in any one place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import datetime

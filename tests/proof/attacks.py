@@ -14,8 +14,6 @@ Three kinds of claim, after what is claimed:
 - `Approximate`: ln((p - delta)/q) at a delta large enough to be seen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence

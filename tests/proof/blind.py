@@ -1,7 +1,5 @@
 """Measurements and releases made blind: the same for any tables; and leaks to plant in them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Bugs of generators, plans, samplers, teachers and runs, and the checks that must find them."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from collections.abc import Callable

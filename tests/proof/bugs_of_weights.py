@@ -1,7 +1,5 @@
 """Bugs of regressions and sums under noise, and the checks that must find them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

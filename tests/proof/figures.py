@@ -4,8 +4,6 @@
 What each test is known to find, and its limit: docs/proof.md.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

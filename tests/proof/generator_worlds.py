@@ -1,7 +1,5 @@
 """Generators on neighbouring tables, for attacks to tell apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock

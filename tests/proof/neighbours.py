@@ -5,8 +5,6 @@ pile of rows with one feature vector x0 pushes the coefficients to -t x0/|x0|^2,
 rows with x.x0 > 0 have the whole slope and no curvature; then such rows come, go or change.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

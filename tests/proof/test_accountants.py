@@ -4,8 +4,6 @@ The reported epsilon is not below the largest valid lower bound: the floor of th
 accountant, which inverts transforms, and for one in twenty optimistic privacy loss distributions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

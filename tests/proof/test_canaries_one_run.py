@@ -8,8 +8,6 @@ on one canary may not: noise that is shared by coordinates, or missing in some.
 Bounds are wrong with probability 1e-6 each.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ With the seeds fixed nothing here can flake. Under fresh seeds a right formula w
 four-standard-error test about once in 16,000.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ So a unit's rows touch at most the declared number. P2, that no domain comes fro
 test_noninterference.py. P4, that a plan's forbidden constructs are refused, is counted here.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The exact laws of small neighbours are in `test_partition_selection.py`; here th
 draws, from the secure source. A test accepts when p > 1e-9 and refutes when p < 1e-9.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from decimal import Decimal
 

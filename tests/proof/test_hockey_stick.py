@@ -11,8 +11,6 @@ Bounds hold together for all pairs, both orders and all deltas of a run but for 
 the figure printed is the bound of 99.9%.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

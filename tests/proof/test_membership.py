@@ -11,8 +11,6 @@ fault: a bound on epsilon above the claim (wrong with probability 1e-8), and an 
 even find rows that are copied, or a mechanism with a twentieth of its noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ data sets of at most five records over five values and 99 parameters, and for al
 three rows through the method itself. The wrong mechanisms at the end must be found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import combinations_with_replacement, pairwise, product
@@ -47,7 +45,6 @@ BINOMIAL = stats.binom.logpmf(np.arange(VALUES), VALUES - 1, THETA[:, None])
 FLAT = np.full(len(THETA), -np.log(len(THETA)))
 SLACK = 1 + 1e-6
 """What `select` draws more carefully than it must, and the errors of this file's doubles."""
-
 
 Law = Callable[[NDArray[np.int64]], Array]
 

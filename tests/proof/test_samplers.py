@@ -6,8 +6,6 @@ statistics: below 1e-13 for each wrong scale at full figures; in the slice below
 and 3/2, of seeded noise too. Shapes of DP-SGD's noise: tests/dpiw/methods/neural/test_keystream.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -219,7 +217,6 @@ SAMPLERS: dict[str, Sampler] = {
     "uniform deals": counted(
         lambda noise, size: np.array([noise.whole_below(7) for _ in range(size)]), tilted),
 }  # fmt: skip
-
 
 SOURCES = {"secure": SecureNoise, "seeded": lambda: SeededNoise(20240101)}
 TIERS = [

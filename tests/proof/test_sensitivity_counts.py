@@ -5,8 +5,6 @@ and a value that no data decides is returned, the same in both worlds: a mechani
 all that was released before it.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -5,8 +5,6 @@ The sum of two neighbouring tables is compared with the sensitivity that the mec
 Every part of a stack alone, and stacks; columns of every kind; units of 1 and 3 rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ What moves between two exact fits is compared with the sensitivity that the mech
 the theorems of docs/method.md, sections 3 and 12.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

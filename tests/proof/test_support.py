@@ -9,8 +9,6 @@ five could not have come from the neighbour, by inverting its generator (docs/pr
 S3, where it is not tested elsewhere: nothing that a curator may set seeds privacy noise.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -6,8 +6,6 @@ the canary was in the lot. Where clipping binds and the loss has its greatest sl
 nothing is lost but chance. `discriminator` weights are a function of the networks attacked here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights on neighbouring tables, for attacks to tell apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every fit is solved once and kept; only the noise is drawn again and again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

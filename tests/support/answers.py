@@ -1,7 +1,5 @@
 """What a small release answers: rows, weights, and estimates with their intervals, as JSON."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from typing import Any

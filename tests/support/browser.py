@@ -4,8 +4,6 @@
 failure.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

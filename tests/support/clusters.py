@@ -1,7 +1,5 @@
 """Tallies that kill or fail where they are counted, and a cluster as a site would run it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

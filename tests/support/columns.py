@@ -1,7 +1,5 @@
 """A column of every kind, with and without missing cells, and uneven laws of their codes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpiw.data.columns import Column, ColumnKind

@@ -1,7 +1,5 @@
 """GPUs of tests: one that is there, one that is posed on the CPU, and either of them vanishing."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """What a reader of the documents has: an empty folder, their own table, spec and schema."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

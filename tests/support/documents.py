@@ -5,8 +5,6 @@ inline `program with arguments`, or a line of a comment or docstring of the exam
 that begins with a program's name. Names in capitals stand for something of the reader's.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator, Mapping

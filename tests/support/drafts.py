@@ -1,7 +1,5 @@
 """A person who settles every open field of a draft, without much thought."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

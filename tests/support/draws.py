@@ -4,8 +4,6 @@
 plain list of events foretells, and the test that proves each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

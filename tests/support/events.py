@@ -1,7 +1,5 @@
 """Privacy events in few words."""
 
-from __future__ import annotations
-
 from dpiw.privacy.events import (
     DeclaredEvent,
     ExponentialMechanismEvent,

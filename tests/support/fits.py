@@ -1,7 +1,5 @@
 """In place of the process that fits: models of small tables, at once and without mbi."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +19,7 @@ class Independent:
     def __init__(self) -> None:
         self.told = []
 
-    def __enter__(self) -> Independent:
+    def __enter__(self) -> "Independent":
         return self
 
     def __exit__(self, *_: Any) -> None:

@@ -1,7 +1,5 @@
 """A workplace whose table has a column that nobody has a list of levels for."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

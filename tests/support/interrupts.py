@@ -1,7 +1,5 @@
 """Ctrl-C and SIGHUP as a terminal's foreground has them, wherever the tests run."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Every kind of column through every method: what is expected, and the table that the docs show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +127,6 @@ KINDS = {
         refused={"schema": "column full: kind: free text is not released, .* take the column out"},
     ),
 }  # fmt: skip
-
 
 CELLS = [(kind, method) for kind in KINDS for method in METHODS]
 """Every kind with every method, by name."""

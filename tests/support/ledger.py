@@ -1,7 +1,5 @@
 """What tests of a ledger say again and again: digests, terms, costs, requests, commands."""
 
-from __future__ import annotations
-
 import argparse
 import io
 from collections.abc import Callable, Sequence
@@ -39,7 +37,6 @@ RUN, PLAN, OUT, MANIFEST = digest(1), digest(2), digest(3), digest(4)
 FORGED = Grant(
     population="adult", run_key=RUN, attempt=1, stage="generator", token=digest(0), seq=3
 )
-
 
 NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
 

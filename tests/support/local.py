@@ -1,7 +1,5 @@
 """A small local collection, and reports of simulated people made fast: laws alone, no lattice."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

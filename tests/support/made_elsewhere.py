@@ -1,7 +1,5 @@
 """Rows that another tool made, for tests: a Parquet file of the town, and its settings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The names of all tests, from the files: what a table that refers to tests may refer to."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

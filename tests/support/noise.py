@@ -1,7 +1,5 @@
 """Laws of noise, and draws to compare."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

@@ -3,8 +3,6 @@
 A short wait belongs only where the time itself is what a test is about.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

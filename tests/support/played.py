@@ -1,7 +1,5 @@
 """Releases made in memory, as estimators take them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -7,8 +7,6 @@ when the list holds something that is gone, or lacks something that came: only a
 add a line to it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

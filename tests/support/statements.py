@@ -1,7 +1,5 @@
 """A small town's columns of all kinds, and what the custodian's statement says of its cells."""
 
-from __future__ import annotations
-
 import pandas as pd
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -6,8 +6,6 @@ It listens on a socket in a folder only that user can enter, and keeps what it a
 (fsync=on, synchronous_commit=on): these tests are about exactly that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools

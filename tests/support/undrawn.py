@@ -4,8 +4,6 @@ What they show is the matter of `tests/dpiw/release`; flows, documents, leaks an
 for whole releases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

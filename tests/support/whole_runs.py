@@ -1,7 +1,5 @@
 """A release in this process, for tests that need one and not the way to it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -4,8 +4,6 @@
 analyst's table holds; the workplace of `tests/conftest.py` has the town's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -179,19 +179,8 @@ def test_what_is_refused(released, tmp_path):
 
 
 STRANGE = [
-    "self",
-    "größe in cm",
-    "class",
-    "and",
-    "_n",
-    "2x",
-    "x" * 65,
-    "_",
-    "m²",
-    "½ share",
-    "Ⅷ",
-    "str5",
-]
+    "self", "größe in cm", "class", "and", "_n", "2x", "x" * 65, "_", "m²", "½ share", "Ⅷ", "str5",
+]  # fmt: skip
 
 
 def test_one_refusal_has_names_for_all(tmp_path):

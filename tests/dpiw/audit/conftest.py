@@ -1,7 +1,5 @@
 """Two releases of one population, once per session, and ways to forge them."""
 
-from __future__ import annotations
-
 import datetime
 import shutil
 from collections.abc import Callable

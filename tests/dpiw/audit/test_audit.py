@@ -179,7 +179,6 @@ HARM: dict[str, tuple[Callable[[Site], Any], set[str]]] = {
 }  # fmt: skip
 ONLY_WARNED = {"a folder missing", "a folder renamed", "a folder renamed and copied"}
 
-
 NOT_COUNTED = {"an entry that cannot be read", "a guard removed"}
 
 

@@ -8,12 +8,7 @@ import pytest
 
 from dpiw.cli.guide import GUIDE
 from dpiw.cli.main import _parser, main
-from dpiw.errors import (
-    LedgerError,
-    SchemaError,
-    SignatureError,
-    SourceError,
-)
+from dpiw.errors import LedgerError, SchemaError, SignatureError, SourceError
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify

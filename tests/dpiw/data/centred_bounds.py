@@ -1,7 +1,5 @@
 """Bounds of the centred features from the schema alone: a second way to those of `features`."""
 
-from __future__ import annotations
-
 from dpiw.data.schema import PublicSchema
 
 

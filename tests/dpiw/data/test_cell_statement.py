@@ -1,7 +1,5 @@
 """The custodian's statement: exact counts, in the private folder, deciding nothing."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -157,7 +155,6 @@ def with_tokens(*missing):
 
 
 WHOLE = {"name": "n", "kind": "integer", "lower": -5, "upper": 9, "nullable": True}
-
 
 KEY = {"name": "id", "role": "identifier"}
 

@@ -1,7 +1,5 @@
 """Constraints of a data dictionary: how they are stated, decided, and what is nearest to a row."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The public discretisation: sizes follow from the schema, codes from one row each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -27,7 +27,6 @@ from tests.support.worlds import declared
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 REPLACE = PrivacyUnit(relation=NeighbouringRelation.REPLACE_ONE)
 
-
 TEXT = "id,n,c\n1,5,a\n1,99,q\n2,,b\n"
 
 

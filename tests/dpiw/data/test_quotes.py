@@ -1,7 +1,5 @@
 """Quotes of a CSV text: Arrow, beside Python's own strict reader."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a schema may declare, in a mapping and in files: levels, groups, buckets, provenance."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

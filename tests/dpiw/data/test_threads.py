@@ -1,7 +1,5 @@
 """A function of many items in threads: all of them, in order, and few at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import threading

@@ -7,12 +7,7 @@ import pytest
 
 from dpiw.data.cell_counts import count_cells
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.validation import (
-    run_checks,
-    scaled_extremes,
-    validate_scaled,
-    validate_values,
-)
+from dpiw.data.validation import run_checks, scaled_extremes, validate_scaled, validate_values
 from dpiw.errors import StageFailedError
 from tests.support.worlds import declared
 

@@ -1,7 +1,5 @@
 """YAML as people write it: what is typed, what stays text, what is refused and where."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from pathlib import Path
 

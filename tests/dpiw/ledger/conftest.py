@@ -1,7 +1,5 @@
 """Ledgers with one population, `adult`; files that need another one make their own."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -5,8 +5,6 @@ void and publish; some are lost, and one takes up what they published. The truth
 it: every arm and every conflict, in any copy, known by the hash of its entry.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Callable
@@ -61,7 +59,7 @@ class Copy:
             self.book.apply(entry)
             self.head = entry.head
 
-    def fork(self) -> Copy:
+    def fork(self) -> "Copy":
         twin = Copy(self.composition, tuple(self.entries))
         twin.previous, twin.foreign = self.previous, dict(self.foreign)
         return twin
@@ -73,7 +71,7 @@ class Copy:
         self.head = entry.head
         return entry
 
-    def start(self, nonce: int) -> Copy:
+    def start(self, nonce: int) -> "Copy":
         rule = self.composition
         population = terms(epsilon=Decimal(10**3), delta=Decimal("0.1"), composition=rule)
         self.append(EntryKind.GENESIS, {"format": FORMAT, "nonce": f"{nonce:064x}"})

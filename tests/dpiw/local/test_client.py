@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import kstest
 
-from dpiw.errors import (
-    ManifestError,
-    NotPublishableError,
-    PrivacyError,
-    ReleaseError,
-    SourceError,
-)
+from dpiw.errors import ManifestError, NotPublishableError, PrivacyError, ReleaseError, SourceError
 from dpiw.local import privatise, report_once, told_numbers, told_record
 from dpiw.local.client import projected
 from dpiw.privacy.mechanisms import lattice_step

@@ -4,8 +4,6 @@ A method that is registered makes `test_reasons_are_of_today_s_methods` fail unt
 gone through the reasons: does each list need it, or is it left out for the same reason?
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -14,11 +14,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS
-from dpiw.plan.plan import (
-    RESOLUTION_FLOOR,
-    compile_plan,
-    restore_plan,
-)
+from dpiw.plan.plan import RESOLUTION_FLOOR, compile_plan, restore_plan
 from dpiw.plan.sections import Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.plan.stages import PRIVATE_STAGES
@@ -109,10 +105,7 @@ def test_the_digest_follows_the_promise_and_not_the_paths():
     assert plan.run_key("2026-11") != plan.run_key("2026-12")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    REFUSED_SETTINGS,
-)
+@pytest.mark.parametrize(("changes", "message"), REFUSED_SETTINGS)
 def test_settings_are_refused_by_name(changes, message):
     with pytest.raises(SpecError, match=message):
         compile_plan(spec(**changes), SCHEMA)

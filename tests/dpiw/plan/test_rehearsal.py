@@ -14,13 +14,7 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal.candidates import Candidate, candidates
 from dpiw.plan.rehearsal.populations import KINDS, random_law
-from dpiw.plan.rehearsal.rehearsal import (
-    FAILED,
-    FLOOR,
-    Rehearsal,
-    rehearse,
-    rehearse_release,
-)
+from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
 from dpiw.plan.rehearsal.report import (
     Change,
     Line,

@@ -20,10 +20,7 @@ def test_a_good_spec_keeps_exact_decimals():
     assert spec.cost.delta_units == 10**12
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "field"),
-    REFUSED_FIELDS,
-)
+@pytest.mark.parametrize(("path", "value", "field"), REFUSED_FIELDS)
 def test_what_is_refused_names_its_field(path, value, field):
     with pytest.raises(SpecError, match=rf"^{field}\b"):
         parse_spec(changed(path, value))
@@ -142,10 +139,7 @@ def test_the_norway_problem_does_not_arise(tmp_path):
     assert "name:" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("mapping", "message"),
-    REFUSED_CALIBRATIONS,
-)
+@pytest.mark.parametrize(("mapping", "message"), REFUSED_CALIBRATIONS)
 def test_calibrations_that_no_spec_may_ask_for(mapping, message):
     with pytest.raises(SpecError, match=message):
         parse_spec(mapping)

@@ -1,7 +1,5 @@
 """The curves of exponential mechanisms against brute force."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

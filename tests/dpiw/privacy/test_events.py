@@ -1,7 +1,5 @@
 """Events: what JSON keeps of them, what is refused, and their forms elsewhere."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The door from confidential numbers to noisy ones: lattice, slack, refusals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Partition selection: its threshold, and all outputs of small neighbours, by their exact laws."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

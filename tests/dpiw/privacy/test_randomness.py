@@ -1,7 +1,5 @@
 """Noise sources: refusals, hygiene, determinism. Their laws: tests/proof/test_samplers.py."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable

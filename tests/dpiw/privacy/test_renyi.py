@@ -1,7 +1,5 @@
 """Renyi vectors are upper bounds, and the filter's numbers are those of exact arithmetic."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction

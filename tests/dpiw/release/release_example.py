@@ -1,7 +1,5 @@
 """A small public example release, built in code, for the tests of the release folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -12,11 +12,7 @@ from dpiw.data.documents import decimal_of, document_json
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SignatureError
 from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
-from dpiw.release.signing import (
-    create_key_pair,
-    load_private_key,
-    load_public_key,
-)
+from dpiw.release.signing import create_key_pair, load_private_key, load_public_key
 from dpiw.release.verification import GET_AGAIN, verify
 from tests.dpiw.release.release_example import (
     PUBLISHED_AT,

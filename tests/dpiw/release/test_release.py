@@ -144,10 +144,7 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
 def test_rows_are_shuffled_and_row_groups_fixed(tmp_path):
     rows = ROW_GROUP_ROWS + 10
     schema = PublicSchema.from_mapping(
-        {
-            "name": "one",
-            "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 10**6}],
-        }
+        {"name": "one", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 10**6}]}
     )
     frame = pd.DataFrame({"n": np.arange(rows)})
     path = _write(tmp_path / "p", frame=frame, log_weights=np.zeros(rows), schema=schema)

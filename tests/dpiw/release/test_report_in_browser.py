@@ -9,10 +9,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema import PublicSchema
-from tests.dpiw.release.release_example import (
-    example_certificate,
-    example_report,
-)
+from tests.dpiw.release.release_example import example_certificate, example_report
 from tests.support.browser import CORNERS
 
 ROOT = Path(__file__).resolve().parents[3]

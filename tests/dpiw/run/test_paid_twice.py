@@ -42,7 +42,6 @@ CHANGED = {
 }
 """A line of the spec, and what it is changed to."""
 
-
 NO_NAME = {"release": None}
 
 

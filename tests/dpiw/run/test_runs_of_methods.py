@@ -15,7 +15,7 @@ from dpiw import analysis
 from dpiw.audit import audit
 from dpiw.cli.main import main as dpiw
 from dpiw.errors import ReleaseError, SpecError, StageFailedError
-from dpiw.ledger import CompositionRule, EntryKind, Ledger, StageState
+from dpiw.ledger import CompositionRule, Ledger, StageState
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 from dpiw.plan.plan import compile_plan
@@ -29,7 +29,6 @@ from flows.summary import summary
 from tests.proof.blind import CONSTRAINTS, MEASURED
 from tests.support.fits import fitted_at_once
 from tests.support.found_levels import without_list
-from tests.support.noise import Cut
 from tests.support.whole_runs import (
     asked,
     draw,
@@ -251,23 +250,6 @@ def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(make_work
     known = facts["diagnostics"]["measured"]["one_way"]
     assert known["variances"]
     assert all(np.isfinite(value) for value in known["variances"].values())
-
-
-@pytest.mark.usefixtures("no_process")
-def test_aim_goes_on_after_a_kill_at_the_cost_planned(make_workplace):
-    run = ready_to_draw(make_workplace, "{method: aim, settings: {resumes: 1}}")
-    before = run.open_ledger().spent("town")
-    with pytest.raises(StageFailedError):
-        steps.fit_generator(run, noise=Cut(3, of=("noisy_argmax",)))
-    stage = run.open_ledger().run(run.key).stages["fit_generator"]
-    assert stage.state is StageState.ARMED
-    assert stage.checkpoint is not None
-    assert stage.checkpoint.step > 0
-    steps.reserve(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    assert run.open_ledger().spent("town") == before
-    kinds = [entry.kind for entry in run.open_ledger().entries()]
-    assert (kinds.count(EntryKind.RESUME), kinds.count(EntryKind.LOSE)) == (1, 0)
 
 
 @pytest.mark.nightly

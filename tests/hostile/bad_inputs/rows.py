@@ -5,8 +5,6 @@ Codes: C configuration (exit 10, 11), S structure (12), V value (no abort), B bu
 I integrity (30-33), R resume. The charge is 0 unless stated.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 VALUES = "hostile/bad_inputs/test_values.py::test_values_are_clamped_or_mapped"
@@ -14,8 +12,7 @@ STRUCTURE = "hostile/bad_inputs/test_structure.py::test_structure_is_refused_wit
 SPEC = "hostile/bad_inputs/test_config.py::test_a_spec_is_refused_before_anything_happens"
 SCHEMA = "hostile/bad_inputs/test_config.py::test_a_schema_is_refused_before_anything_happens"
 ADMITTED = "hostile/bad_inputs/test_structure.py::test_admissible_beside_what_is_refused"
-VARIETY = "hostile/bad_inputs/test_values.py::test_columns_without_variety_are_accepted"
-ROWS_PUBLIC = "hostile/bad_inputs/test_structure.py::test_the_number_of_rows_under_replace_one"
+ROWS_PUBLIC = "dpiw/data/test_ingest.py::test_replace_one_needs_the_declared_number_of_rows"
 ROWS_PRIVATE = (
     "dpiw/data/test_ingest.py::test_an_empty_or_tiny_table_is_admissible_under_add_or_remove"
 )
@@ -57,11 +54,10 @@ ROWS: tuple[Row, ...] = (
         " replace-one it is found after the reservation, which is then voided"),
     row(8, "one row, or fewer than registered", "S", "as row 7", ROWS_PUBLIC, ROWS_PRIVATE,
         note="as row 7"),
-    row(9, "another number of rows under replace-one", "S", "refused, void", ROWS_PUBLIC,
-        "dpiw/data/test_ingest.py::test_replace_one_needs_the_declared_number_of_rows"),
-    row(10, "constant column", "V", "accepted, same plan", VARIETY, DEGENERATE),
-    row(11, "all-null column", "V", "accepted if nullable, else filled", VARIETY),
-    row(12, "one label only", "V", "accepted, same exit codes", VARIETY, DEGENERATE),
+    row(9, "another number of rows under replace-one", "S", "refused, void", ROWS_PUBLIC),
+    row(10, "constant column", "V", "accepted, same plan", DEGENERATE),
+    row(11, "all-null column", "V", "accepted if nullable, else filled", DEGENERATE),
+    row(12, "one label only", "V", "accepted, same exit codes", DEGENERATE),
     row(13, "duplicate column names", "S", "refused; in a schema C", STRUCTURE, SCHEMA),
     row(14, "missing or extra column, other order", "S", "refused; any order is admissible",
         STRUCTURE, ADMITTED),
@@ -115,8 +111,7 @@ ROWS: tuple[Row, ...] = (
     row(39, "penalty <= 0, infinite debias factor", "C", "refused at plan time", SPEC),
     row(40, "bounds", "C", "refused", SCHEMA),
     row(41, "budget exceeded by one unit", "B", "denied, what remains is shown",
-        "hostile/bad_inputs/test_config.py::"
-        "test_one_unit_above_the_budget_is_denied_and_nothing_is_written",
+        "dpiw/run/test_paid_twice.py::test_a_second_spec",
         f"{LEDGER}::test_one_unit_too_much_is_refused_and_the_exact_rest_is_granted"),
     row(42, "same key, other cost; reused after void", "B", "refused (code 32)",
         f"{LEDGER}::test_the_same_key_with_other_content_conflicts",
@@ -146,7 +141,6 @@ ROWS: tuple[Row, ...] = (
         note="no gradient method exists in this version, so no NaN gradient either"),
     row(48, "disk full, read-only", "R", "resumed; charged if armed",
         "crash/test_failing_disk.py::test_every_operation_fails_once",
-        "hostile/bad_inputs/test_structure.py::test_a_full_disk_at_the_draw_loses_it_and_charges",
         f"{STORE}::test_a_full_disk_writes_nothing",
         "dpiw/release/test_publication.py::test_a_failing_file_system_is_an_error_and_leaves_nothing"),
     row(49, "clock back ten years", "-", "no effect",

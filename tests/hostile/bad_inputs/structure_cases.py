@@ -42,6 +42,7 @@ STRUCTURE = {
     "14 a column too many": (header([*NAMES, CANARY], cells=10), "does not declare", {}),
     "14 an empty file": (b"", "missing in the file", {}),
     "14 no header": (csv(BAD).split(b"\n", 1)[1], "missing in the file", {}),
+    "14 semicolons": (csv(BAD).replace(b",", b";"), "source.delimiter", {}),
     "15 another case": (header(CASED), "missing in the file: age", {}),
     "15 another Unicode form": (header(ACCENTED), "missing in the file: region", {}),
     "16 bytes for integers": (parquet(age=TEXTS.cast(pa.binary())), "column age: not stored",

@@ -6,9 +6,8 @@ ledger, and makes no folder in the workspace.
 
 import pytest
 
-from dpiw.errors import BudgetExceededError, SchemaError, SpecError
+from dpiw.errors import SchemaError, SpecError
 from dpiw.ledger import Ledger
-from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.hostile.bad_inputs.config_cases import BOUNDS, PASSWORD, SPEC
 
@@ -46,16 +45,3 @@ def test_a_schema_is_refused_before_anything_happens(workplace, case):
         ReleaseRun.prepare(workplace.spec, period=None)
     assert caught.value.exit_code == 11
     untouched(workplace, 2)
-
-
-def test_one_unit_above_the_budget_is_denied_and_nothing_is_written(make_workplace):
-    """Row 41, at the door of a run."""
-    place = make_workplace(epsilon="1.999999999999")
-    run = ReleaseRun.prepare(place.spec, period=None)
-    entries = len(Ledger.open(place.ledger).entries())
-    with pytest.raises(BudgetExceededError, match=r"1\.999999999999") as caught:
-        steps.reserve(run)
-    assert caught.value.exit_code == 22
-    assert "1.999999999999" in caught.value.remaining
-    assert len(Ledger.open(place.ledger).entries()) == entries
-    assert Ledger.open(place.ledger).spent("town").epsilon == 0

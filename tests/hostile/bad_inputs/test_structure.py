@@ -4,17 +4,13 @@ Each refusal is a SourceError (exit code 12) whose text quotes nothing, gives th
 (charge 0), and leaves neither a file in the workspace nor a folder among the releases.
 """
 
-import errno
 import os
 
 import pytest
 
-from dpiw.data import files
-from dpiw.errors import SourceError, StageFailedError
+from dpiw.errors import SourceError
 from dpiw.ledger import StageState
-from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
 from tests.hostile.bad_inputs.structure_cases import NAMES, STRUCTURE
 from tests.hostile.bad_inputs.workbench import CANARY, csv, make_bench, silent
 
@@ -86,67 +82,3 @@ def test_a_source_that_is_no_plain_file_is_refused(bench, kind):
     assert silent(caught.value)
     assert bench.spent() == before
     assert list(run.private.iterdir()) == []
-
-
-# Rows 7, 8, 9: the number of rows is public under replace-one, and there alone
-def test_the_number_of_rows_under_replace_one(make_workplace):
-    from decimal import Decimal
-
-    from dpiw.ledger import Ledger, Population
-    from dpiw.privacy.units import NeighbouringRelation
-
-    place = make_workplace(population="village")
-    relation = NeighbouringRelation.REPLACE_ONE
-    Ledger.open(place.ledger).register(
-        Population(name="village", relation=relation, max_rows=1, epsilon=Decimal(5),
-                   delta=Decimal("1e-4"))
-    )  # fmt: skip
-    text = place.spec.read_text().replace("add_or_remove_one", "replace_one")
-    place.spec.write_text(text)
-    good = place.source.read_text()
-    lines = good.splitlines()
-    for number, content in enumerate((lines[:1], lines[:2], lines[:-1], [*lines, lines[-1]])):
-        place.source.write_text("\n".join(content) + "\n")
-        run = ReleaseRun.prepare(place.spec, period=f"p{number}")
-        steps.reserve(run)
-        with pytest.raises(SourceError, match="number of rows is not the one declared") as caught:
-            steps.ingest(run)
-        assert silent(caught.value, "399", "401")
-        assert Ledger.open(place.ledger).spent("village").epsilon == 0
-        assert list(run.private.iterdir()) == []
-    place.source.write_text(good)
-    run = ReleaseRun.prepare(place.spec, period="whole")
-    steps.reserve(run)
-    steps.ingest(run)
-    assert run.snapshot.exists()
-
-
-# Row 48: a full disk
-def full(monkeypatch, name):
-    """Every durable write of a file called `name` meets a full disk."""
-    real = os.rename
-
-    def rename(source, target):
-        if os.path.basename(target) == name:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(source, target)
-
-    monkeypatch.setattr(files.os, "rename", rename)
-
-
-def test_a_full_disk_at_the_draw_loses_it_and_charges(workplace, monkeypatch):
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
-    full(monkeypatch, "fit_generator.npz")
-    with pytest.raises(StageFailedError, match="code 70"):
-        steps.fit_generator(run, noise=SecureNoise())
-    monkeypatch.undo()
-    with pytest.raises(Exception, match="max_attempts"):
-        steps.reserve(run)
-    record = run.open_ledger().run(run.key)
-    assert record.stages["fit_generator"].state is StageState.LOST
-    assert run.open_ledger().spent("town").epsilon == 2
-    with pytest.raises(StageFailedError):
-        steps.draw_synthetic(run)
-    assert not workplace.releases.exists()

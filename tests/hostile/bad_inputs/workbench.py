@@ -1,7 +1,5 @@
 """One prepared release, and as many runs of it as there are bad files."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

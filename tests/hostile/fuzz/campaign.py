@@ -1,7 +1,5 @@
 """Run a campaign over child processes, and start another child where one died."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -5,8 +5,6 @@ column one of the types it may be stored in, and for every cell a value of that 
 missing, denormal, a sentinel, or random bits. Everything follows from (seed, index).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 from collections.abc import Sequence
@@ -136,7 +134,6 @@ _TEXTS: tuple[bytes, ...] = tuple(
         b"\xe2", b"\xe2\x82", b"north\xff", b"\xf0\x9f", b"\x80" * 3_000,
     )
 )  # fmt: skip
-
 
 SCHEMA = PublicSchema.from_mapping(load_text(SCHEMA_YAML, what="schema"))
 

@@ -1,7 +1,5 @@
 """Good files to start from: every column kind, a planted canary in every cell that can hold one."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Own mutators: bytes, and the structure of CSV, YAML and Parquet. Seeded by the caller."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ that differ in one row's values each other row means the same in both. What oper
 runs: leaks/test_non_interference.py. Seeds of the long run are fresh and shown.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import secrets
 import time

@@ -12,8 +12,6 @@ A hang ends the process (exit code 1) with a stack on standard error; an abort o
 it with a signal. The parent sees both, keeps the input and starts another child after it.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import resource

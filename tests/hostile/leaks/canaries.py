@@ -6,8 +6,6 @@ JSON escapes, or reversed; of a text also its twelve letters and digits alone; o
 eight bytes of a float or an integer.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@ Every kind of public file that a spec, a dictionary or a rehearsal names, with e
 confidential file; and every kind of list, with every form in which a table may stand in it.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -3,14 +3,10 @@
 One case for each way in which a mistake is found. What a field may hold: tests of its own room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 import dpiw
 from dpiw import analysis
@@ -140,7 +136,6 @@ FILES: dict[str, Mistake] = {
         "never: {region: nort}", "line 9, column 15", "'north'?"),
 }  # fmt: skip
 
-
 LEDGER = "--ledger state/ledger.sqlite"
 TERMS = "--epsilon 1 --delta 0 --relation add_or_remove_one"
 
@@ -198,38 +193,6 @@ def spec(old: str, new: str) -> Slip:
     return in_file("release.yaml", old, new)
 
 
-def _saved(**changes: object) -> Slip:
-    """The table, saved in another way."""
-
-    def slip(folder: Path) -> None:
-        pd.read_csv(folder / "data.csv").to_csv(
-            folder / "data.csv", **({"index": False, "encoding": "utf-8"} | changes)
-        )
-
-    return slip
-
-
-def _header(old: str, new: str) -> Slip:
-    return in_file("data.csv", old, new)
-
-
-def _other_encoding(folder: Path) -> None:
-    """The spec says UTF-8; in an editor the names look alike."""
-    in_file("schema.yaml", "name: income", "name: tööküte")(folder)
-    text = (folder / "data.csv").read_text()
-    (folder / "data.csv").write_text(text.replace("income", "tööküte", 1), encoding="cp1252")
-
-
-def _quoted(folder: Path) -> None:
-    with (folder / "data.csv").open("a") as file:
-        file.write('1,2,"canary-mistake,true\n')
-
-
-def _headless(folder: Path) -> None:
-    lines = (folder / "data.csv").read_text().splitlines()
-    (folder / "data.csv").write_text("\n".join(lines[1:]) + "\n")
-
-
 def _gone(name: str) -> Slip:
     return lambda folder: (folder / name).unlink()
 
@@ -238,17 +201,6 @@ def _public_for_secret(folder: Path) -> None:
     (folder / "state/keys/test.key").write_bytes((folder / "state/keys/test.pub").read_bytes())
     (folder / "state/keys/test.key").chmod(0o600)
 
-
-READS: dict[str, Mistake] = {
-    "semicolons": run(_saved(sep=";"), 12, "source.delimiter"),
-    "no header": run(_headless, 12, "columns missing"),
-    "a space after each comma": run(
-        _header("age,income,region", "age, income, region"), 12, "income, region"),
-    "a column renamed": run(_header("income", "canary-mistake"), 12, "columns missing"),
-    "a name beyond ASCII in another encoding": run(_other_encoding, 12, "source.encoding"),
-    "a quote left open": run(_quoted, 12, "quote"),
-}  # fmt: skip
-"""Seen when the table is read: the read counts, the budget is given back."""
 
 BEGINNINGS: dict[str, Mistake] = {
     "a source misspelt": run(spec("path: data.csv", "path: dta.csv"), 12, "'data.csv'?"),
@@ -263,7 +215,6 @@ BEGINNINGS: dict[str, Mistake] = {
     "a period where there is but one": run(nothing, 10, "2027-q1", period="2027-q1"),
 }  # fmt: skip
 """Seen before anything is held or read."""
-
 
 ANALYSES: dict[str, tuple[Callable[[Release], Any], str]] = {
     "a folder misspelt": (lambda release: dpiw.load_release(f"{release.verified.folder}x"), ""),

@@ -4,8 +4,6 @@ Every line of the tables says what somebody did, what they typed, and what lets 
 field, line and column, the nearest valid word, the command to type next.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re
@@ -18,14 +16,14 @@ import pytest
 from rich.console import Console
 
 from dpiw.cli.main import main
-from dpiw.errors import DPIWError, ReleaseError, StageFailedError, WeightError
+from dpiw.errors import ReleaseError, StageFailedError, WeightError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
 from tests.conftest import make_workplace
-from tests.hostile.mistakes.cases import ANALYSES, BEGINNINGS, COMMANDS, FILES, READS, nothing
+from tests.hostile.mistakes.cases import ANALYSES, BEGINNINGS, COMMANDS, FILES, nothing
 from tests.support.whole_runs import loaded, publish_run
 
 CELL = "canary-mistake"
@@ -101,21 +99,6 @@ def test_a_run_that_cannot_begin_holds_and_reads_nothing(folder, flow, capsys, n
     (folder / "state").chmod(0o700)
     ledger = folder / "state/ledger.sqlite"
     assert not ledger.exists() or len(Ledger.open(ledger).entries()) == 2
-
-
-@pytest.mark.parametrize("name", list(READS))
-def test_a_table_that_cannot_be_read_costs_no_budget(folder, name):
-    """The budget is held before the first byte is read, and given back: only the read counts."""
-    mistake = READS[name]
-    mistake.slip(folder)
-    run = ReleaseRun.prepare(folder / "release.yaml", period=None)
-    steps.reserve(run)
-    with pytest.raises(DPIWError) as caught:
-        steps.ingest(run)
-    assert_told(mistake, caught.value.exit_code, str(caught.value))
-    account = Ledger.open(folder / "state/ledger.sqlite").account("town")
-    assert account.spent.epsilon == 0
-    assert account.unpaid_reads == 1
 
 
 def assert_told(mistake, code, text):

@@ -20,16 +20,8 @@ from dpiw.methods.generators.bayesian_network import (
     whole_shares,
 )
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.estimation import (
-    estimate_total,
-    marginal,
-    project_to_total,
-    reconcile,
-)
-from dpiw.methods.generators.marginal_noise import (
-    marginal_sensitivity,
-    noise_scale,
-)
+from dpiw.methods.generators.estimation import estimate_total, marginal, project_to_total, reconcile
+from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_scale
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind
 from tests.support.worlds import UNITS, unit_of
 

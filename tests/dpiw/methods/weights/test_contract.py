@@ -33,7 +33,6 @@ EXTRA = {
     "dp_mlp": {"hidden": [4], "steps": 10, "replays": 0},
 }
 
-
 CASES = [
     (name, EXTRA.get(name, {}))
     for name, method in WEIGHTS.items()

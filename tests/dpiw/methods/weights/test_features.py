@@ -104,8 +104,7 @@ def test_a_row_that_is_too_long_with_its_waves_adds_nothing_at_all():
 def test_nothing_is_said_of_a_row_outside_the_box():
     """A warning would tell that a confidential table holds one; pytest makes it an error."""
     stack = replace(
-        stack_of(numbers(1), linear=1.0, fourier=1.0),
-        ranges=Ranges(bounds={"x0": (0.25, 0.3125)}),
+        stack_of(numbers(1), linear=1.0, fourier=1.0), ranges=Ranges(bounds={"x0": (0.25, 0.3125)})
     )
     cells = np.array([0.3, 1.7e308, -np.inf, np.inf, np.nan])
     total = exact_sum(stack, [ScaledTable({"x0": cells}, 5)], constant=0.5)

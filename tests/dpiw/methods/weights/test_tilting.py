@@ -9,12 +9,7 @@ from scipy.stats import binom, multivariate_normal
 
 from dpiw.errors import SpecError, WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.credit import (
-    MOST_CREDIT,
-    Misfit,
-    evidence_credit,
-    reweight,
-)
+from dpiw.methods.weights.measured.credit import MOST_CREDIT, Misfit, evidence_credit, reweight
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import tilt
 

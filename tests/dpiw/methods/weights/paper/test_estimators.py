@@ -1,7 +1,5 @@
 """The paper's estimators: noisy coefficients, noisy log weights, a discriminator."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Public bounds, penalty, sensitivity and the solver of the paper's regression."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
