@@ -39,20 +39,16 @@ PROVED_ELSEWHERE = {
         reason="each of a query's counts is an event, and a resumed run may repeat some",
         test="dpiw/methods/generators/test_pategan.py::test_as_many_counts_as_accounted",
     ),
-    "dpgan": Elsewhere(
+    **dict.fromkeys(("dpgan", "dpcgan"), Elsewhere(
         reason="a resumed training may repeat steps, which are accounted and not drawn",
         test="dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted",
-    ),
-    "dpcgan": Elsewhere(
-        reason="as dpgan",
-        test="dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted",
-    ),
+    )),
     "dp_mlp": Elsewhere(
         reason="a resumed training may repeat steps, which are accounted and not drawn",
         test="dpiw/methods/neural/test_dp_mlp.py"
         "::test_events_are_known_before_data_and_are_what_is_drawn",
     ),
-}
+}  # fmt: skip
 
 
 class Still(SeededNoise):

@@ -1,6 +1,8 @@
 """A release in this process, for tests that need one and not the way to it."""
 
+import argparse
 import contextlib
+import io
 import json
 import shutil
 import warnings
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
+from dpiw.cli.workspace import add_workspace_commands
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 from dpiw.privacy.units import PrivacyCost
@@ -120,3 +123,12 @@ def loaded(folder: Path) -> Release:
 
 def spent(place: Any, population: str = "town") -> PrivacyCost:
     return Ledger.open(place.ledger).spent(population)
+
+
+def workspace_command(*arguments: object) -> tuple[int, str]:
+    """What `dpiw workspace` with these words ends with and prints."""
+    parser = argparse.ArgumentParser()
+    add_workspace_commands(parser.add_subparsers())
+    parsed = parser.parse_args(["workspace", *map(str, arguments)])
+    parsed.stream = io.StringIO()
+    return parsed.handler(parsed), parsed.stream.getvalue()

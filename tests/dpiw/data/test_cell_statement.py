@@ -1,14 +1,11 @@
 """The custodian's statement: exact counts, in the private folder, deciding nothing."""
 
-import argparse
-import io
 import json
 import re
 
 import pandas as pd
 import pytest
 
-from dpiw.cli.workspace import add_workspace_commands
 from dpiw.data import cell_statement
 from dpiw.data.cell_formats import CANONICAL, CellFormat
 from dpiw.data.cell_statement import CellTally, statement
@@ -19,6 +16,7 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, cells_file
 from tests.support.read import read_snapshot
 from tests.support.statements import GERMAN, SCHEMA, frame_of, stated
+from tests.support.whole_runs import workspace_command as command
 from tests.support.worlds import declared
 
 ADD = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
@@ -211,14 +209,6 @@ def test_a_statement_that_fails_ends_nothing(place, monkeypatch, step, error):
     monkeypatch.setattr(cell_statement, step, fail)
     assert len(read(place, b"id,n\n1,2\n", schema=declared(KEY, WHOLE))) == 1
     assert not (place / "private" / "cells.txt").exists()
-
-
-def command(*arguments):
-    parser = argparse.ArgumentParser()
-    add_workspace_commands(parser.add_subparsers())
-    parsed = parser.parse_args(["workspace", *map(str, arguments)])
-    parsed.stream = io.StringIO()
-    return parsed.handler(parsed), parsed.stream.getvalue()
 
 
 def test_the_custodian_finds_it_and_purges_it(make_workplace):

@@ -298,15 +298,12 @@ def test_root_does_not_trust_what_another_user_owns(ledger, part):
 
 
 SOUND = [
-    "ledger.sqlite",
-    "/a b/ledger=1.sqlite",
-    "~/ledger.sqlite",
-    "sqlite:///ledger.sqlite",
+    "ledger.sqlite", "/a b/ledger=1.sqlite", "~/ledger.sqlite", "sqlite:///ledger.sqlite",
     "sqlite:////a/ledger.sqlite?local_file_system=virtiofs",
     "postgresql+psycopg://user@[::1]:5432/ledger",
     "postgresql+psycopg://user@db:5432/ledger?sslmode=verify-full&sslrootcert=/ca.crt",
     "postgresql+psycopg://user@/ledger?host=/run/postgresql&passfile=/home/user/.pgpass",
-]
+]  # fmt: skip
 
 
 def spec_of(text: str) -> Any:

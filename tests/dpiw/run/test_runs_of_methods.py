@@ -221,33 +221,17 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(make_
 MARGINALS = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
 
 
-@pytest.fixture
-def no_process():
-    with fitted_at_once():
-        yield
-
-
 def ready_to_draw(make_workplace: Callable[..., Any], generator: str) -> ReleaseRun:
     place = make_workplace(weights=MARGINALS)
     place.rewrite("{method: histogram, settings: {bins: 4}}", generator)
     return ingested(place)
 
 
-def published(run: ReleaseRun) -> dict[str, Any]:
-    steps.fit_generator(run, noise=SecureNoise())
-    steps.draw_synthetic(run)
-    steps.fit_weights(run, noise=SecureNoise())
-    folder = finish(run)
-    verify(folder)
-    facts: dict[str, Any] = json.loads((folder / "certificate.json").read_text())
-    return facts
-
-
 @pytest.mark.nightly
-@pytest.mark.usefixtures("no_process")
 def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(make_workplace):
-    facts = published(ready_to_draw(make_workplace, "{method: mst}"))
-    known = facts["diagnostics"]["measured"]["one_way"]
+    with fitted_at_once():
+        folder = finish(draw(ready_to_draw(make_workplace, "{method: mst}")))
+    known = verify(folder).certificate.diagnostics["measured"]["one_way"]
     assert known["variances"]
     assert all(np.isfinite(value) for value in known["variances"].values())
 

@@ -1,15 +1,12 @@
 """The confidential workspace is emptied without losing what was paid for."""
 
-import argparse
 import datetime
-import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from dpiw.cli.workspace import add_workspace_commands
 from dpiw.errors import (
     GrantSpentError,
     LedgerConflictError,
@@ -23,6 +20,7 @@ from dpiw.run import steps
 from dpiw.run.locks import drawing, working
 from dpiw.run.workspace import CONSEQUENCES, WorkspaceRun, purge, select, survey
 from tests.support.whole_runs import draw, finish, fitted, prepared, publish_run, reserved
+from tests.support.whole_runs import workspace_command as command
 
 NOW = datetime.datetime(2027, 1, 31, tzinfo=datetime.UTC)
 
@@ -33,14 +31,6 @@ def look(place, index=0):
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
-def command(*arguments) -> tuple[int, str]:
-    parser = argparse.ArgumentParser()
-    add_workspace_commands(parser.add_subparsers())
-    parsed = parser.parse_args(["workspace", *map(str, arguments)])
-    parsed.stream = io.StringIO()
-    return parsed.handler(parsed), parsed.stream.getvalue()
 
 
 def test_a_published_run_loses_its_confidential_files_and_nothing_else(place):

@@ -22,25 +22,21 @@ def bench(tmp_path_factory):
     return make_bench(make_workplace.__wrapped__(tmp_path_factory))
 
 
-def refused(bench, label, content, match, **settings):
+@pytest.mark.parametrize("case", list(STRUCTURE))
+def test_structure_is_refused_without_charge(bench, case):
+    content, match, settings = STRUCTURE[case]
     before = bench.spent()
     with pytest.raises(SourceError, match=match) as caught:
-        bench.ingest(label, content, **settings)
+        bench.ingest(case, content, **settings)
     assert caught.value.exit_code == 12
     assert silent(caught.value)
     assert len(str(caught.value)) < 300
     assert bench.spent() == before
-    run = bench.fresh(label)
+    run = bench.fresh(case)
     states = {stage.state for stage in bench.ledger.run(run.key).stages.values()}
     assert states == {StageState.VOIDED}
     assert list(run.private.iterdir()) == []
     assert not bench.place.releases.exists()
-
-
-@pytest.mark.parametrize("case", list(STRUCTURE))
-def test_structure_is_refused_without_charge(bench, case):
-    content, match, settings = STRUCTURE[case]
-    refused(bench, case, content, match, **settings)
 
 
 def test_admissible_beside_what_is_refused(bench):

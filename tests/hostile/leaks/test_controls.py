@@ -213,20 +213,6 @@ def names_the_place_of_those_counts_and_nothing_of_them(workplace, run, folder):
         assert summary(folder, asked(workplace.spec), 1.0) == shown
 
 
-# Rows 24-27: randomness
-
-
-def test_two_runs_of_the_same_spec_share_no_noise(finished, workplace):
-    """Row 25: the same table, spec and period twice; every drawn number differs."""
-    drawn = []
-    for run in (finished[1], published(workplace)[0]):
-        with np.load(run.measurement("fit_weights"), allow_pickle=False) as stored:
-            arrays = [v for v in stored.values() if v.dtype.kind == "f" and v.size > 1]
-        drawn.append(np.concatenate([array.ravel() for array in arrays]))
-    assert len(drawn[0]) >= 5
-    assert not np.any(drawn[0] == drawn[1])
-
-
 # Rows 39-41: what a release says about itself
 
 
@@ -290,6 +276,17 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
 
 
 # Rows 24-27: randomness
+
+
+def test_two_runs_of_the_same_spec_share_no_noise(finished, workplace):
+    """Row 25: the same table, spec and period twice; every drawn number differs."""
+    drawn = []
+    for run in (finished[1], published(workplace)[0]):
+        with np.load(run.measurement("fit_weights"), allow_pickle=False) as stored:
+            arrays = [v for v in stored.values() if v.dtype.kind == "f" and v.size > 1]
+        drawn.append(np.concatenate([array.ravel() for array in arrays]))
+    assert len(drawn[0]) >= 5
+    assert not np.any(drawn[0] == drawn[1])
 
 
 SEEDED = re.compile(r"np\.random\.(?!Generator\b)|\bnumpy\.random\b|\bimport random\b|"

@@ -327,21 +327,17 @@ CODES = {
         'place\n"Albany, NY, USA"\n"Paris, TX, USA"\n"Rome, GA, USA"\n',
     ],
     "codes.txt": [
-        "Clerks, general, of banks\nClerks, other\nDoctors\n",
-        "age\nregion\nperson\nill\n",
-        "A01|Cholera\nA02|Salmonella\nA03|Shigella\n",
-        "[0,10]\n[11,20]\n<5\n>= 90\n",
-        "2026-01-01\n2026-02-01\n2026-03-01\n",
-        "01.11.1\n01.11.2\n01.12.1\n",
+        "Clerks, general, of banks\nClerks, other\nDoctors\n", "age\nregion\nperson\nill\n",
+        "A01|Cholera\nA02|Salmonella\nA03|Shigella\n", "[0,10]\n[11,20]\n<5\n>= 90\n",
+        "2026-01-01\n2026-02-01\n2026-03-01\n", "01.11.1\n01.11.2\n01.12.1\n",
         "A01  Cholera\nA02  Salmonella typhi\nA03  Shigella\n",
-        "Very good\nNot so good\nNot at all good\n",
-        "हिंदी\nदिल्ली\nसिक्किम\n",
+        "Very good\nNot so good\nNot at all good\n", "हिंदी\nदिल्ली\nसिक्किम\n",
     ],
     "groups.csv": [
         "code,chapter\nA1,A\nA2,A\nA,A\nB1,B\n",
         "region,part\nnorth,up\nsouth,down\neast,up\n",
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in CODES for text in CODES[name]])

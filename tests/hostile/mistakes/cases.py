@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dpiw
 from dpiw import analysis
 from dpiw.analysis.release import Release
 
@@ -217,23 +216,14 @@ BEGINNINGS: dict[str, Mistake] = {
 """Seen before anything is held or read."""
 
 ANALYSES: dict[str, tuple[Callable[[Release], Any], str]] = {
-    "a folder misspelt": (lambda release: dpiw.load_release(f"{release.verified.folder}x"), ""),
-    "the folder around it": (
-        lambda release: dpiw.load_release(release.verified.folder.parent), "folder"),
     "a column misspelt": (lambda release: release.mean("agee"), "'age'?"),
     "a column of another table": (lambda release: release.mean("wage_2020"), "age, income,"),
     "the mean of a text": (lambda release: release.mean("region"), "function"),
     "an argument as pandas spells it": (
         lambda release: analysis.crosstab(release, "region", "ill", normalize=True), "normalize"),
-    "a seed for a generator": (lambda release: release.resample(10, 1), "Generator"),
-    "a truth value as the source wrote it": (
-        lambda release: analysis.mean(release, "age", where="ill == 'yes'"), "'ill'"),
     "a family misspelt": (
         lambda release: analysis.to_statsmodels(release, "ill", ["age"], family="binomal"),
         "'binomial'?"),
-    "a factor as R writes it": (
-        lambda release: analysis.linear_regression(release, "income ~ factor(region)"),
-        "'factor'"),
 }  # fmt: skip
 """What an analyst calls with a release that is as it should be, and a word of the error.
 
