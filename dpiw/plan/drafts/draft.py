@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpiw.data.cell_formats import CANONICAL
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.declarations import folded_name, name_fault
 from dpiw.errors import SchemaError, nearest
@@ -153,8 +154,10 @@ _LESS: tuple[dict[str, Any], ...] = (
 
 def _loads(draft: ColumnDraft) -> bool:
     try:
-        Column.from_mapping(draft.settled().to_mapping())
+        column = Column.from_mapping(draft.settled().to_mapping())
     except (SchemaError, TypeError, OverflowError):
+        return False
+    if column.format_fault(column.written.over(CANONICAL)) is not None:
         return False
     return all(word.isprintable() for words in draft.words or () for word in words)
 

@@ -78,13 +78,10 @@ def table_schema(columns):
     for column in columns:
         timed = column["kind"] in ("date", "datetime")
         low, high = (column[end] for end in (("first", "last") if timed else ("low", "high")))
-        marks = column["decimal"], column["group"]
-        if marks[1] == (marks[0] or "."):
-            marks = (None, None)  # two marks that are one are refused, by the column's name
         rules = stated(minimum=low, maximum=high, enum=list(column["levels"]))
         fields.append(
             stated(name=column["name"], type=column["kind"], format=column["format"],
-                   decimalChar=marks[0], groupChar=marks[1],
+                   decimalChar=column["decimal"], groupChar=column["group"],
                    missingValues=column["missing"], trueValues=["ja", "TODO"],
                    falseValues=column["missing"])
             | {"constraints": rules | {"required": column["required"]}}
