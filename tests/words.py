@@ -19,6 +19,7 @@ PLAIN = {
     "for nothing": "for free, or at no cost",
     "goes by": "follows",
     "in the place of": "instead of",
+    "index-url": "nothing: name no index of packages",
     "is told": "is shown, or who prints it",
     "likewise": "also, or say it again",
     "mended": "repaired, or corrected",
