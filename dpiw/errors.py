@@ -295,7 +295,7 @@ class SpecError(DPIWError):
     """A field of a release spec is not admissible. Nothing was read, nothing was spent."""
 
     exit_code = 10
-    advice = "mend the field that the message names, and start the run again; nothing was spent"
+    advice = "correct the field that the message names, and start the run again; nothing was spent"
 
 
 def setting_error(owner: object, field: str, allowed: str) -> SpecError:
@@ -308,7 +308,7 @@ class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 
     exit_code = 11
-    advice = "mend the data dictionary where the message says, and start the run again"
+    advice = "correct the data dictionary where the message says, and start the run again"
 
 
 class SourceError(DPIWError):
@@ -456,7 +456,7 @@ class ClusterError(DPIWError):
 
     exit_code = 60
     advice = (
-        "nothing was drawn by this step: mend the cluster, or leave DPIW_CLUSTER unset, and start"
+        "nothing was drawn by this step: repair the cluster, or leave DPIW_CLUSTER unset, and start"
         " the run again: it goes on with what it reserved"
     )
 

@@ -180,7 +180,7 @@ def _mend(run: ReleaseRun, stage: str) -> str:
     """Advice after a fault of the source: the same whether or not its place is known."""
     log = os.path.relpath(failure_file(run.directory, stage))
     return (
-        "next: mend what is wrong, file, spec or data dictionary, and start the same command again;"
+        "next: correct the file, the spec or the data dictionary, and start the same command again;"
         f" if it is one row's fault, and its number is known, that stands in {log}, for the"
         " custodian alone"
     )

@@ -22,6 +22,7 @@ PLAIN = {
     "index-url": "nothing: name no index of packages",
     "is told": "is shown, or who prints it",
     "likewise": "also, or say it again",
+    "mend": "repair, or correct",
     "mended": "repaired, or corrected",
     "mends": "repairs, or corrects",
     "tells of": "reports",

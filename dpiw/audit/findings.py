@@ -190,7 +190,7 @@ class Finding:
         return _FOLLOWS if self.follows else KINDS[self.code].action
 
 
-_FOLLOWS = "Mend the ledger first, and audit again: this may be the broken entry's doing alone."
+_FOLLOWS = "Repair the ledger first, and audit again: this may be the broken entry's doing alone."
 
 _OF_FOLDERS_ALONE = frozenset(
     {"folder_unsound", "other_key", "threshold_too_low", "noise_too_small"}

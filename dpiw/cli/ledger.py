@@ -59,7 +59,7 @@ def add_ledger_commands(subparsers: Any) -> None:
         help="the public key, from elsewhere, of a person who may sign entries: another key's are"
         " refused; may be repeated",
     )
-    void = _add(commands, "void", "give back an attempt of which nothing was armed", run_void)
+    void = _add(commands, "void", "give back the budget of an attempt that drew nothing", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key, or its first digits")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
     void.add_argument(

@@ -155,7 +155,7 @@ def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
     ]
     if differing:
         raise SpecError(
-            f"{'; '.join(differing)}. Leave out what {arguments.spec} states, or mend the spec;"
+            f"{'; '.join(differing)}. Leave out what {arguments.spec} states, or correct the spec;"
             " nothing was registered"
         )
     for option, value in options.items():

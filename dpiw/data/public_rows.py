@@ -122,7 +122,8 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     for name, rows in broken.items():
         if rows.any():  # a file has no further rows to draw instead of these
             raise SpecError(
-                f"has rows that break constraint {name}; mend them before", field=ROWS_FIELD
+                f"has rows that break constraint {name}; correct these rows in the file",
+                field=ROWS_FIELD,
             )
     return scaled
 

@@ -244,7 +244,7 @@ def check_rows(
             else f"weights.method={spec.weights.method}: takes at least {least} rows"
         )
         raise SpecError(
-            f"more than the {rows} rows of generator.settings.rows, of which each is taken"
+            f"more than the {rows} rows of generator.settings.rows; each of them is taken"
             " at most once",
             field=cause,
             allowed=f"base_rows or synthetic_rows of at most {rows}, or more rows of the tool",

@@ -89,7 +89,7 @@ def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:
 
 
 def chain(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries of an export, numbered and linked anew: a perfect chain."""
+    """The entries of an export, numbered and linked again: a perfect chain."""
     previous = "0" * 64
     for seq, fields in enumerate(entries, start=1):
         fields.pop("hash", None)

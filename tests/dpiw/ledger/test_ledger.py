@@ -253,7 +253,7 @@ def signed(store_url, key):
 
 
 def verdict(entries: list[dict]) -> FaultKind | None:
-    """What replaying exported entries finds, all of them linked anew."""
+    """What replaying exported entries finds, all of them linked again."""
     _, fault = replay(stored(chain(entries)), book=Book(), head=None)
     return None if fault is None else fault.kind
 

@@ -108,7 +108,7 @@ class DPGAN(GANSettings):
             raise SpecError(
                 "method dpgan has no such settings, because it generates the target as any column",
                 field="generator.settings.proportions, proportions_share",
-                allowed="generator.method: dpcgan with them, or none of them",
+                allowed="generator.method: dpcgan, or a spec without these settings",
             )
 
     def _check_proportions(self) -> None:
