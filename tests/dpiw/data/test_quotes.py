@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.csv
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.data.sources import IngestLimits, read_csv
+from dpiw.errors import SourceError
 
 
 def strictly_read(text: str, delimiter: str = ",") -> list[list[str]] | None:
@@ -69,3 +71,12 @@ def test_a_row_of_quotes_is_no_longer_than_its_cells(tmp_path: Path) -> None:
     path.write_text("\n".join([",".join(names), quotes, ",".join("1" * len(names)), ""]))
     frame = read_csv(path, names, limits=IngestLimits(), encoding="utf-8", delimiter=",").frame
     assert frame["c104"].tolist() == ['"' * 10_000, "1"]
+
+
+def test_of_an_open_quote_few_bytes_are_held(tmp_path: Path, monkeypatch) -> None:
+    path, limits, held = tmp_path / "table.csv", IngestLimits(max_cell_bytes=10), []
+    path.write_text('a,b\n1,"' + "x\n" * 1000)
+    monkeypatch.setattr(csv, "field_size_limit", lambda *most: held.extend(most) or 0)
+    with pytest.raises(SourceError):
+        read_csv(path, ["a", "b"], limits=limits, encoding="utf-8", delimiter=",")
+    assert held[0] == 4 * limits.max_cell_bytes

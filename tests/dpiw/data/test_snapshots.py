@@ -144,7 +144,7 @@ def table():
         len, bool, iter, list, copy.copy, copy.deepcopy, pickle.dumps, hash,
         lambda t: pickle.dumps(t, protocol=0), lambda t: t[0], lambda t: 1 in t,
         lambda t: t == t, lambda t: pd.DataFrame(t), lambda t: np.array(t).sum(),
-        lambda t: t.scaled, lambda t: t.__dict__,
+        lambda t: t.scaled, lambda t: t.__dict__, lambda t: t.__getstate__(),
     ],
 )  # fmt: skip
 def test_a_private_table_is_sealed(table, action):

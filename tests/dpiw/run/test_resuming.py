@@ -56,6 +56,12 @@ def at_step_four(monkeypatch):
     return watch
 
 
+def test_what_watches_a_training_shows_no_state():
+    named = dict.fromkeys(("run", "ledger", "grant", "settings", "terms", "progress"))
+    watch = confidential.StageCheckpoints(last=b"settings\n777", **named)
+    assert (watch.resumed(), "777" in repr(watch)) == (b"777", False)
+
+
 def gone(*_: object) -> None:
     raise OSError("gone")
 
