@@ -80,9 +80,12 @@ def start_flow(place: Place) -> subprocess.Popen[bytes]:
 
 
 def ends(pid: int) -> None:
+    """Wait until every thread is gone: a zombie's other threads still hold its files and locks."""
+
     def is_gone() -> bool:
         try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            process = psutil.Process(pid)
+            return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() == 1
         except psutil.NoSuchProcess:
             return True
 

@@ -108,11 +108,15 @@ class Races:
 def test_many_rounds(racer, ledgers, tmp_path, count, figures):
     """A hole that one clean round in ten shows is missed by all 80 (16 a count) with 0.9^80 = 2e-4.
 
-    Of the other rounds half lose half of their writers, and half may lose all.
+    Of the other rounds half lose half of their writers, and half may lose all. On a busy machine
+    kills may all come too early: then further rounds lose theirs.
     """
     races = Races(racer, ledgers, tmp_path, count)
     races.run(range(24))
-    assert races.total["rounds"] == 24
+    for number in range(24, 24 * 20):
+        if races.total["killed after a grant"] > 0:
+            break
+        races.run([number])
     assert races.total["killed after a grant"] > 0
     name = f"races for the last of a budget, {ledgers.kind}"
     figures(name, writers=count, **races.total, overspent=0)
