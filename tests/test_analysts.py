@@ -120,9 +120,7 @@ def test_the_thresholds_in_the_guide_are_those_of_the_code():
     use, care = constants.SUPPORT_USE, constants.SUPPORT_CARE
     assert f"support at least {use}, at most {constants.GUESSED} of the variance a guess" in text
     assert f"support {care} to {use}" in text
-    quantile = f"of rows from networks, {constants.QUANTILE_USE})"
-    assert f"a support of at least {use} (of a quantile of a formula, or {quantile}" in text
-    assert f"{quantile}, `use with care` from {care}" in text
+    assert f"a support of at least {use}, `use with care` from {care}" in text
     assert f"fewer than {constants.ROWS_USE:.0f} or {constants.ROWS_CARE:.0f} of the rows" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 

@@ -224,15 +224,14 @@ class Stability:
                 share < ESS_SHARE_USE, few,
                 f"effective sample size {size:.1f} ({share:.0%} of the rows)",
             ),
-            *tail_findings(self.k_hat, self.rows),
+            *tail_findings(self.k_hat, k_hat_threshold(self.rows)),
         ]  # fmt: skip
 
 
-def tail_findings(shape: float | None, rows: int, *, whose: str = "") -> list[Objection]:
-    """Objections to a k-hat of so many rows; see `Stability`."""
+def tail_findings(shape: float | None, most: float, *, whose: str = "") -> list[Objection]:
+    """Objections to a k-hat of at least `most`; see `Stability`."""
     if shape is None:
         return []
-    most = k_hat_threshold(rows)
     text = f"k-hat{whose} {shape:.2f} (expected < {most:.2f})"
     return objection(shape >= most, shape >= K_HAT_CARE, text)
 

@@ -11,7 +11,7 @@ from dpiw.analysis.errors.intervals import noise_aware_covariance
 from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
-from dpiw.methods.weights.measured.constants import STEP, STEP_IN_BIN
+from dpiw.methods.weights.measured.constants import STEP
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.played import played_sample
@@ -85,10 +85,10 @@ def test_what_is_open_inside_a_bin_is_a_third_of_one_person_s(sample):
         assert np.isnan(blind.facts["inside"]).all()
         ours, others = estimate.interval().parts["prior"], blind.interval().parts["prior"]
         law = sample.law
-        apart = law.variances(estimate.influence, step=STEP)[1]
+        apart = law.variances(estimate.influence, step=1.0)[1]
         assert others == pytest.approx(apart)
         assert ours == pytest.approx(
-            law.variances(estimate.influence, step=STEP_IN_BIN)[1] + estimate.facts["inside"] ** 2
+            law.variances(estimate.influence, step=STEP)[1] + estimate.facts["inside"] ** 2
         )
 
 
@@ -131,6 +131,6 @@ def test_quantiles_vary_together_as_the_prior_says_and_inside_bins_each_alone(sa
     law, (a, b) = sample.law, known.influence.T
     pushed = law.weights[:, None] * law.calibrated(known.influence)
     rows = law.repeats * np.cov(pushed.T, bias=True)[0, 1] / len(pushed)
-    variances = [sum(law.variances(g[:, None], step=STEP_IN_BIN))[0] for g in (a + b, a - b)]
+    variances = [sum(law.variances(g[:, None], step=STEP))[0] for g in (a + b, a - b)]
     expected = rows + (variances[0] - variances[1]) / 4
     assert noise_aware_covariance(known)[0, 1] == pytest.approx(expected)

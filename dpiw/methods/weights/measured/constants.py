@@ -6,15 +6,12 @@ To measure coverage again, on releases that chose nothing: `python benchmarks/co
 
 from __future__ import annotations
 
-STEP = 4.0
-"""Divisor of the prior variance of a quantile, whose influence steps between two rows.
+STEP = 16.0
+"""Divisor of the prior variance of a quantile in a known bin, whose influence steps between rows.
 
-No study of it is kept; the command above checks it on quantiles."""
-
-STEP_IN_BIN = 16.0
-"""The same divisor where the generator's bins are known: the error inside a bin is added apart.
-
-Features see 3% of a step inside a bin (docs/method.md section 14), hence more than `STEP`."""
+Features see 3% of a step inside a bin (docs/method.md section 14), and the error inside a bin is
+added apart. Without a known bin nothing divides it. No study of it is kept; the command above
+checks it on quantiles."""
 
 PULL = 16.0
 """Divisor of the credit that gives the pull: less omits shrinkage, more adds noise.
@@ -35,20 +32,10 @@ Where a generator was wrong, it is more likely to be wrong in what no feature re
 FAR = 4.0
 """Largest log ratio, natural log, that `MOVED` counts: a cap, so that no row decides alone."""
 
-UNTOLD = 4.0
-"""Least doubt, a factor on the prior variance, for releases that state no residual.
-
-Our choice, without a study: nothing else in such a release covers shrinkage."""
-
 SUPPORT_USE, SUPPORT_CARE = 0.5, 0.3
 """Least support, a share of the prior variance, for `use` and `use with care`.
 
 Our choice after looking at simulations; the command above prints coverage by band of support."""
-
-QUANTILE_USE = 0.85
-"""Least support for `use` of a quantile where the generator's bins are not known.
-
-Our choice after looking at simulations; the command above checks it on quantiles."""
 
 GUESSED = 0.6
 """Largest share of the variance in the part `prior` for `use`; not asked of quantiles.
@@ -56,9 +43,6 @@ GUESSED = 0.6
 Varied on 240 releases of two populations with heavy tails and gaps, which chose nothing else: at
 0.6, means and linear coefficients with `use` held the truth 95.5% of the time, `use with care` 88%.
 The prior of a quantile is small where the quantile fell wrong."""
-
-MANY = 10**6
-"""Rows of a base for the bound of k-hat, which is 0.7 from 2,155 rows on. Bases have 10,000."""
 
 ROWS_USE, ROWS_CARE = 500.0, 50.0
 """Least effective base rows for `use` and `use with care`: with fewer, linearisation fails.

@@ -27,8 +27,6 @@ from dpiw.methods.weights.measured.constants import (
     PULL,
     PULLED,
     STEP,
-    STEP_IN_BIN,
-    UNTOLD,
 )
 from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
 from dpiw.methods.weights.measured.targets import means_noise, ridge_of
@@ -66,7 +64,7 @@ class MeansLaw:
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
-        residual: noisy means less the fitted ones, shape (d,); None: not known, the doubt alone.
+        residual: noisy means less the fitted ones, shape (d,); None: all zero.
     """
 
     features: Array = field(repr=False)
@@ -225,7 +223,7 @@ class MeansLaw:
         step, inside = np.ones(len(rows)), np.zeros(len(rows))
         if not estimate.facts.get("smooth", True):
             is_known = np.isfinite(estimate.facts["inside"])
-            step = np.where(is_known, STEP_IN_BIN, STEP)
+            step = np.where(is_known, STEP, 1.0)
             inside = np.where(is_known, estimate.facts["inside"], 0.0)
         means, prior = self.variances(estimate.influence, step=step)
         parts = {"rows": self.repeats * rows, "means": means, "prior": prior + inside**2}
@@ -310,7 +308,9 @@ def law_of_means(
     weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)
     credit, rows_told = float(facts["credit"]), float(facts["rows"])
     least = float(facts.get("least_credit", credit))
-    residual = _residual(facts, size=features.shape[1])
+    residual = np.asarray(facts["residual"], dtype=np.float64)
+    if residual.shape != features.shape[1:] or not np.isfinite(residual).all():
+        raise ReleaseError(field="certificate", allowed="a finite `residual` of every feature")
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
         raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
     noise = means_noise(
@@ -329,7 +329,7 @@ def law_of_means(
         covariance=noise,
         rows=rows_told,
         credit=credit,
-        doubt=max(1.0 if residual is not None else UNTOLD, credit / least),
+        doubt=credit / least,
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
@@ -340,15 +340,6 @@ def law_of_means(
     if not all(0 < number < np.inf for number in positive):
         raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
     return law
-
-
-def _residual(facts: Mapping[str, Any], *, size: int) -> Array | None:
-    if "residual" not in facts:
-        return None
-    residual = np.asarray(facts["residual"], dtype=np.float64)
-    if residual.shape != (size,) or not np.isfinite(residual).all():
-        raise ReleaseError(field="certificate", allowed="a finite `residual` of every feature")
-    return residual
 
 
 def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:

@@ -9,11 +9,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.methods.weights.diagnostics import Objection, objection, tail_findings, unsupported
+from dpiw.methods.weights.diagnostics import (
+    K_HAT_USE,
+    Objection,
+    Verdict,
+    objection,
+    tail_findings,
+    unsupported,
+)
 from dpiw.methods.weights.measured.constants import (
     GUESSED,
-    MANY,
-    QUANTILE_USE,
     ROWS_CARE,
     ROWS_USE,
     SUPPORT_CARE,
@@ -21,6 +26,9 @@ from dpiw.methods.weights.measured.constants import (
 )
 
 Array = NDArray[np.float64]
+
+BIN = Objection(Verdict.CARE, "the generator has no bins, so nothing says how far it may be off")
+"""To a quantile of a column without a known marginal."""
 
 
 class Linearised(Protocol):
@@ -47,12 +55,6 @@ class Linearised(Protocol):
         ...
 
 
-def least_support(estimate: Linearised) -> Array:
-    """Least support for `use`, of each value, shape (p,)."""
-    inside = estimate.facts.get("inside", np.zeros(estimate.values.size))
-    return np.where(np.isfinite(inside), SUPPORT_USE, QUANTILE_USE)
-
-
 def guessed(parts: dict[str, Array]) -> Array:
     """Share of each value's variance that is a guess, in [0, 1], shape (p,).
 
@@ -67,12 +69,15 @@ def objections(
     estimate: Linearised, support: Array, parts: dict[str, Array], *, base: list[Objection]
 ) -> list[list[Objection]]:
     """Each value's objections to `use`, with those of the base; `support` has shape (p,)."""
-    least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
+    in_no_bin = np.isnan(estimate.facts.get("inside", np.zeros(support.size)))
     return [
-        unsupported(seen, use=enough, care=SUPPORT_CARE) + guess(share) + base
-        for seen, enough, share in zip(
-            support.tolist(), least.tolist(), shares.tolist(), strict=True
+        unsupported(seen, use=SUPPORT_USE, care=SUPPORT_CARE)
+        + guess(share)
+        + [BIN] * unbound
+        + base
+        for seen, share, unbound in zip(
+            support.tolist(), shares.tolist(), in_no_bin.tolist(), strict=True
         )
     ]
 
@@ -89,7 +94,7 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
     Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
-    return few_rows(behind) + tail_findings(k_hat, MANY, whose=" of the base weights")
+    return few_rows(behind) + tail_findings(k_hat, K_HAT_USE, whose=" of the base weights")
 
 
 def few_rows(base_rows: float) -> list[Objection]:

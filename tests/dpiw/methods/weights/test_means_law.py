@@ -13,16 +13,16 @@ from dpiw.methods.weights.diagnostics import Verdict, worst
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import (
     GUESSED,
-    QUANTILE_USE,
     ROWS_CARE,
     ROWS_USE,
+    STEP,
     SUPPORT_CARE,
     SUPPORT_USE,
 )
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import tilt
-from dpiw.methods.weights.measured.verdict import guessed, least_support
+from dpiw.methods.weights.measured.verdict import BIN, guessed
 from tests.dpiw.methods.weights.measuring import calibration_of
 
 CREDIT, PRIVATE_ROWS, NOISE = 4000.0, 3000.0, 0.004
@@ -225,22 +225,18 @@ def test_a_part_of_less_credit_is_shrunk_less_and_its_fit_is_the_tilting_s():
 
 
 @pytest.mark.parametrize("doubt", [1.0, 4.0])
-def test_a_quantile_s_step_has_a_fourth_of_the_prior(doubt):
+def test_a_quantile_in_a_known_bin_has_a_sixteenth_of_the_prior(doubt):
     sample = sample_of(np.random.default_rng(530))
     law = replace(sample.law, doubt=doubt)
-    sample = replace(sample, law=law)
-    for name, step in (("quantile", 4.0), ("mean", 1.0)):
-        estimate = ESTIMANDS[name](sample)
-        parts = estimate.interval().parts
+    estimate = ESTIMANDS["quantile"](replace(sample, law=law))
+    for inside, step in ((np.nan, 1.0), (0.0, STEP)):
+        told = replace(estimate, facts={**estimate.facts, "inside": np.full(1, inside)})
+        parts = law.parts(told)
         assert parts["means"] + parts["prior"] == pytest.approx(
             variance(law, estimate.influence, step=step)
         )
-        difference = variance(law, estimate.influence) - variance(law, estimate.influence, step=4.0)
-        fourth = variance(law, estimate.influence, step=4.0) - variance(
-            law, estimate.influence, step=1e9
-        )
-        assert difference == pytest.approx(3 * fourth)
-        assert fourth[0] > 0
+    assert law.parts(estimate)["prior"] == pytest.approx(16 * parts["prior"])
+    assert parts["prior"] > 0
 
 
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
@@ -358,16 +354,14 @@ def test_values_of_a_handful_of_published_rows_are_not_to_be_used(name):
         assert not few or estimate.interval().verdicts == ("do not use",)
 
 
-def test_a_quantile_in_a_bin_that_nobody_knows_needs_more_support_than_a_mean():
+def test_a_quantile_in_a_bin_that_nobody_knows_is_to_be_used_with_care():
     sample = sample_of(np.random.default_rng(531))
-    assert least_support(ESTIMANDS["mean"](sample)).tolist() == [SUPPORT_USE]
     estimate = ESTIMANDS["quantile"](sample)
-    assert least_support(estimate).tolist() == [QUANTILE_USE] > [SUPPORT_USE]
     known = replace(estimate, facts={**estimate.facts, "inside": np.zeros(1)})
-    assert least_support(known).tolist() == [SUPPORT_USE]
-    parts = estimate.interval().parts
-    share = sample.law.support(estimate)
-    assert (not sample.law.objections(estimate, parts)[0]) == (share[0] >= QUANTILE_USE)
+    parts = sample.law.parts(known)
+    assert sample.law.support(known)[0] >= SUPPORT_USE
+    assert sample.law.objections(known, parts) == [[]]
+    assert sample.law.objections(estimate, parts) == [[BIN]]
     # Of a guess alone: its share depends on where the quantile fell, and is no ground.
     guess = {"rows": np.zeros(1), "means": np.full(1, 1e-9), "prior": np.ones(1)}
     assert sample.law.objections(estimate, guess) == sample.law.objections(estimate, parts)
