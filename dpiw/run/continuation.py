@@ -6,7 +6,6 @@ import enum
 from dataclasses import dataclass
 
 from dpiw.errors import (
-    ClusterError,
     DPIWError,
     GrantSpentError,
     LedgerError,
@@ -75,8 +74,7 @@ class Rerun(enum.Enum):
 
 
 _PASSING = frozenset(
-    kind.exit_code
-    for kind in (StageFailedError, LedgerError, ReleaseError, ClusterError, GrantSpentError)
+    kind.exit_code for kind in (StageFailedError, LedgerError, ReleaseError, GrantSpentError)
 )
 """Exit codes of failures that may pass: killed, locked, full, busy."""
 
