@@ -23,9 +23,8 @@ from tasks.step import progress, step, tell
 
 
 @step("plan", done="calibrated and composed; no data was read")
-def plan(spec: Path, period: str | None, due: Due | None = None) -> Path:
+def plan(spec: Path, period: str | None, due: Due) -> Path:
     """Return the folder of the run that this spec and period name."""
-    due = due or Due.now_alone()
     with told_briefly(spec.name):
         read = load_spec(spec)
         label = period or due.label(read.cadence, read.time_zone)

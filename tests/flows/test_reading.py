@@ -13,9 +13,8 @@ from dpiw.errors import AlreadyPaidError, SpecError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.ahead import current_label
 from dpiw.run.commands import program
-from dpiw.run.run import ReleaseRun, cells_file
+from dpiw.run.run import ReleaseRun, cells_file, current_label
 from flows import console, server
 from tests.support.whole_runs import publish_run
 
