@@ -14,7 +14,13 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.privacy.units import (
+    DELTA_UNIT,
+    EPSILON_UNIT,
+    PrivacyBudget,
+    PrivacyCost,
+    decimal_text,
+)
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
 
 _PACKAGES = (
@@ -23,12 +29,10 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def decimals(cost: PrivacyCost) -> tuple[str, str]:
-    """Return epsilon and delta of a cost as exact decimal text."""
-    return (
-        decimal_text(cost.epsilon_units, EPSILON_UNIT),
-        decimal_text(cost.delta_units, DELTA_UNIT),
-    )
+def decimals(amount: PrivacyCost | PrivacyBudget) -> tuple[str, str]:
+    """Return epsilon and delta of an amount as exact decimal text."""
+    epsilon = decimal_text(amount.epsilon_units, EPSILON_UNIT)
+    return epsilon, decimal_text(amount.delta_units, DELTA_UNIT)
 
 
 def stage_record(

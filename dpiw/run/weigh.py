@@ -161,10 +161,9 @@ def _tables(run: ReleaseRun) -> dict[str, int]:
 def sampled_rows(run: ReleaseRun) -> SampledRows:
     """Return the rows that `draw_synthetic` left; StageFailedError if they are not there."""
     weighed = read_rows(run, PUBLISHED_ROWS)
-    if FITTING_ROWS in _tables(run):
-        return SampledRows(weighed=weighed, fitting=read_rows(run, FITTING_ROWS))
-    none = weighed.first(0)
-    return SampledRows(weighed=weighed, fitting=none)
+    has_others = FITTING_ROWS in _tables(run)
+    fitting = read_rows(run, FITTING_ROWS) if has_others else weighed.first(0)
+    return SampledRows(weighed=weighed, fitting=fitting)
 
 
 def debias(run: ReleaseRun) -> None:

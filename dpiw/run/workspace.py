@@ -52,14 +52,14 @@ class WorkspaceRun:
     """
 
     directory: Path
-    key: str
     population: str
-    period: str
-    ledger: str
     state: str
-    last_at: str
-    confidential_bytes: int
-    kept_bytes: int
+    key: str = ""
+    period: str = ""
+    ledger: str = ""
+    last_at: str = ""
+    confidential_bytes: int = 0
+    kept_bytes: int = 0
 
     @property
     def cells(self) -> Path | None:
@@ -183,10 +183,7 @@ def _opened(url: str) -> Ledger | None:
 
 def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> WorkspaceRun:
     if not _is_safe(folder):
-        return WorkspaceRun(
-            directory=folder, key="", population=folder.parent.name, period="", ledger="",
-            state=_UNSAFE, last_at="", confidential_bytes=0, kept_bytes=0,
-        )  # fmt: skip
+        return WorkspaceRun(directory=folder, population=folder.parent.name, state=_UNSAFE)
     record = _record(folder)
     key = str(record.get("key", ""))
     spec = record.get("spec", {})
