@@ -29,7 +29,6 @@ from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.more_rows import more_rows
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
-from dpiw.run.reserve import reserve as reserve_run
 from dpiw.run.run import ReleaseRun, RunRequest, cells_file, nearest_period
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
@@ -54,7 +53,7 @@ def read_source(
         The stages `reserve` and `ingest` only: nothing is drawn, and nothing leaves the
         confidential zone. A custodian's decision on the statement may depend on rows.
     """
-    from tasks.stages import ingest, reserve
+    from tasks import stages
 
     check_ahead(request, pay_again=pay_again)
     heard.run = run = request.prepared()
@@ -62,8 +61,8 @@ def read_source(
     announce(run)
     before = run.snapshot.exists()
     if pay_again:
-        reserve_run(run, pay_again=True)
-    ingest.fn(reserve.fn(run.directory))
+        reserve(run, pay_again=True)
+    stages.ingest.fn(stages.reserve.fn(run.directory))
     return "\n".join(["", *_read_lines(run, before=before)])
 
 

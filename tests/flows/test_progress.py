@@ -189,11 +189,12 @@ def absent():
 
 
 @pytest.mark.parametrize("kind", ["broken", "dripping", "absent"])
-def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request):
+def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request, monkeypatch):
+    monkeypatch.setattr("tasks.window.TIMEOUT_SECONDS", 0.3)
     url, met = request.getfixturevalue(kind)
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
-        task_window = Window(task_run=uuid4(), flow_run=None, client=client, timeout=0.3)
+        task_window = Window(task_run=uuid4(), flow_run=None, client=client)
         tell = TrainingProgress(TRAINING, task_window)
         tell(0, 800)
         tell(40, 800)
