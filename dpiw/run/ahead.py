@@ -141,10 +141,14 @@ def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
     return fault and f"{fault}; a release of it pays {spec.cost}"
 
 
-def _begins_out_of_turn(spec: ReleaseSpec, key: str, label: str, moment: datetime.datetime) -> str:
-    fault = "" if spec.back_fill else out_of_turn(spec, label, moment)
-    run = Ledger.open(ledger_url(spec)).find_run(key) if fault else None
-    return fault if run is None or run.state is RunState.VOIDED else ""
+def _begins_out_of_turn(spec: ReleaseSpec, key: str, label: str, now: datetime.datetime) -> str:
+    fault = "" if spec.back_fill else out_of_turn(spec, label, now)
+    return "" if fault and _began(spec, key) else fault
+
+
+def _began(spec: ReleaseSpec, key: str) -> bool:
+    run = Ledger.open(ledger_url(spec)).find_run(key)
+    return run is not None and run.state is not RunState.VOIDED
 
 
 def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:
