@@ -274,9 +274,8 @@ def _measured(
     watch: TrainingWatch,
 ) -> Measurement:
     measure: Callable[..., Measurement] = method.measure
-    if isinstance(method, Watched):
-        return measure(*tables, noise=noise, watch=watch)
-    return measure(*tables, noise=noise)
+    watched = {"watch": watch} if isinstance(method, Watched) else {}
+    return measure(*tables, noise=noise, **watched)
 
 
 def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
