@@ -152,9 +152,17 @@ def _began(spec: ReleaseSpec, key: str) -> bool:
 
 
 def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:
-    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period."""
+    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period.
+
+    A run that its ledger does not name may be of any release, and counts.
+    """
     spec, key, period = run.spec, run.key, run.period
-    paid = [other for other in _same_label(spec, ledger, key, period) if other.drawn]
+    paid = [
+        other
+        for other in ledger.runs(spec.population)
+        if other.drawn and other.state in _STANDS and other.run_key != key
+        if other.period == period and other.release in (spec.name, None)
+    ]
     is_published = any(other.state is RunState.PUBLISHED and other.release for other in paid)
     runs = [other.run_key for other in paid] + _recovered(spec, ledger, key, period)
     if not runs:
@@ -214,18 +222,6 @@ def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> A
             )
         ],
     )
-
-
-def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
-    """Other runs that hold or drew something for a release and period; unnamed runs count."""
-    return [
-        run
-        for run in ledger.runs(spec.population)
-        if run.release in (spec.name, None)
-        and run.period == period
-        and run.state in _STANDS
-        and run.run_key != key
-    ]
 
 
 def _recovered(

@@ -218,7 +218,8 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
     log = StepLog(Console(file=screen))
     say(log, "start plan", "done plan 0.2", "start reserve", "told reserve paid once more",
         "done reserve 0.1", "start fit_generator", "at fit_generator 0 800",
-        "at fit_generator 40 800", "start fit_generator", "again fit_generator",
+        "at fit_generator 40 800", "start fit_generator",
+        "told fit_generator goes on from its checkpoint, without a GPU",
         "done fit_generator 7.0")  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
         "  ✓ plan               0.2 s",
