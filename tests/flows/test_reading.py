@@ -111,7 +111,6 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     assert line(read(workplace, capsys), "to go on").endswith(command)
     spent = Ledger.open(workplace.ledger).spent("town")
     monkeypatch.setattr("dpiw.run.run.current_period", lambda *_: "2030-w01")
-    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
     words = shlex.split(command)[2:]
     assert console.main(never, [*words, "--until", "ingest"]) == 0
     assert Ledger.open(workplace.ledger).spent("town") == spent
