@@ -26,11 +26,7 @@ class Heartbeat:
         self._say = say
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-
-    def start(self) -> Heartbeat:
-        """Start counting."""
         self._thread.start()
-        return self
 
     def stop(self) -> None:
         """Send no more messages; a message under way is finished."""
@@ -80,7 +76,7 @@ class StepLog(logging.Handler):
         if self._console.is_terminal:
             self._draw(name, None, bars.TimeElapsedColumn())
         else:
-            self._heart = Heartbeat(partial(_goes_on, name)).start()
+            self._heart = Heartbeat(partial(_goes_on, name))
 
     def settle(self) -> None:
         """Remove the bar or heartbeat of a step that is over."""

@@ -135,12 +135,15 @@ def planned_facts(
     plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
 ) -> dict[str, Any]:
     """Return a certificate's facts of the plan, and of reads before it (`assumptions`)."""
+    generator_facts = plan.spec.public_generator
+    if isinstance(generator, MadeElsewhere):
+        generator_facts["made_elsewhere"] = certified_facts(plan, generator)
     return {
         "population": plan.spec.population,
         "unit": plan.spec.privacy_unit,
         "plan_digest": plan.digest,
         "nominal_rows": plan.spec.nominal_rows,
-        "generator": _generator_facts(plan, generator),
+        "generator": generator_facts,
         "weights": _weights_facts(plan),
         "assumptions": assumptions(
             plan, max_unpaid_reads=max_unpaid_reads, read_before=read_before
@@ -156,13 +159,6 @@ def versions_of(plan: Plan) -> dict[str, str]:
 
 def _versions(names: tuple[str, ...]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
-
-
-def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
-    facts = plan.spec.public_generator
-    if isinstance(generator, MadeElsewhere):
-        facts["made_elsewhere"] = certified_facts(plan, generator)
-    return facts
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:

@@ -214,17 +214,13 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
 def diagnose(run: ReleaseRun) -> dict[str, Any]:
     """Return the weights' diagnostics and verdict, computed from released values only."""
     with working(run):
-        return _diagnose(run)
-
-
-def _diagnose(run: ReleaseRun) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
-    diagnostics: dict[str, Any] = facts["diagnostics"]
-    if run.plan.weights is None:
-        admission = admission_of(run)
-        findings = () if admission is None else (text for _, text in admission.findings)
-        diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
-    elif run.plan.forecast is not None:
-        diagnostics["tau"] = run.plan.forecast.tau
-    write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
-    return diagnostics
+        facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
+        diagnostics: dict[str, Any] = facts["diagnostics"]
+        if run.plan.weights is None:
+            admission = admission_of(run)
+            findings = () if admission is None else (text for _, text in admission.findings)
+            diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
+        elif run.plan.forecast is not None:
+            diagnostics["tau"] = run.plan.forecast.tau
+        write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
+        return diagnostics
