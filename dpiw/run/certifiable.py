@@ -14,13 +14,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
-from dpiw.privacy.units import (
-    DELTA_UNIT,
-    EPSILON_UNIT,
-    PrivacyBudget,
-    PrivacyCost,
-    decimal_text,
-)
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
 
 _PACKAGES = (

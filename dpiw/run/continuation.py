@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from dpiw.errors import (
-    DPIWError,
-    GrantSpentError,
-    LedgerError,
-    ReleaseError,
-    StageFailedError,
-)
+from dpiw.errors import DPIWError, GrantSpentError, LedgerError, ReleaseError, StageFailedError
 from dpiw.ledger import Ledger, RunRecord, RunState, StageState
 from dpiw.run.checkpoints import is_cut_off
 from dpiw.run.locks import drawing

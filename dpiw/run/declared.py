@@ -137,10 +137,7 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
 
 
 def _other_terms(
-    kind: type[SpecError | UnsupportedRelationError],
-    fault: str,
-    spec: ReleaseSpec,
-    ledger: Ledger,
+    kind: type[SpecError | UnsupportedRelationError], fault: str, spec: ReleaseSpec, ledger: Ledger
 ) -> SpecError | UnsupportedRelationError:
     why = _why_for_life(spec, ledger)
     text = f"{fault}; it keeps these terms for life: state them in the spec"
