@@ -262,7 +262,7 @@ def telling_a_total(real, self, table, *, noise):
 def private_credit(estimator: Any, drawn: Any, private: Any, base: SyntheticTable) -> Any:
     """The credit by the private rows' exact sum."""
     stack = estimator.stack(base.schema)
-    exact = exact_sum(stack, private.batches(), constant=estimator.calibrated.constant)
+    exact = exact_sum(stack, private, constant=estimator.calibrated.constant)
     features = stack.matrix(base.scaled)
     targets = estimator.targets(replace(drawn, arrays={"sum": exact}), about=features.mean(axis=0))
     return evidence_credit(Misfit.of(BaseRows(features), targets))
