@@ -451,16 +451,6 @@ class SignatureError(ReleaseError):
     exit_code = 53
 
 
-class ClusterError(DPIWError):
-    """The cluster that a deployment names does not answer, or cannot be used. Nothing was drawn."""
-
-    exit_code = 60
-    advice = (
-        "nothing was drawn by this step: repair the cluster, or leave DPIW_CLUSTER unset, and start"
-        " the run again: it goes on with what it reserved"
-    )
-
-
 class StageFailedError(DPIWError):
     """A stage process ended without its output. The reason stays in the confidential workspace."""
 

@@ -29,7 +29,6 @@ from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.more_rows import more_rows
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
-from dpiw.run.reserve import reserve as reserve_run
 from dpiw.run.run import ReleaseRun, RunRequest, cells_file, nearest_period
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
@@ -54,7 +53,7 @@ def read_source(
         The stages `reserve` and `ingest` only: nothing is drawn, and nothing leaves the
         confidential zone. A custodian's decision on the statement may depend on rows.
     """
-    from tasks.stages import ingest, reserve
+    from tasks import stages
 
     check_ahead(request, pay_again=pay_again)
     heard.run = run = request.prepared()
@@ -62,8 +61,8 @@ def read_source(
     announce(run)
     before = run.snapshot.exists()
     if pay_again:
-        reserve_run(run, pay_again=True)
-    ingest.fn(reserve.fn(run.directory))
+        reserve(run, pay_again=True)
+    stages.ingest.fn(stages.reserve.fn(run.directory))
     return "\n".join(["", *_read_lines(run, before=before)])
 
 
@@ -167,23 +166,18 @@ def _advice(error: Exception, run: ReleaseRun) -> str:
 
 def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
     """What to do next; empty if the reason already says it."""
-    if error.code == SourceError.exit_code:
-        return [_mend(run, error.stage)]
+    if error.code == SourceError.exit_code:  # the same whether or not its place is known
+        log = os.path.relpath(failure_file(run.directory, error.stage))
+        return [
+            "next: correct the file, the spec or the data dictionary, and start the same command"
+            f" again; if it is one row's fault, and its number is known, that stands in {log}, for"
+            " the custodian alone"
+        ]
     if error.exit_code != StageFailedError.exit_code:
         return []
     with contextlib.suppress(DPIWError):
         return [goes_on(run, error.stage)]
     return []
-
-
-def _mend(run: ReleaseRun, stage: str) -> str:
-    """Advice after a fault of the source: the same whether or not its place is known."""
-    log = os.path.relpath(failure_file(run.directory, stage))
-    return (
-        "next: correct the file, the spec or the data dictionary, and start the same command again;"
-        f" if it is one row's fault, and its number is known, that stands in {log}, for the"
-        " custodian alone"
-    )
 
 
 def _reads(run: ReleaseRun, error: StageFailedError) -> str:
@@ -202,23 +196,23 @@ def _reads(run: ReleaseRun, error: StageFailedError) -> str:
 
 
 def _again(parsed: argparse.Namespace, request: RunRequest | None) -> str:
-    """The command that goes on with this run on any day: in a new period it would pay again."""
+    """The command that goes on with this run on any day: in a new period it would pay again.
+
+    A person types `--pay-again` each time.
+    """
+    given = {"period": parsed.period, "until": parsed.until, "rows": parsed.rows}
     if request is not None:
-        return release_command(request.spec, request.path, request.period)
-    # The spec, or what it names, cannot be read: nothing goes on until it is repaired.
-    named = "" if parsed.period is None else f" --period {shlex.quote(parsed.period)}"
-    return f"{program()} release {shlex.quote(str(parsed.spec))}{named}"
-
-
-def _options(parsed: argparse.Namespace) -> str:
-    """What else was typed; a person types `--pay-again` each time."""
-    given = {"until": parsed.until, "rows": parsed.rows}
-    return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+        command = release_command(request.spec, request.path, request.period)
+        del given["period"]
+    else:  # the spec, or what it names, cannot be read: nothing goes on until it is repaired
+        command = f"{program()} release {shlex.quote(str(parsed.spec))}"
+    options = {name: value for name, value in given.items() if value is not None}
+    return command + "".join(f" --{name} {shlex.quote(str(options[name]))}" for name in options)
 
 
 def _on_any_day(parsed: argparse.Namespace, request: RunRequest | None) -> str:
     """A line with the whole command: without its period it may mean another one tomorrow."""
-    command = _again(parsed, request) + _options(parsed)
+    command = _again(parsed, request)
     if parsed.period is not None or " --period " not in command:
         return ""
     return f"\nthe same command, on any day: {command}"
@@ -229,10 +223,6 @@ def release_flow(spec: str, period: str | None) -> str:
     from flows.release import release
 
     return release(spec, period)
-
-
-def _published_before(request: RunRequest) -> Path | None:
-    return published(run) if (run := request.found()) else None
 
 
 def _announce(run: ReleaseRun, parsed: argparse.Namespace) -> None:
@@ -298,7 +288,8 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             more = more_rows(request, rows=parsed.rows)
             print(more_rows_summary(more, request.spec))
             return 0
-        folder = _published_before(request)
+        before = request.found()
+        folder = None if before is None else published(before)
         if folder is not None:
             print("\nalready published, nothing spent")
         else:
@@ -311,15 +302,15 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
                         read = read_source(
                             request, interrupts, announce, pay_again=parsed.pay_again
                         )
-                        print(f"{read}\nto go on   {_again(parsed, request)}")
+                        command = release_command(request.spec, request.path, request.period)
+                        print(f"{read}\nto go on   {command}")
                         return 0
                     folder = _publish(flow, parsed, request, interrupts, agreed=agreed)
             finally:
                 step_log.settle()
     except KeyboardInterrupt:
         try:
-            command = _again(parsed, request) + _options(parsed)
-            print(f"\n{interrupts.told(command)}", flush=True)
+            print(f"\n{interrupts.told(_again(parsed, request))}", flush=True)
         except OSError:  # the terminal is gone: print nothing more
             sys.stdout = io.StringIO()
         return interrupts.exit_code

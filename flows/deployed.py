@@ -24,11 +24,10 @@ def full_name(entry: dict[str, Any]) -> str:
     return f"{flow}/{entry['name']}"
 
 
-def with_what_is_set(entry: dict[str, Any], there: DeploymentResponse) -> dict[str, Any]:
-    """Return a Prefect file's entry with the parameters and schedules of the deployment `there`."""
+def what_is_set(there: DeploymentResponse) -> dict[str, Any]:
+    """Return parameters and schedules of a deployment, as a Prefect file's entry states them."""
     schedules = [_schedule(schedule) for schedule in there.schedules]
-    kept = {"parameters": there.parameters, "schedules": schedules, "paused": there.paused}
-    return entry | kept
+    return {"parameters": there.parameters, "schedules": schedules, "paused": there.paused}
 
 
 def _schedule(there: DeploymentSchedule) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
         for entry in wanted["deployments"]:
             name = full_name(entry)
             try:
-                entries.append(with_what_is_set(entry, client.read_deployment_by_name(name)))
+                entries.append(entry | what_is_set(client.read_deployment_by_name(name)))
                 kept.append(name)
             except ObjectNotFound:
                 entries.append(entry)

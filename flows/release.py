@@ -125,11 +125,7 @@ def published(run: Path) -> Path:
 
 
 @flow(
-    name="dpiw-release",
-    flow_run_name=run_name,
-    retries=0,
-    persist_result=False,
-    log_prints=False,
+    name="dpiw-release", flow_run_name=run_name, retries=0, persist_result=False, log_prints=False
 )
 @only_our_own("release")
 def release(spec: str, period: str | None = None) -> str:

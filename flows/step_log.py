@@ -26,11 +26,7 @@ class Heartbeat:
         self._say = say
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-
-    def start(self) -> Heartbeat:
-        """Start counting."""
         self._thread.start()
-        return self
 
     def stop(self) -> None:
         """Send no more messages; a message under way is finished."""
@@ -58,28 +54,21 @@ class StepLog(logging.Handler):
         self._heart: Heartbeat | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show an event: `start`, `again`, `at`, `done` or `told`; nothing for `failed`."""
+        """Show an event: `start`, `at`, `done` or `told`; nothing for `failed`."""
         with contextlib.suppress(OSError, ValueError):  # a closed terminal fails no step
             self._show(*record.getMessage().split())
 
-    def _show(self, event: str, name: str, *numbers: str) -> None:
-        if event == "told":
-            self.settle()
-            print(f"    {name:<16}{' '.join(numbers)}", flush=True)
-            self.begin(name)
-            return
+    def _show(self, event: str, name: str, *words: str) -> None:
         if event == "at":
-            self._at(name, *map(int, numbers))
-            return
-        if event == "start":
-            self.begin(name)
+            self._at(name, *map(int, words))
             return
         self.settle()
-        if event == "again":
-            print(f"    {name:<16}goes on from its checkpoint, without a GPU", flush=True)
+        if event == "told":
+            print(f"    {name:<16}{' '.join(words)}", flush=True)
+        if event in ("start", "told"):
             self.begin(name)
         elif event == "done":
-            print(f"  ✓ {name:<16}{numbers[0]:>6} s", flush=True)
+            print(f"  ✓ {name:<16}{words[0]:>6} s", flush=True)
 
     def begin(self, name: str) -> None:
         """Show that something goes on, until `settle`."""
@@ -87,7 +76,7 @@ class StepLog(logging.Handler):
         if self._console.is_terminal:
             self._draw(name, None, bars.TimeElapsedColumn())
         else:
-            self._heart = Heartbeat(partial(_goes_on, name)).start()
+            self._heart = Heartbeat(partial(_goes_on, name))
 
     def settle(self) -> None:
         """Remove the bar or heartbeat of a step that is over."""

@@ -26,7 +26,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
     spec, place = request.spec, os.path.relpath(folder)
-    lists = _lists(folder, Path(spec.schema_path))
+    lists, digits = _lists(folder, Path(spec.schema_path)), certificate.release_id[-8:]
     told_of_weights = advice(
         certificate.verdict, request.path, unseen=certificate.unseen,
         rehearsed="made_elsewhere" not in certificate.generator,
@@ -39,7 +39,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
         f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
         f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
         f" {certificate.budget_delta} spent, this release included",
-        *_left(spec, certificate.population, certificate.release_id[-8:]),
+        *_left(spec, certificate.population, digits),
         f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
@@ -52,7 +52,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
         f'     use it, in Python:    dpiw.load_release("{place}").mean(...)',
         f"     see what was spent:   {program()} ledger show --ledger {ledger_place(spec)}",
         "     how cells were read (exact counts, for the custodian alone): "
-        + _cells(spec, certificate.population, certificate.release_id[-8:]),
+        + os.path.relpath(cells_file(Path(spec.state), certificate.population, digits)),
         *lists,
     ]
     return "\n".join(lines)
@@ -94,11 +94,6 @@ def _key(spec: ReleaseSpec) -> str:
     """The option that names the public key beside the signing key, if it exists."""
     public = Path(spec.signing_key).with_suffix(".pub")
     return f" --key {os.path.relpath(public)}" if public.exists() else ""
-
-
-def _cells(spec: ReleaseSpec, population: str, key: str) -> str:
-    """Where to look; the same for every table, whatever there is to see."""
-    return os.path.relpath(cells_file(Path(spec.state), population, key))
 
 
 def advice(verdict: str, spec: Path, *, unseen: str = "", rehearsed: bool = True) -> list[str]:

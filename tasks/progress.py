@@ -14,7 +14,7 @@ from uuid import UUID
 from dpiw.privacy.resumption import interval
 from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun
-from tasks.step import progress, tell
+from tasks.step import announce, progress
 from tasks.window import Window
 
 
@@ -92,8 +92,7 @@ class TrainingProgress:
 def launch_fit(stage: str, directory: Path, *, without_gpu: bool) -> None:
     """Run a stage and show its training's progress; raises StageFailedError."""
     if without_gpu:
-        progress.info("again %s", stage)
-        tell(f"{stage}: goes on from its checkpoint, without a GPU, at no further cost")
+        announce(stage, "goes on from its checkpoint, without a GPU, at no further cost")
     training = PlannedTraining.of_stage(directory, stage)
     if training is None:
         launch_stage(stage, directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dpiw.audit import AuditReport, write_report
@@ -19,13 +20,12 @@ from dpiw.run.run import Due, ReleaseRun, RunRequest
 from tasks.failures import told_briefly
 from tasks.pages import show_budget, show_release, show_run
 from tasks.progress import launch_fit
-from tasks.step import progress, step, tell
+from tasks.step import announce, step, tell
 
 
 @step("plan", done="calibrated and composed; no data was read")
-def plan(spec: Path, period: str | None, due: Due | None = None) -> Path:
+def plan(spec: Path, period: str | None, due: Due) -> Path:
     """Return the folder of the run that this spec and period name."""
-    due = due or Due.now_alone()
     with told_briefly(spec.name):
         read = load_spec(spec)
         label = period or due.label(read.cadence, read.time_zone)
@@ -74,15 +74,9 @@ _COSTS = {
 def reserve(directory: Path) -> Path:
     """Reserve the run's budget in the ledger, before any private byte is read."""
     run = ReleaseRun.load(directory)
-    steps.reserve(run, told=_told)
+    steps.reserve(run, told=partial(announce, "reserve"))
     show_budget(run)
     return directory
-
-
-def _told(text: str) -> None:
-    """Show it in Prefect and on the terminal, before it happens."""
-    tell(f"reserve: {text}")
-    progress.info("told reserve %s", text)
 
 
 @step(

@@ -86,6 +86,12 @@ def tell(text: str, level: int = logging.INFO) -> None:
         window.line(text, level)
 
 
+def announce(name: str, text: str) -> None:
+    """Show what a step is about to do, in Prefect and on the terminal."""
+    tell(f"{name}: {text}")
+    progress.info("told %s %s", name, text)
+
+
 def step(
     name: str, *, done: str, reads_named_files: bool = False, drawn: bool = False
 ) -> Callable[[Callable[P, R]], Task[P, R]]:

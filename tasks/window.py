@@ -31,20 +31,13 @@ R = TypeVar("R")
 
 
 class Window:
-    """What one task run shows; `timeout`: seconds for a whole request.
+    """What one task run shows.
 
     `client` is not the engine's own, whose connections abandoned requests would hold.
     """
 
-    def __init__(
-        self,
-        *,
-        task_run: UUID,
-        flow_run: UUID | None,
-        client: SyncPrefectClient,
-        timeout: float = TIMEOUT_SECONDS,
-    ) -> None:
-        self._task_run, self._flow_run, self._timeout = task_run, flow_run, timeout
+    def __init__(self, *, task_run: UUID, flow_run: UUID | None, client: SyncPrefectClient) -> None:
+        self._task_run, self._flow_run = task_run, flow_run
         self._client, self._failures = client, 0
 
     @classmethod
@@ -54,9 +47,7 @@ class Window:
         if context is None or not isinstance(context.client, SyncPrefectClient):
             return None
         task, client = context.task_run, _own_client(str(context.client.api_url))
-        return cls(
-            task_run=task.id, flow_run=task.flow_run_id, client=client, timeout=TIMEOUT_SECONDS
-        )
+        return cls(task_run=task.id, flow_run=task.flow_run_id, client=client)
 
     def line(self, text: str, level: int = logging.INFO) -> None:
         """Write one line to the run's log."""
@@ -89,7 +80,7 @@ class Window:
             return None
         try:
             with _asked_once():
-                answer = _within(self._timeout, lambda: ask(self._client))
+                answer = _within(TIMEOUT_SECONDS, lambda: ask(self._client))
         except Exception:
             self._failures += 1
             return None

@@ -16,7 +16,7 @@ from tests.support.source import ROOT, imports, parsed, walked
 
 MODULES = source.modules(ROOT)
 HEAVY = {
-    "dask", "distributed", "dp_accounting", "formulaic", "great_expectations", "jax", "jinja2",
+    "dp_accounting", "formulaic", "great_expectations", "jax", "jinja2",
     "matplotlib", "mbi", "opacus", "opendp", "prefect", "psycopg", "pydantic", "ruamel",
     "pyreadstat", "rich", "scipy", "sklearn", "sqlalchemy", "sqlglot", "statsmodels", "torch",
 }  # fmt: skip
@@ -231,8 +231,6 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("opacus", {"dpiw.methods.neural.row_norms"}),
         ("mbi", {"dpiw.methods.generators.pgm.inference_process"}),
         ("jax", {"dpiw.methods.generators.pgm.inference_process"}),
-        ("dask", {"dpiw.run.cluster"}),
-        ("distributed", {"dpiw.run.cluster"}),
         ("ruamel", {"dpiw.data.yaml", "flows.deployed"}),
         ("yaml", set()),
         ("sqlglot", {"dpiw.plan.drafts.sql"}),
@@ -250,8 +248,8 @@ def test_one_door_for_each_library(library, allowed):
 
 
 def test_only_measurements_open_the_hot_table():
-    """`confidential()`, `batches()` and `added()` are called by what measures, and nowhere else."""
-    calls = (".confidential()", "table.batches()", "table.added(", "rows.added(")
+    """`confidential()` and `batches()` are called by what measures, and nowhere else."""
+    calls = (".confidential()", "table.batches()")
     for name, path in MODULES.items():
         if any(call in path.read_text() for call in calls):
             assert name.startswith(("dpiw.methods.generators", "dpiw.methods.weights")), name
@@ -296,7 +294,6 @@ def test_no_global_randomness_and_no_default_seed():
 
 def test_no_print_no_environment_in_dpiw():
     doors = {
-        "dpiw.run.process",  # hands on where passes over the rows are made
         "dpiw.run.launch",  # builds the scrubbed environment of the confidential process
         "dpiw.ledger.entries",  # who acts
         "dpiw.cli.pipeline",  # tells processes that a flow starts where flows are

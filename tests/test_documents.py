@@ -68,7 +68,6 @@ JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 SHOWN = "flows/test_canary_scan.py::test_a_run_is_pictured_by_the_documents_script"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
-CLUSTER = "dpiw/run/test_cluster.py::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell"
 READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"
 FOOTER = (
     "dpiw/data/test_parquet_dialects.py"
@@ -142,20 +141,8 @@ ELSEWHERE = {
     "pip install -c deployments/constraints.txt '.[pipeline,neural]'": ("needs an index", EXTRAS),
     "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
     "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
-    "pip install './dpiw[dask]'": ("needs a package index", EXTRAS),
     "export PREFECT_API_URL=http://127.0.0.1:4200/api PREFECT_SERVER_ANALYTICS_ENABLED=false"
     " DO_NOT_TRACK=1": ("a shell's own, as the script prints it", KEPT),
-    "umask 077": ("a shell's own", CLUSTER),
-    "ulimit -c 0": ("likewise", CLUSTER),
-    "export DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'"
-    " DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'": ("likewise", CLUSTER),
-    "export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 MKL_NUM_THREADS=2": ("likewise", CLUSTER),
-    'KEYS="--tls-ca-file ca.pem --tls-cert host.pem --tls-key host.key"': ("likewise", CLUSTER),
-    "dask scheduler --protocol tls --port 8786 --no-dashboard $KEYS": (
-        "ends when it is stopped; started on another port", CLUSTER
-    ),
-    "dask worker tls://HOST:8786 --nthreads 1 --memory-limit 0 --no-dashboard"
-    " --local-directory SCRATCH $KEYS": ("likewise", CLUSTER),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
     "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),

@@ -39,9 +39,9 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.table import plan_table
     from dpiw.run.advice import advice
-    from dpiw.run.ahead import current_label
     from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import typed_commands
+    from dpiw.run.run import current_label
 
     with marked(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)

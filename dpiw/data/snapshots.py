@@ -6,10 +6,8 @@ No column statistics or metadata, and row groups of one public size: their ends 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -67,11 +65,10 @@ def write_snapshot(scaled: ScaledTable, path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """An existing file of scaled rows, confidential; `groups`: half-open range, or None: all."""
+    """An existing file of scaled rows, confidential."""
 
     path: Path
     columns: tuple[str, ...]
-    groups: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"Snapshot({', '.join(self.columns)})"
@@ -86,7 +83,7 @@ class Snapshot:
         return prefetched(self._read_in_order())
 
     def _read_in_order(self) -> Iterator[ScaledTable]:
-        with contextlib.closing(_tables(self.path, self.groups)) as tables:
+        with contextlib.closing(_tables(self.path)) as tables:
             while (table := _attempt(tables)) is not None:
                 yield table
 
@@ -94,23 +91,11 @@ class Snapshot:
     def rows(self) -> int:
         """Number of rows. Privacy: exact: of private rows it is confidential."""
         with self.path.open("rb") as stream:
-            metadata = pq.ParquetFile(stream).metadata
-            first, stop = self.groups or (0, metadata.num_row_groups)
-            return sum(int(metadata.row_group(place).num_rows) for place in range(first, stop))
+            return int(pq.ParquetFile(stream).metadata.num_rows)
 
     def read(self) -> ScaledTable:
         """Return all rows at once."""
         return ScaledTable.concatenate([*self.batches()])
-
-    def parts(self, groups: int) -> tuple[Snapshot, ...]:
-        """Split by `groups` row groups, batches kept. Privacy: reveals the number of rows."""
-        with contextlib.suppress(OSError, pa.ArrowException), self.path.open("rb") as stream:
-            row_groups = pq.ParquetFile(stream).metadata.num_row_groups
-            starts = range(0, max(1, row_groups), groups)
-            return tuple(
-                replace(self, groups=(start, min(start + groups, row_groups))) for start in starts
-            )
-        raise SourceError(DAMAGED)
 
 
 def open_snapshot(path: Path) -> Snapshot:
@@ -130,24 +115,11 @@ def is_whole(path: Path) -> bool:
     return True
 
 
-def state_of(path: Path) -> str:
-    """Return a digest of size, time of change and footer; "" if there is no snapshot."""
-    with contextlib.suppress(OSError), path.open("rb") as stream:
-        status = os.fstat(stream.fileno())
-        stream.seek(-8, os.SEEK_END)  # the footer, its length in four bytes, and a word
-        length = int.from_bytes(stream.read(4), "little")
-        stream.seek(-8 - length, os.SEEK_END)
-        state = f"{status.st_size} {status.st_mtime_ns} ".encode() + stream.read(length)
-        return hashlib.sha256(state).hexdigest()
-    return ""
-
-
-def _tables(path: Path, groups: tuple[int, int] | None) -> Generator[ScaledTable]:
+def _tables(path: Path) -> Generator[ScaledTable]:
     with path.open("rb") as stream:
         # No threads: one still reading a Python file at exit aborts the process (measured).
         file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
-        chosen = None if groups is None else range(*groups)
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=chosen, use_threads=False):
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
             yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))
         if file.metadata.num_rows == 0:
             yield ScaledTable.from_arrow(file.schema_arrow.empty_table())

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.passes import Passes, Tally, Totals, checked, in_process
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import BATCH_ROWS, DAMAGED, Snapshot, open_snapshot
 from dpiw.errors import PrivacyError, SchemaError, SourceError
@@ -106,22 +105,19 @@ def _sealed(action: str) -> NoReturn:
 class PrivateTable:
     """Confidential rows inside a stage (hot). No length, no iteration, no truth, no pickling.
 
-    Only generators and weight estimators call `batches`, `added` or `confidential`, and return only
-    what `dpiw.privacy.mechanisms` drew. The seal prevents accidents, not a hostile programmer.
+    Only generators and weight estimators call `batches` or `confidential`, and return only what
+    `dpiw.privacy.mechanisms` drew. The seal prevents accidents, not a hostile programmer.
     """
 
-    __slots__ = ("__passes", "__scaled", "__schema")
+    __slots__ = ("__scaled", "__schema")
 
-    def __init__(
-        self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot, passes: Passes = in_process
-    ) -> None:
-        """Take rows in memory, or an unread file of them, and the process that adds up."""
+    def __init__(self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot) -> None:
+        """Take rows in memory, or an unread file of them."""
         names = [column.name for column in schema.released]
         if list(scaled.columns) != names:
             raise SchemaError("a private table must have exactly the released columns, in order")
         self.__schema = schema
         self.__scaled = scaled
-        self.__passes = passes
 
     @property
     def schema(self) -> PublicSchema:
@@ -136,21 +132,6 @@ class PrivateTable:
         """
         rows = self.__scaled
         return rows.batches() if isinstance(rows, Snapshot) else rows.batches(BATCH_ROWS)
-
-    def added(self, tally: Tally) -> Totals:
-        """Make one pass over all rows; PrivacyError unless totals are whole in any order.
-
-        Privacy: unprotected, as `batches`: exact sums.
-        """
-        rows = self.__scaled
-        return checked(
-            self.__passes(tally, rows) if isinstance(rows, Snapshot) else tally(self.batches())
-        )
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether other processes make the passes, so that nothing is kept between two."""
-        return self.__passes is not in_process and isinstance(self.__scaled, Snapshot)
 
     def confidential(self) -> ScaledTable:
         """Return all exact rows at once. Privacy: unprotected, as `batches`."""
@@ -195,7 +176,7 @@ class PrivateTable:
         _sealed("pickled or copied")
 
     def __dir__(self) -> list[str]:
-        return ["added", "batches", "confidential", "elsewhere", "schema"]
+        return ["batches", "confidential", "schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +189,7 @@ class PrivateSource:
     def __repr__(self) -> str:
         return f"PrivateSource(schema={self.schema.name})"  # the path is confidential
 
-    def open(self, grant: Any, ledger: ConfirmsGrants, passes: Passes = in_process) -> PrivateTable:
+    def open(self, grant: Any, ledger: ConfirmsGrants) -> PrivateTable:
         """Open the snapshot, after the ledger has confirmed that its cost is reserved.
 
         Privacy: returns a hot table. `ledger.confirm(grant)` comes first: without a live grant not
@@ -220,4 +201,4 @@ class PrivateSource:
         snapshot = open_snapshot(self.snapshot)
         if snapshot.columns != tuple(column.name for column in self.schema.released):
             raise SourceError(DAMAGED)
-        return PrivateTable(schema=self.schema, scaled=snapshot, passes=passes)
+        return PrivateTable(schema=self.schema, scaled=snapshot)

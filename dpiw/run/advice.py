@@ -74,22 +74,16 @@ def _refusal(error: DPIWError, spec: ReleaseSpec, path: Path) -> str:
 
 def _charge(run: ReleaseRun, record: RunRecord | None, account: Account) -> Charge | None:
     """What a release would pay now; None where its run holds or has paid all that it draws."""
-    plan, stages = run.plan, frozenset(stage.name for stage in run.plan.stages)
-    if record is not None:
-        stages &= _drawn_again(run, record)
-    if not stages:
-        return None
-    return charge_of(plan, stages, account.population)
-
-
-def _drawn_again(run: ReleaseRun, record: RunRecord) -> frozenset[str]:
-    """Stages whose draw was given back or cut off, without an output or checkpoint here."""
-    here = os.path.isdir(run.directory)  # a ledger may serve many hosts
-    return frozenset(
-        name
-        for name, stage in record.stages.items()
-        if stage.state in (StageState.LOST, StageState.VOIDED) or (here and is_cut_off(run, stage))
-    )
+    stages = frozenset(stage.name for stage in run.plan.stages)
+    if record is not None:  # only draws given back or cut off, without output or checkpoint here
+        here = os.path.isdir(run.directory)  # a ledger may serve many hosts
+        stages &= {
+            name
+            for name, stage in record.stages.items()
+            if stage.state in (StageState.LOST, StageState.VOIDED)
+            or (here and is_cut_off(run, stage))
+        }
+    return charge_of(run.plan, stages, account.population) if stages else None
 
 
 def _check(
@@ -107,7 +101,7 @@ def _check(
     if charge is None:
         return
     if not pay_again:
-        check_not_paid(run.spec, ledger, key=run.key, period=run.period)
+        check_not_paid(run, ledger)
     if record is not None and record.drawn and record.counted_attempts >= record.max_attempts:
         named = "source.snapshot" if run.spec.cadence == "once" else "--period or source.snapshot"
         raise GrantSpentError(

@@ -17,7 +17,15 @@ from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import unreadable_key
 from dpiw.run.commands import given_back, new_key_command
-from dpiw.run.run import Due, current_and_last, current_period, ledger_url, nearest_period, today_in
+from dpiw.run.run import (
+    Due,
+    ReleaseRun,
+    RunRequest,
+    current_and_last,
+    current_label,
+    ledger_url,
+    nearest_period,
+)
 
 _STANDS = {
     RunState.RESERVED: "is reserved",
@@ -118,14 +126,24 @@ def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str
 
 def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
     """Raise SpecError if a worker would begin a period out of turn; a run that began may go on."""
-    fault = "" if spec.back_fill else out_of_turn(spec, label, due.moment)
-    if not fault or _began(spec, key):
-        return
-    raise SpecError(
-        f"{fault}; a worker publishes one of these alone, unless the spec says `back_fill: true`;"
-        " nothing was reserved",
-        next=[Next("by hand, which asks before it pays", Command.RELEASE, f" --period {label}")],
-    )
+    if fault := _begins_out_of_turn(spec, key, label, due.moment):
+        by_hand = "by hand, which asks before it pays"
+        raise SpecError(
+            f"{fault}; a worker publishes one of these alone, unless the spec says `back_fill:"
+            " true`; nothing was reserved",
+            next=[Next(by_hand, Command.RELEASE, f" --period {label}")],
+        )
+
+
+def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
+    """Return what to ask a person before a period out of turn is paid; empty: nothing."""
+    fault = _begins_out_of_turn(spec, key, label, datetime.datetime.now(datetime.UTC))
+    return fault and f"{fault}; a release of it pays {spec.cost}"
+
+
+def _begins_out_of_turn(spec: ReleaseSpec, key: str, label: str, now: datetime.datetime) -> str:
+    fault = "" if spec.back_fill else out_of_turn(spec, label, now)
+    return "" if fault and _began(spec, key) else fault
 
 
 def _began(spec: ReleaseSpec, key: str) -> bool:
@@ -133,25 +151,20 @@ def _began(spec: ReleaseSpec, key: str) -> bool:
     return run is not None and run.state is not RunState.VOIDED
 
 
-def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
-    """Return what to ask a person before a period out of turn is paid; empty: nothing."""
-    now = datetime.datetime.now(datetime.UTC)
-    fault = "" if spec.back_fill else out_of_turn(spec, label, now)
-    if not fault or _began(spec, key):
-        return ""
-    return f"{fault}; a release of it pays {spec.cost}"
+def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:
+    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period.
 
-
-def current_label(spec: ReleaseSpec) -> str:
-    """Return the label of the current period, at the spec's cadence and in its time zone."""
-    return current_period(spec.cadence, today_in(spec.time_zone))
-
-
-def check_not_paid(spec: ReleaseSpec, ledger: Ledger, *, key: str, period: str) -> None:
-    """Raise AlreadyPaidError if another run, of another spec or version, drew for this period."""
-    paid = [run for run in _same_label(spec, ledger, key, period) if run.drawn]
-    is_published = any(run.state is RunState.PUBLISHED and run.release for run in paid)
-    runs = [run.run_key for run in paid] + _recovered(spec, ledger, key, period)
+    A run that its ledger does not name may be of any release, and counts.
+    """
+    spec, key, period = run.spec, run.key, run.period
+    paid = [
+        other
+        for other in ledger.runs(spec.population)
+        if other.drawn and other.state in _STANDS and other.run_key != key
+        if other.period == period and other.release in (spec.name, None)
+    ]
+    is_published = any(other.state is RunState.PUBLISHED and other.release for other in paid)
+    runs = [other.run_key for other in paid] + _recovered(spec, ledger, key, period)
     if not runs:
         return
     stands = _STANDS[paid[-1].state] if paid else _RECOVERED
@@ -209,18 +222,6 @@ def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> A
             )
         ],
     )
-
-
-def _same_label(spec: ReleaseSpec, ledger: Ledger, key: str, period: str) -> list[RunRecord]:
-    """Other runs that hold or drew something for a release and period; unnamed runs count."""
-    return [
-        run
-        for run in ledger.runs(spec.population)
-        if run.release in (spec.name, None)
-        and run.period == period
-        and run.state in _STANDS
-        and run.run_key != key
-    ]
 
 
 def _recovered(

@@ -14,7 +14,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy import accounting
 from dpiw.privacy.events import NoiseEvent
 from dpiw.privacy.measurement import ReleasedNoise
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_text
+from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, PrivacyCost, decimal_text
 from dpiw.release.certificate import ACCOUNT, Certificate, CertifiedStage
 
 _PACKAGES = (
@@ -23,12 +23,10 @@ _PACKAGES = (
 )  # fmt: skip
 
 
-def decimals(cost: PrivacyCost) -> tuple[str, str]:
-    """Return epsilon and delta of a cost as exact decimal text."""
-    return (
-        decimal_text(cost.epsilon_units, EPSILON_UNIT),
-        decimal_text(cost.delta_units, DELTA_UNIT),
-    )
+def decimals(amount: PrivacyCost | PrivacyBudget) -> tuple[str, str]:
+    """Return epsilon and delta of an amount as exact decimal text."""
+    epsilon = decimal_text(amount.epsilon_units, EPSILON_UNIT)
+    return epsilon, decimal_text(amount.delta_units, DELTA_UNIT)
 
 
 def stage_record(
@@ -131,12 +129,15 @@ def planned_facts(
     plan: Plan, generator: Synthesizer, *, max_unpaid_reads: int, read_before: bool = False
 ) -> dict[str, Any]:
     """Return a certificate's facts of the plan, and of reads before it (`assumptions`)."""
+    generator_facts = plan.spec.public_generator
+    if isinstance(generator, MadeElsewhere):
+        generator_facts["made_elsewhere"] = certified_facts(plan, generator)
     return {
         "population": plan.spec.population,
         "unit": plan.spec.privacy_unit,
         "plan_digest": plan.digest,
         "nominal_rows": plan.spec.nominal_rows,
-        "generator": _generator_facts(plan, generator),
+        "generator": generator_facts,
         "weights": _weights_facts(plan),
         "assumptions": assumptions(
             plan, max_unpaid_reads=max_unpaid_reads, read_before=read_before
@@ -152,13 +153,6 @@ def versions_of(plan: Plan) -> dict[str, str]:
 
 def _versions(names: tuple[str, ...]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names}
-
-
-def _generator_facts(plan: Plan, generator: Synthesizer) -> dict[str, Any]:
-    facts = plan.spec.public_generator
-    if isinstance(generator, MadeElsewhere):
-        facts["made_elsewhere"] = certified_facts(plan, generator)
-    return facts
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:

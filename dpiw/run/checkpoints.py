@@ -8,7 +8,7 @@ docs/operations.md, "Resuming a killed training".
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +45,10 @@ class StageCheckpoints:
         """Keep a checkpoint, record it in the ledger, and report the step."""
         if self.terms is not None:
             stage, data = self.grant.stage, self.settings.encode() + _END + state()
-            path = _file(self.run.directory, stage, step, self.grant.digest)
+            path = _file(self.run.directory, self.grant, step)
             write_durably(path, data)
             self.ledger.checkpoint(self.grant, step=step, digest=hashlib.sha256(data).hexdigest())
-            _forget_others(path, stage)
+            forget_checkpoints(path.parent, stage, kept=path)
         self.progress(step, steps)
 
 
@@ -103,12 +103,18 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
     for path in _files(folder, stage):
         _, step, token, _ = path.name.split(".")
         if not step.isdecimal() or int(step) > steps_by_token.get(token, -1):
-            raise LedgerTamperedError(
-                "a checkpoint of it was drawn under an arm that this ledger does not know; it was"
-                " restored from an old copy. State what it forgot as loss (`dpiw ledger recover"
-                " --loss-only`), and start a new run: another period or source.snapshot",
-                field=f"stage {stage}",
+            raise old_copy(
+                "a checkpoint of it was drawn under an arm that this ledger does not know", stage
             )
+
+
+def old_copy(fault: str, stage: str) -> LedgerTamperedError:
+    """Return the error for a draw on disk that the ledger does not know."""
+    return LedgerTamperedError(
+        f"{fault}; it was restored from an old copy. State what it forgot as loss (`dpiw ledger"
+        " recover --loss-only`), and start a new run: another period or source.snapshot",
+        field=f"stage {stage}",
+    )
 
 
 def _furthest(stage: StageRecord) -> int:
@@ -122,26 +128,21 @@ def take_over(run: ReleaseRun, grant: Grant, *, step: int, data: bytes) -> None:
 
     The file then shows a restored ledger that this arm existed.
     """
-    path = _file(run.directory, grant.stage, step, grant.digest)
+    path = _file(run.directory, grant, step)
     write_durably(path, data)
-    _forget_others(path, grant.stage)
+    forget_checkpoints(path.parent, grant.stage, kept=path)
 
 
-def _forget_others(path: Path, stage: str) -> None:
-    for checkpoint in _files(path.parent, stage):
-        if checkpoint != path:
-            checkpoint.unlink(missing_ok=True)
-
-
-def forget_checkpoints(folder: Path, stage: str) -> None:
-    """Remove the checkpoints of a stage that is committed or drawn again."""
+def forget_checkpoints(folder: Path, stage: str, *, kept: Path | None = None) -> None:
+    """Remove a stage's checkpoints except `kept`; None: it is committed or drawn again."""
     for path in _files(folder, stage):
-        path.unlink(missing_ok=True)
+        if path != kept:
+            path.unlink(missing_ok=True)
 
 
-def _file(folder: Path, stage: str, step: int, token: str) -> Path:
-    return folder / f"{stage}.{step:08d}.{token[:_TOKEN_DIGITS]}.checkpoint"
+def _file(folder: Path, grant: Grant, step: int) -> Path:
+    return folder / f"{grant.stage}.{step:08d}.{grant.digest[:_TOKEN_DIGITS]}.checkpoint"
 
 
-def _files(folder: Path, stage: str) -> Iterator[Path]:
-    yield from sorted(folder.glob(f"{stage}.*.*.checkpoint"))
+def _files(folder: Path, stage: str) -> list[Path]:
+    return sorted(folder.glob(f"{stage}.*.*.checkpoint"))

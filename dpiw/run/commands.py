@@ -35,9 +35,8 @@ def release_command(spec: ReleaseSpec, path: Path, period: str) -> str:
 
 def void_command(spec: ReleaseSpec, key: str, attempt: int) -> str:
     """Return the command that gives back a reservation from which nothing was drawn."""
-    places = {"ledger": ledger_place(spec), "state": os.path.relpath(spec.state)}
-    words = [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
-    return " ".join([f"{program()} ledger void {key} --attempt {attempt}", *words])
+    places = _options(ledger=ledger_place(spec), state=os.path.relpath(spec.state))
+    return f"{program()} ledger void {key} --attempt {attempt} {places}"
 
 
 def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
@@ -49,31 +48,28 @@ def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
 
 def recover_command(spec: ReleaseSpec) -> str:
     """Return the command that records a folder's releases again; capitals mark decisions."""
-    loss = "--loss-epsilon E --loss-delta D --loss-reads N"
-    return " ".join(["dpiw ledger recover", *_places(spec), loss])
-
-
-def audit_command(spec: ReleaseSpec) -> str:
-    """Return the command that audits a spec's ledger and its published folders."""
-    return " ".join(["dpiw audit", *_places(spec), "--out audit"])
-
-
-def _places(spec: ReleaseSpec) -> list[str]:
-    places = {
-        "ledger": ledger_place(spec),
-        "releases": os.path.relpath(spec.publish_to),
-        "key": os.path.relpath(Path(spec.signing_key).with_suffix(".pub")),
-    }
-    return [f"--{name} {shlex.quote(place)}" for name, place in places.items()]
+    return f"dpiw ledger recover {_places(spec)} {_LOSS}"
 
 
 def loss_command(spec: ReleaseSpec) -> str:
     """Return the command that charges unpublished draws; capitals mark decisions."""
-    return (
-        f"dpiw ledger recover --ledger {shlex.quote(ledger_place(spec))}"
-        f" --population {spec.population} --loss-only"
-        " --loss-epsilon E --loss-delta D --loss-reads N"
+    places = _options(ledger=ledger_place(spec), population=spec.population)
+    return f"dpiw ledger recover {places} --loss-only {_LOSS}"
+
+
+_LOSS = "--loss-epsilon E --loss-delta D --loss-reads N"
+
+
+def _places(spec: ReleaseSpec) -> str:
+    return _options(
+        ledger=ledger_place(spec),
+        releases=os.path.relpath(spec.publish_to),
+        key=os.path.relpath(Path(spec.signing_key).with_suffix(".pub")),
     )
+
+
+def _options(**values: str) -> str:
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in values.items())
 
 
 def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
@@ -92,7 +88,7 @@ def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
         Command.NEW_KEY: new_key_command(spec),
         Command.RELEASE: f"{program()} release {named}",
         Command.PLAN: f"dpiw plan {named}",
-        Command.AUDIT: audit_command(spec),
+        Command.AUDIT: f"dpiw audit {_places(spec)} --out audit",
     }
 
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
-from dpiw.errors import (
-    ClusterError,
-    DPIWError,
-    GrantSpentError,
-    LedgerError,
-    ReleaseError,
-    StageFailedError,
-)
-from dpiw.ledger import Ledger, RunRecord, RunState, StageRecord, StageState
-from dpiw.run.checkpoints import is_cut_off, last_checkpoint
+from dpiw.errors import DPIWError, GrantSpentError, LedgerError, ReleaseError, StageFailedError
+from dpiw.ledger import Ledger, RunRecord, RunState, StageState
+from dpiw.run.checkpoints import is_cut_off
 from dpiw.run.locks import drawing
-from dpiw.run.reserve import charge_of, is_used_up
+from dpiw.run.reserve import charge_of
 from dpiw.run.run import ReleaseRun
 
 _SAME = "next: the same command goes on"
@@ -24,7 +16,11 @@ _SAME = "next: the same command goes on"
 
 def used_up(run: ReleaseRun) -> str:
     """Return why the same command cannot go on, for people; empty if it can. Raises LedgerError."""
-    if not is_used_up(run):
+    record = run.open_ledger().find_run(run.key)
+    if record is None or record.counted_attempts < record.max_attempts:
+        return ""
+    stages = record.stages.values()
+    if not any(stage.state is StageState.LOST or is_cut_off(run, stage) for stage in stages):
         return ""
     period = "" if run.spec.cadence == "once" else "--period or "
     return (
@@ -44,9 +40,10 @@ def goes_on(run: ReleaseRun, name: str) -> str:
         return f"{_SAME}: what this stage drew is on record, and is not paid twice"
     if reason := used_up(run):
         return f"next: the draw was cut off and stays charged; {reason}"
+    left = record.max_attempts - record.counted_attempts
     return (
         f"{_SAME}, and pays again where the budget allows it: the draw was cut off and stays"
-        f" charged; at most {_left(record)} more of max_attempts {record.max_attempts}"
+        f" charged; at most {left} more of max_attempts {record.max_attempts}"
     )
 
 
@@ -75,8 +72,7 @@ class Rerun(enum.Enum):
 
 
 _PASSING = frozenset(
-    kind.exit_code
-    for kind in (StageFailedError, LedgerError, ReleaseError, ClusterError, GrantSpentError)
+    kind.exit_code for kind in (StageFailedError, LedgerError, ReleaseError, GrantSpentError)
 )
 """Exit codes of failures that may pass: killed, locked, full, busy."""
 
@@ -103,10 +99,20 @@ def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
         return Rerun.FREE if kept else Rerun.NEVER
     if ledger.recovery_of_run(run.key, run.plan.digest, run.period) is not None:
         return Rerun.NEVER
-    left = [_left_by(run, stage) for stage in record.stages.values()]
-    if any(stage.missing for stage in left):
-        return Rerun.NEVER
-    reads, lost = _reads_of(run, left), frozenset(stage.name for stage in left if stage.lost)
+    reads, draws, lost = 0, False, set()
+    for name, stage in record.stages.items():
+        kept, is_armed = run.measurement(name).exists(), stage.state is StageState.ARMED
+        if stage.state is StageState.COMMITTED and kept:
+            continue
+        if stage.state in (StageState.COMMITTED, StageState.VOIDED):
+            return Rerun.NEVER  # its output is gone, or a fault of file or spec gave it back
+        if is_armed and (kept or _is_drawn_now(run, name)):
+            continue
+        draws = True
+        reads += is_armed  # the next start counts it
+        if stage.state is StageState.LOST or is_cut_off(run, stage):
+            lost.add(name)
+    reads += draws and not run.snapshot.exists()
     account = ledger.account(record.population)
     if reads and account.unpaid_reads + reads >= account.population.max_unpaid_reads:
         return Rerun.NEVER
@@ -115,38 +121,8 @@ def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
     mixes = not run.snapshot.exists() and lost < set(record.stages)
     if record.counted_attempts >= record.max_attempts or mixes:
         return Rerun.NEVER
-    charge = charge_of(run.plan, lost, account.population)
+    charge = charge_of(run.plan, frozenset(lost), account.population)
     return Rerun.PAID if account.admits(charge) else Rerun.NEVER
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Left:
-    """What a stage left; `died`: the next start counts a read, `waits`: it has a draw to make."""
-
-    name: str
-    missing: bool = False
-    lost: bool = False
-    died: bool = False
-    waits: bool = False
-
-
-def _left_by(run: ReleaseRun, stage: StageRecord) -> _Left:
-    name, kept = stage.stage, run.measurement(stage.stage).exists()
-    if stage.state is StageState.VOIDED:  # a fault of file or spec gave it back
-        return _Left(name=name, missing=True)
-    if stage.state is StageState.COMMITTED:
-        return _Left(name=name, missing=not kept)
-    if stage.state is not StageState.ARMED:
-        return _Left(name=name, lost=stage.state is StageState.LOST, waits=True)
-    if kept or _is_drawn_now(run, name):
-        return _Left(name=name)
-    return _Left(name=name, lost=last_checkpoint(run, stage) is None, died=True, waits=True)
-
-
-def _reads_of(run: ReleaseRun, left: list[_Left]) -> int:
-    """How many reads without a draw a rerun would add if it died as well."""
-    ingests = int(any(stage.waits for stage in left) and not run.snapshot.exists())
-    return ingests + sum(stage.died for stage in left)
 
 
 def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
@@ -155,7 +131,3 @@ def _is_drawn_now(run: ReleaseRun, name: str) -> bool:
             return False
     except GrantSpentError:
         return True
-
-
-def _left(record: RunRecord) -> int:
-    return record.max_attempts - record.counted_attempts

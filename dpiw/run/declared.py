@@ -137,10 +137,7 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
 
 
 def _other_terms(
-    kind: type[SpecError | UnsupportedRelationError],
-    fault: str,
-    spec: ReleaseSpec,
-    ledger: Ledger,
+    kind: type[SpecError | UnsupportedRelationError], fault: str, spec: ReleaseSpec, ledger: Ledger
 ) -> SpecError | UnsupportedRelationError:
     why = _why_for_life(spec, ledger)
     text = f"{fault}; it keeps these terms for life: state them in the spec"
@@ -152,27 +149,18 @@ def _other_terms(
 
 def _why_for_life(spec: ReleaseSpec, ledger: Ledger) -> str:
     """Why another name would not do; empty if it would."""
-    if _had_another_ledger(spec, ledger):
-        return (
-            "; but something was drawn of these people, which this ledger does not know: it was"
-            " begun again, or is another one (docs/operations.md: a ledger that lost entries)"
-        )
     if ledger.runs(spec.population) or ledger.recoveries(spec.population):
         return (
             ", for something was reserved from it, and they are the promise to these people"
             " (docs/sharp-edges.md: a wrong registration)"
         )
-    return ""
-
-
-def _had_another_ledger(spec: ReleaseSpec, ledger: Ledger) -> bool:
-    """Whether releases or draws of these people are in sight while the ledger knows none."""
-    if ledger.runs(spec.population) or ledger.recoveries(spec.population):
-        return False
-    try:
-        return bool(certificates_of(spec) or drawn_unreleased(spec))
-    except ReleaseError:  # a folder that may be a release
-        return True
+    with contextlib.suppress(ReleaseError):  # a folder that may be a release
+        if not certificates_of(spec) and not drawn_unreleased(spec):
+            return ""
+    return (
+        "; but something was drawn of these people, which this ledger does not know: it was"
+        " begun again, or is another one (docs/operations.md: a ledger that lost entries)"
+    )
 
 
 def check_paid(run: ReleaseRun, ledger: Ledger) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +38,6 @@ from dpiw.run.checkpoints import (
     last_checkpoint,
     take_over,
 )
-from dpiw.run.cluster import Cluster, no_cluster
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, check_undrawn
 from dpiw.run.run import ReleaseRun
@@ -172,8 +170,7 @@ def _draw_once(
     name: str,
     measure: Callable[[PrivateTable, TrainingWatch], Measurement],
     *,
-    progress: Progress = silent,
-    cluster: Cluster = no_cluster,
+    progress: Progress,
 ) -> None:
     """Draw a stage's measurement, at most once for each time it was paid for.
 
@@ -181,7 +178,7 @@ def _draw_once(
     left ARMED with a checkpoint resumes there.
     """
     ledger = run.open_ledger()
-    with drawing(run, name), contextlib.ExitStack() as stack:
+    with drawing(run, name):
         stage = ledger.run(run.key).stages[name]
         path, planned = run.measurement(name), planned_stage(run, name)
         if stage.state is StageState.COMMITTED:
@@ -194,7 +191,6 @@ def _draw_once(
                 f"stage {name} is {stage.state.value}; start the flow again to settle it"
             )
         make_backend(run.plan.device(name))  # a missing GPU is found before anything is charged
-        passes = stack.enter_context(cluster(run.snapshot))  # so is a cluster without answer
         _check_before_drawing(run, ledger, stage, resumed)
         grant = _take(run, ledger, stage)
         source = PrivateSource(snapshot=run.snapshot, schema=run.plan.schema)
@@ -205,7 +201,7 @@ def _draw_once(
         try:
             if resumed is not None and stage.checkpoint is not None:
                 take_over(run, grant, step=stage.checkpoint.step, data=resumed)
-            table = source.open(grant, ledger, passes)
+            table = source.open(grant, ledger)
             measurement = measure(table, watch)
             data = measurement.under(grant.digest, settings=planned.settings).to_bytes()
             ledger.confirm(grant)  # again: training may have taken hours
@@ -278,21 +274,14 @@ def _measured(
     watch: TrainingWatch,
 ) -> Measurement:
     measure: Callable[..., Measurement] = method.measure
-    if isinstance(method, Watched):
-        return measure(*tables, noise=noise, watch=watch)
-    return measure(*tables, noise=noise)
+    watched = {"watch": watch} if isinstance(method, Watched) else {}
+    return measure(*tables, noise=noise, **watched)
 
 
-def fit_generator(
-    run: ReleaseRun,
-    *,
-    noise: NoiseSource,
-    progress: Progress = silent,
-    cluster: Cluster = no_cluster,
-) -> None:
+def fit_generator(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
     """Draw the generator's measurement; does nothing if another run has paid for its rows.
 
-    `progress` receives public (steps taken, steps); `cluster` makes the passes of batched methods.
+    `progress` receives public (steps taken, steps).
 
     Privacy:
         The events of the plan's first stage, reserved and armed before the table is opened.
@@ -305,17 +294,10 @@ def fit_generator(
         GENERATOR_STAGE,
         lambda table, watch: _measured(generator, table, noise=noise, watch=watch),
         progress=progress,
-        cluster=cluster if generator.in_batches else no_cluster,
     )
 
 
-def fit_weights(
-    run: ReleaseRun,
-    *,
-    noise: NoiseSource,
-    progress: Progress = silent,
-    cluster: Cluster = no_cluster,
-) -> None:
+def fit_weights(run: ReleaseRun, *, noise: NoiseSource, progress: Progress = silent) -> None:
     """Draw the weights' coefficients; does nothing if the plan publishes no weights.
 
     Privacy:
@@ -330,5 +312,4 @@ def fit_weights(
         WEIGHTS_STAGE,
         lambda table, watch: _measured(ready, table, synthetic, noise=noise, watch=watch),
         progress=progress,
-        cluster=cluster if ready.in_batches else no_cluster,
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 from dpiw.data.files import write_durably
 from dpiw.errors import StageFailedError
 from dpiw.privacy.resumption import Progress, silent
-from dpiw.run.cluster import SETTING, TLS
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a run to stop."""
@@ -73,7 +72,6 @@ def failure_text(directory: Path, stage: str) -> str | None:
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "SYSTEMROOT",
               "CUDA_VISIBLE_DEVICES",
               "DPIW_ACTOR",  # who acts, for the ledger
-              SETTING, *TLS,  # where passes are made
               # libpq: password of a PostgreSQL ledger, which no spec may hold
               "PGPASSFILE", "PGSERVICEFILE", "PGSSLMODE", "PGSSLROOTCERT")  # fmt: skip
 

@@ -18,20 +18,14 @@ _FREE_STEPS = "postprocessing"
 @contextlib.contextmanager
 def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
     """Hold a confidential stage; GrantSpentError if a living process holds it."""
-    descriptor = _open(run.directory, stage)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise GrantSpentError(
-                "another process is drawing it now, perhaps of a command that was killed; once it"
-                " has ended, the same command goes on, and what it drew is not paid twice (only a"
-                " draw that was cut off is, where max_attempts admits another)",
-                field=f"stage {stage}",
-            ) from None
+    busy = GrantSpentError(
+        "another process is drawing it now, perhaps of a command that was killed; once it"
+        " has ended, the same command goes on, and what it drew is not paid twice (only a"
+        " draw that was cut off is, where max_attempts admits another)",
+        field=f"stage {stage}",
+    )
+    with _held(run.directory, stage, busy=busy):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -41,12 +35,8 @@ def working(run: ReleaseRun) -> Iterator[None]:
     A failing disk is a ReleaseError; once it is repaired, run again.
     """
     try:
-        descriptor = _open(run.directory, _FREE_STEPS)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with _held(run.directory, _FREE_STEPS):
             yield
-        finally:
-            os.close(descriptor)
     except OSError as reason:
         cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
         raise ReleaseError(
@@ -57,18 +47,22 @@ def working(run: ReleaseRun) -> Iterator[None]:
 @contextlib.contextmanager
 def idle(directory: Path) -> Iterator[None]:
     """Hold every lock of a run, so that no step can start; GrantSpentError if a process works."""
+    busy = GrantSpentError("a process is working on it", field=f"run {directory.name}")
     with contextlib.ExitStack() as held:
         for name in ("ingest", *PRIVATE_STAGES, _FREE_STEPS):
-            descriptor = _open(directory, name)
-            held.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise GrantSpentError(
-                    "a process is working on it", field=f"run {directory.name}"
-                ) from None
+            held.enter_context(_held(directory, name, busy=busy))
         yield
 
 
-def _open(directory: Path, name: str) -> int:
-    return os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+@contextlib.contextmanager
+def _held(directory: Path, name: str, *, busy: GrantSpentError | None = None) -> Iterator[None]:
+    """Hold a lock; raise `busy` if a process holds it, or wait for it without `busy`."""
+    descriptor = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError as held:
+            raise busy or held from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from dpiw.errors import (
     BudgetExceededError,
-    ClusterError,
     GrantSpentError,
     LedgerError,
     SchemaError,
@@ -27,23 +26,21 @@ from dpiw.errors import (
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.resumption import Progress, silent
 from dpiw.run import steps
-from dpiw.run.cluster import cluster_of
 from dpiw.run.launch import leave_failure
 from dpiw.run.run import ReleaseRun
 
 STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
     "ingest": lambda run, _: steps.ingest(run),
     "fit_generator": lambda run, progress: steps.fit_generator(
-        run, noise=SecureNoise(), progress=progress, cluster=cluster_of(os.environ)
+        run, noise=SecureNoise(), progress=progress
     ),
     "fit_weights": lambda run, progress: steps.fit_weights(
-        run, noise=SecureNoise(), progress=progress, cluster=cluster_of(os.environ)
+        run, noise=SecureNoise(), progress=progress
     ),
 }
 
 _SPEAKING = (
     SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
-    ClusterError,
 )  # fmt: skip
 """Errors that are the same for every admissible table; a `PrivacyError` may depend on its input."""
 

@@ -82,18 +82,13 @@ def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
         plan.generator.at(target).check_file(source)
         return
     plan.generator.check_file(source)
-    copy, copied = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}", False
+    copy = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}"
     try:
         copy_source(Path(plan.spec.generator.settings["rows"]), copy)
-        copied = True
         plan.generator.at(copy).kept(plan.schema)
         write_durably(target, copy.read_bytes())
     except SourceError:
-        pass
+        allowed = "a regular file that is not packed and stays as it is"
+        raise SpecError(field="generator.settings.rows", allowed=allowed) from None
     finally:
         copy.unlink(missing_ok=True)
-    if not copied:
-        raise SpecError(
-            field="generator.settings.rows",
-            allowed="a regular file that is not packed and stays as it is",
-        )

@@ -26,9 +26,9 @@ from dpiw.errors import LedgerTamperedError, ReleaseError, SignatureError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunRecord, RunState
 from dpiw.methods.generators.base import FindsLevels
 from dpiw.plan.assumptions import caveats
-from dpiw.plan.plan import Plan, composed_epsilon
+from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
-from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyBudget, decimal_text
+from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.parquet import PART_ROWS
@@ -63,12 +63,12 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     epsilon, delta = decimals(record.held)
     account = ledger.account(spec.population)
     spent_epsilon, spent_delta = decimals(account.spent)
-    budget, most_reads = account.population.budget, account.population.max_unpaid_reads
+    budget_epsilon, budget_delta = decimals(account.population.budget)
+    composed = composed_epsilon(spec, plan.stages)  # not as stored: the signer computes it
+    accountants = {"pld": composed.pld, "rdp": composed.rdp}
+    most_reads, read_before = account.population.max_unpaid_reads, _read_before(ledger, record)
     planned = planned_facts(
-        plan,
-        run.generator,
-        max_unpaid_reads=most_reads,
-        read_before=_read_before(ledger, record),
+        plan, run.generator, max_unpaid_reads=most_reads, read_before=read_before
     )
     return Certificate(
         release_id=run.release_id,
@@ -84,9 +84,9 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
             "drawn": account.drawn.to_payload(),
             "max_unpaid_reads": most_reads,
         },
-        budget_epsilon=decimal_text(budget.epsilon_units, EPSILON_UNIT),
-        budget_delta=decimal_text(budget.delta_units, DELTA_UNIT),
-        accountants=_accountants(plan),
+        budget_epsilon=budget_epsilon,
+        budget_delta=budget_delta,
+        accountants={name: value for name, value in accountants.items() if value is not None},
         stages=tuple(_certified(run, stage) for stage in plan.stages),
         versions=versions_of(plan),
         ledger_head=head,
@@ -170,13 +170,10 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     attempts = []
     for attempt in (attempt for attempt in record.attempts if not attempt.voided):
         epsilon, delta = decimals(attempt.held)
-        states = {name: stage.state.value for name, stage in sorted(attempt.stages.items())}
+        stages = sorted(attempt.stages.items())
+        states = {name: stage.state.value for name, stage in stages}
         facts: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
-        resumed = {
-            name: len(stage.earlier_tokens)
-            for name, stage in sorted(attempt.stages.items())
-            if stage.earlier_tokens
-        }
+        resumed = {n: len(stage.earlier_tokens) for n, stage in stages if stage.earlier_tokens}
         attempts.append(facts | {"resumed": resumed} if resumed else facts)
     return tuple(attempts)
 
@@ -184,12 +181,6 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
 def _constraint_caveats(run: ReleaseRun) -> tuple[str, ...]:
     admission = admission_of(run)
     return () if admission is None else admission.caveats
-
-
-def _accountants(plan: Plan) -> dict[str, float]:
-    composed = composed_epsilon(plan.spec, plan.stages)  # not as stored: the signer computes it
-    epsilons = {"pld": composed.pld, "rdp": composed.rdp}
-    return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
 
 
 def publish(run: ReleaseRun) -> Path:

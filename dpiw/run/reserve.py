@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.data.files import check_is_file, check_state_folder, sync_directory
-from dpiw.errors import GrantSpentError, LedgerTamperedError
+from dpiw.errors import GrantSpentError
 from dpiw.ledger import Ledger, Population, RunRecord, RunState, StageRecord, StageState
 from dpiw.ledger.values import Charge
 from dpiw.methods.neural.backend import check_device
@@ -19,7 +19,7 @@ from dpiw.privacy import accounting
 from dpiw.privacy.randomness import check_noise_library
 from dpiw.release.signing import load_private_key
 from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
-from dpiw.run.checkpoints import check_checkpoints, is_cut_off, last_checkpoint
+from dpiw.run.checkpoints import check_checkpoints, last_checkpoint, old_copy
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.draw import check_drawn
 from dpiw.run.locks import drawing
@@ -59,13 +59,15 @@ def reserve(
     record = ledger.find_run(run.key)
     check_not_recovered(run, ledger, record)
     if record is None:
-        _check_not_paid(run, ledger, pay_again=pay_again)
+        if not pay_again:
+            check_not_paid(run, ledger)
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
         return
     if record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
     for stage in record.stages.values():
-        _settle(run, ledger, stage)
+        if stage.state is StageState.ARMED:
+            _settle(run, ledger, stage)
     record = ledger.run(run.key)
     again = frozenset(
         name
@@ -73,16 +75,12 @@ def reserve(
         if stage.state in (StageState.LOST, StageState.VOIDED)
     )
     if again:
-        _check_not_paid(run, ledger, pay_again=pay_again)
+        if not pay_again:
+            check_not_paid(run, ledger)
         check_drawn(run, ledger)  # drawn and redrawn are published together
         population = ledger.population(run.spec.population)
         _tell_paid_again(record, charge_of(run.plan, again, population), told)
         _reserve_attempt(run, ledger, len(record.attempts) + 1, again)
-
-
-def _check_not_paid(run: ReleaseRun, ledger: Ledger, *, pay_again: bool) -> None:
-    if not pay_again:
-        check_not_paid(run.spec, ledger, key=run.key, period=run.period)
 
 
 def _tell_paid_again(record: RunRecord, charge: Charge, told: Callable[[str], None]) -> None:
@@ -102,15 +100,6 @@ def charge_of(plan: Plan, names: frozenset[str], population: Population) -> Char
     return Charge(cost=cost, renyi=plan.stage_renyi(names) if population.renyi else None)
 
 
-def is_used_up(run: ReleaseRun) -> bool:
-    """Return whether a draw was cut off that this run may not pay for again; changes nothing."""
-    record = run.open_ledger().find_run(run.key)
-    if record is None or record.counted_attempts < record.max_attempts:
-        return False
-    stages = record.stages.values()
-    return any(stage.state is StageState.LOST or is_cut_off(run, stage) for stage in stages)
-
-
 def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     """Refuse at once, for a person, what `reserve` would refuse; a run that began may go on.
 
@@ -120,8 +109,8 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     found = request.found()
     if found is not None:
         ledger = found.open_ledger()
-        if ledger.find_run(found.key) is None:
-            _check_not_paid(found, ledger, pay_again=pay_again)
+        if not pay_again and ledger.find_run(found.key) is None:
+            check_not_paid(found, ledger)
         return
     spec = request.spec
     check_label(spec, request.period)
@@ -131,7 +120,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
     if not pay_again:
-        check_not_paid(spec, ledger, key=request.key, period=request.period)
+        check_not_paid(request, ledger)
     account = ledger.account(spec.population)
     if not account.population.renyi:
         account.admit(Charge(cost=spec.cost))
@@ -186,8 +175,6 @@ def _reserve_attempt(run: ReleaseRun, ledger: Ledger, attempt: int, names: froze
 
 def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
     """Settle an armed stage of a dead process: commit its output, let it resume, or lose it."""
-    if stage.state is not StageState.ARMED:
-        return
     with drawing(run, stage.stage):
         path = run.measurement(stage.stage)
         if not path.exists():
@@ -198,11 +185,6 @@ def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
         sync_directory(path.parent)  # the rename may not be durable yet
         data = path.read_bytes()
         if drawn_under(data) != stage.token_digest:
-            raise LedgerTamperedError(
-                "its output was drawn under another arm than this ledger's; it was restored from"
-                " an old copy. State what it forgot as loss (`dpiw ledger recover --loss-only`),"
-                " and start a new run: another period or source.snapshot",
-                field=f"stage {stage.stage}",
-            )
+            raise old_copy("its output was drawn under another arm than this ledger's", stage.stage)
         digest = hashlib.sha256(data).hexdigest()
         ledger.commit_found(run.key, stage.attempt, stage.stage, digest)

@@ -14,7 +14,7 @@ import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from dpiw.data.cell_statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
@@ -71,9 +71,9 @@ def period_at(cadence: str, moment: datetime.datetime, zone: str) -> str:
     return current_period(cadence, moment.astimezone(zoneinfo.ZoneInfo(zone)).date())
 
 
-def today_in(zone: str) -> datetime.date:
-    """Return today's date in a time zone."""
-    return datetime.datetime.now(zoneinfo.ZoneInfo(zone)).date()
+def current_label(spec: ReleaseSpec) -> str:
+    """Return the label of the current period, at the spec's cadence and in its time zone."""
+    return period_at(spec.cadence, datetime.datetime.now(datetime.UTC), spec.time_zone)
 
 
 def current_and_last(cadence: str, moment: datetime.datetime, zone: str) -> tuple[str, ...]:
@@ -94,12 +94,6 @@ class Due:
     scheduled: datetime.datetime
     created: datetime.datetime
     now: datetime.datetime
-
-    @classmethod
-    def now_alone(cls) -> Self:
-        """Return the `Due` of a run without a schedule."""
-        now = datetime.datetime.now(datetime.UTC)
-        return cls(scheduled=now, created=now, now=now)
 
     @property
     def moment(self) -> datetime.datetime:
@@ -216,7 +210,7 @@ class RunRequest:
         if period is not None:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
-        label = period or current_period(spec.cadence, today_in(spec.time_zone))
+        label = period or current_label(spec)
         spec = remembered(spec, schema, label, state=Path(spec.state))
         return cls(
             path=path, spec=spec, schema=schema, period=label, key=spec.run_key(schema, label)

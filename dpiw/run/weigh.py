@@ -161,10 +161,9 @@ def _tables(run: ReleaseRun) -> dict[str, int]:
 def sampled_rows(run: ReleaseRun) -> SampledRows:
     """Return the rows that `draw_synthetic` left; StageFailedError if they are not there."""
     weighed = read_rows(run, PUBLISHED_ROWS)
-    if FITTING_ROWS in _tables(run):
-        return SampledRows(weighed=weighed, fitting=read_rows(run, FITTING_ROWS))
-    none = weighed.first(0)
-    return SampledRows(weighed=weighed, fitting=none)
+    has_others = FITTING_ROWS in _tables(run)
+    fitting = read_rows(run, FITTING_ROWS) if has_others else weighed.first(0)
+    return SampledRows(weighed=weighed, fitting=fitting)
 
 
 def debias(run: ReleaseRun) -> None:
@@ -215,17 +214,13 @@ def _store_weights(run: ReleaseRun, weights: Weights) -> None:
 def diagnose(run: ReleaseRun) -> dict[str, Any]:
     """Return the weights' diagnostics and verdict, computed from released values only."""
     with working(run):
-        return _diagnose(run)
-
-
-def _diagnose(run: ReleaseRun) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
-    diagnostics: dict[str, Any] = facts["diagnostics"]
-    if run.plan.weights is None:
-        admission = admission_of(run)
-        findings = () if admission is None else (text for _, text in admission.findings)
-        diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
-    elif run.plan.forecast is not None:
-        diagnostics["tau"] = run.plan.forecast.tau
-    write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
-    return diagnostics
+        facts: dict[str, Any] = json.loads((run.directory / "weights.json").read_bytes())
+        diagnostics: dict[str, Any] = facts["diagnostics"]
+        if run.plan.weights is None:
+            admission = admission_of(run)
+            findings = () if admission is None else (text for _, text in admission.findings)
+            diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
+        elif run.plan.forecast is not None:
+            diagnostics["tau"] = run.plan.forecast.tau
+        write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
+        return diagnostics

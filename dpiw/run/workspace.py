@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,14 @@ class WorkspaceRun:
     """
 
     directory: Path
-    key: str
     population: str
-    period: str
-    ledger: str
     state: str
-    last_at: str
-    confidential_bytes: int
-    kept_bytes: int
+    key: str = ""
+    period: str = ""
+    ledger: str = ""
+    last_at: str = ""
+    confidential_bytes: int = 0
+    kept_bytes: int = 0
 
     @property
     def cells(self) -> Path | None:
@@ -93,8 +94,8 @@ def survey(state: Path) -> list[WorkspaceRun]:
             field="state",
             allowed="the folder that the spec names as `state`",
         )
-    ledgers: dict[str, Ledger | None] = {}
-    return [_look(folder, state.resolve(), ledgers) for folder in sorted(root.glob("*/*/"))]
+    opened = functools.cache(_opened)
+    return [_look(folder, state.resolve(), opened) for folder in sorted(root.glob("*/*/"))]
 
 
 def select(
@@ -133,8 +134,7 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     Raises SpecError if it is not finished, or others could have written to a folder;
     GrantSpentError if a process is working on it; LedgerError if its ledger cannot be opened.
     """
-    for folder in _zone(run.directory):
-        check_private(folder, folder.lstat())
+    _check_zone(run.directory)
     with idle(run.directory):
         state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
         if state == _UNREADABLE:
@@ -160,19 +160,12 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
     return removed
 
 
-def _zone(directory: Path) -> list[Path]:
-    """The folders that must be closed for a run to be private: its own, around and inside it."""
+def _check_zone(directory: Path) -> None:
+    """Raise SpecError unless a run's folder, and those around and inside it, are private."""
     inside = [directory / name for name in _CONFIDENTIAL]
-    around = [directory.parents[1], directory.parent, directory]
-    return [folder for folder in (*around, *inside) if os.path.lexists(folder)]
-
-
-def _is_safe(directory: Path) -> bool:
-    with contextlib.suppress(SpecError):
-        for folder in _zone(directory):
+    for folder in (directory.parents[1], directory.parent, directory, *inside):
+        if os.path.lexists(folder):
             check_private(folder, folder.lstat())
-        return True
-    return False
 
 
 def _opened(url: str) -> Ledger | None:
@@ -181,22 +174,17 @@ def _opened(url: str) -> Ledger | None:
     return None
 
 
-def _look(folder: Path, state: Path, ledgers: dict[str, Ledger | None]) -> WorkspaceRun:
-    if not _is_safe(folder):
-        return WorkspaceRun(
-            directory=folder, key="", population=folder.parent.name, period="", ledger="",
-            state=_UNSAFE, last_at="", confidential_bytes=0, kept_bytes=0,
-        )  # fmt: skip
+def _look(folder: Path, state: Path, opened: Callable[[str], Ledger | None]) -> WorkspaceRun:
+    try:
+        _check_zone(folder)
+    except SpecError:
+        return WorkspaceRun(directory=folder, population=folder.parent.name, state=_UNSAFE)
     record = _record(folder)
     key = str(record.get("key", ""))
     spec = record.get("spec", {})
     # The state folder's present place; it may have moved since the run was prepared.
     url = str(spec.get("ledger") or f"sqlite:///{state / 'ledger.sqlite'}")
-    run_state, last_at = _UNREADABLE, ""
-    if key:
-        if url not in ledgers:
-            ledgers[url] = _opened(url)
-        run_state, last_at = _state(ledgers[url], key)
+    run_state, last_at = _state(opened(url), key) if key else (_UNREADABLE, "")
     confidential = sum(_size(path) for path in _confidential(folder))
     return WorkspaceRun(
         directory=folder,

@@ -169,3 +169,4 @@ def test_help_says_the_same(
 
 def test_exit_codes_are_promises(golden: dict[str, Any]) -> None:
     assert codes() == golden["exit_codes"]
+    assert not {*codes().values()} & {*golden["retired_exit_codes"].values()}

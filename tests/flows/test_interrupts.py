@@ -264,7 +264,7 @@ def test_a_run_whose_terminal_is_gone_still_ends_with_its_code(nobody_reads, mon
     monkeypatch.setattr(console, "quiet_prefect", lambda: StepLog(Console(file=io.StringIO())))
     monkeypatch.setattr(console, "RunRequest", mock.Mock())
     monkeypatch.setattr(console, "_again", lambda *_: "")
-    monkeypatch.setattr(console, "_published_before", lambda *_: None)
+    monkeypatch.setattr(console, "published", lambda *_: None)
     monkeypatch.setattr(console, "_publish", hangs_up)
     assert console.main(lambda _: "", ["release.yaml"]) == 128 + signal.SIGHUP
     assert sys.stdout is not nobody_reads  # Python flushes it when it ends

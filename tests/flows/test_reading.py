@@ -13,9 +13,8 @@ from dpiw.errors import AlreadyPaidError, SpecError
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.plan.spec import load_spec
 from dpiw.run import steps
-from dpiw.run.ahead import current_label
 from dpiw.run.commands import program
-from dpiw.run.run import ReleaseRun, cells_file
+from dpiw.run.run import ReleaseRun, cells_file, current_label
 from flows import console, server
 from tests.support.whole_runs import publish_run
 
@@ -112,7 +111,6 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     assert line(read(workplace, capsys), "to go on").endswith(command)
     spent = Ledger.open(workplace.ledger).spent("town")
     monkeypatch.setattr("dpiw.run.run.current_period", lambda *_: "2030-w01")
-    monkeypatch.setattr("dpiw.run.ahead.current_period", lambda *_: "2030-w01")
     words = shlex.split(command)[2:]
     assert console.main(never, [*words, "--until", "ingest"]) == 0
     assert Ledger.open(workplace.ledger).spent("town") == spent

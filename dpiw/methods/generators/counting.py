@@ -6,7 +6,6 @@ Counts are confidential: callers add noise (`noisy_marginal`) before counts leav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
-from dpiw.data.passes import Totals
-from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
@@ -40,18 +37,11 @@ class ContingencyCounter:
         L1 = 2 max_rows, L2 = sqrt(2) max_rows under replace-one.
     """
 
-    def __init__(
-        self,
-        batches: Callable[[], Iterable[Codes]],
-        sizes: Sequence[int],
-        *,
-        elsewhere: Callable[[Sequence[Columns]], Totals] | None = None,
-    ) -> None:
-        """Take `batches`, which yields codes (rows, d) on every call; `elsewhere` replaces them."""
+    def __init__(self, batches: Callable[[], Iterable[Codes]], sizes: Sequence[int]) -> None:
+        """Take `batches`, which yields codes (rows, d) on every call."""
         self._read, self._sizes = batches, tuple(sizes)
         self._held: list[Codes] | None = None
         self._smallest = np.min_scalar_type(max(self._sizes) - 1)
-        self._elsewhere = elsewhere
 
     @classmethod
     def of(cls, table: PrivateTable, domain: Domain) -> ContingencyCounter:
@@ -60,15 +50,7 @@ class ContingencyCounter:
         Privacy:
             Exact, as the class. Reads nothing before the first count.
         """
-
-        def elsewhere(group: Sequence[Columns]) -> Totals:
-            return table.added(partial(_count_rows, domain, tuple(group)))
-
-        return cls(
-            lambda: map(domain.codes, table.batches()),
-            domain.sizes,
-            elsewhere=elsewhere if table.elsewhere else None,
-        )
+        return cls(lambda: map(domain.codes, table.batches()), domain.sizes)
 
     def count(self, columns: Columns) -> Counts:
         """Exact counts of the joint of `columns`, shape their sizes, in the order given."""
@@ -98,10 +80,7 @@ class ContingencyCounter:
     def _counted(self, group: Sequence[Columns]) -> Iterator[Counts]:
         if not group:
             return
-        if self._elsewhere is None:
-            tables = _count(self._codes(), self._sizes, group)
-        else:
-            tables = self._elsewhere(group)
+        tables = _count(self._codes(), self._sizes, group)
         for columns, table in zip(group, tables, strict=True):
             yield table.reshape(tuple(self._sizes[j] for j in columns))
 
@@ -121,11 +100,9 @@ class ContingencyCounter:
         self._held = held if size <= HELD_BYTES else None
 
 
-def _count_rows(domain: Domain, group: Sequence[Columns], batches: Iterable[ScaledTable]) -> Totals:
-    return _count(map(domain.codes, batches), domain.sizes, group)
-
-
-def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]) -> Totals:
+def _count(
+    batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]
+) -> list[Counts]:
     tables = [np.zeros(prod(sizes[j] for j in columns), dtype=np.int64) for columns in group]
     for codes in batches:
         packed = _Packed(codes, sizes)
@@ -135,7 +112,7 @@ def _count(batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Col
                 np.add.at(table, code, 1)
             else:
                 table += np.bincount(code, minlength=table.size)
-    return tuple(tables)
+    return tables
 
 
 class _Packed:

@@ -26,6 +26,7 @@ from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.reserve import check_ahead
+from flows.release import due
 from tasks.stages import plan as plan_task
 from tests.support.ledger import cost, restore
 from tests.support.whole_runs import asked, draw, fitted, ingested, prepared, publish_run, reserved
@@ -258,7 +259,11 @@ def by_hand(spec: Path, period: str | None) -> None:
     check_ahead(asked(spec, period))
 
 
-@pytest.mark.parametrize("door", [by_hand, plan_task.fn])
+def by_a_worker(spec: Path, period: str | None) -> None:
+    plan_task.fn(spec, period, due())
+
+
+@pytest.mark.parametrize("door", [by_hand, by_a_worker])
 def test_a_label_of_another_form_is_refused(workplace, door):
     """By hand and by a deployment's parameters; nothing is made, held or charged."""
     entries = len(Ledger.open(workplace.ledger).entries())

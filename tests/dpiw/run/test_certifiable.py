@@ -134,7 +134,7 @@ def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
 MEASURED = {
     "draw_synthetic": "dpiw.run.weigh._model",
     "debias": "dpiw.run.weigh._weights",
-    "diagnose": "dpiw.run.weigh._diagnose",
+    "diagnose": "dpiw.run.steps.diagnose",
     "publish": "dpiw.run.publish.certify",
 }
 """What is broken in each step behind a draw."""

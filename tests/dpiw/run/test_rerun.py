@@ -115,8 +115,8 @@ def test_what_starting_again_cannot_mend_is_for_a_person(workplace, error):
 
 
 @pytest.mark.parametrize("error", [
-    KILLED, errors.LedgerError("x"), errors.ReleaseError("x"), errors.ClusterError("x"),
-    GrantSpentError("x"), StageFailedError("ingest", 30), StageFailedError("ingest", 60),
+    KILLED, errors.LedgerError("x"), errors.ReleaseError("x"),
+    GrantSpentError("x"), StageFailedError("ingest", 30),
     StageFailedError("fit_weights", 50),
 ], ids=lambda error: f"{type(error).__name__}{getattr(error, 'code', '')}")  # fmt: skip
 def test_what_may_pass_starts_again(workplace, error):

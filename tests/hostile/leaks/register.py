@@ -46,7 +46,6 @@ PLANS = (
 CONTROLS = "hostile/leaks/test_controls.py"
 NO_TASK_STORES = f"{CONTROLS}::test_no_task_caches_stores_retries_or_is_named_after_values"
 SCHEMA = "dpiw/data/test_schema.py"
-CLUSTER = "dpiw/run/test_cluster.py"
 STEPS = "dpiw/run/test_steps.py"
 PUBLISHING = "dpiw/run/test_publishing.py"
 CELLS = "dpiw/data/test_schema_cells.py"
@@ -250,16 +249,12 @@ REGISTER: tuple[Leak, ...] = (
     leak(42, "free text in the ledger", "M", "names, digests, numbers, enumerations",
          "dpiw/ledger/entries.py::",
          "dpiw/ledger/test_ledger.py::test_malformed_requests_are_refused", *SCAN),
-    leak(43, "core dumps, temporary files, environment, arguments, a cluster's ports and logs", "H",
-         "limits, umask, a scrubbed environment, a private temporary folder; workers with keys of"
-         " their own, without pages, that tell no error",
-         "dpiw/run/process.py::_confine dpiw/run/launch.py::_environment"
-         " dpiw/run/cluster.py::local_cluster dpiw/data/passes.py::tally_part",
+    leak(43, "core dumps, temporary files, environment, arguments", "H",
+         "limits, umask, a scrubbed environment, a private temporary folder",
+         "dpiw/run/process.py::_confine dpiw/run/launch.py::_environment",
          "dpiw/run/test_zone.py::test_a_stage_process_is_confined_and_what_it_leaves_is_closed",
          "dpiw/run/test_zone.py::test_everything_is_closed_whatever_the_umask",
-         f"{CONTROLS}::test_arguments_of_a_stage_are_its_name_and_folder",
-         f"{CLUSTER}::test_a_lost_scheduler_changes_nothing_and_no_log_holds_a_cell",
-         f"{CLUSTER}::test_a_killed_stage_leaves_no_worker_and_strangers_see_nothing", *SCAN,
+         f"{CONTROLS}::test_arguments_of_a_stage_are_its_name_and_folder", *SCAN,
          open="Swap is the host's."),
     leak(44, "backups and old snapshots", "M", "purged by command once they are not needed",
          "dpiw/run/workspace.py::",

@@ -306,7 +306,7 @@ class Measured(WeightEstimator):
         ranges = self.ranges or Ranges(bounds={})
         ready, stack = self._ready(), self.stack(table.schema, ranges)
         calibrated_for(ready, ready.is_of(stack), method=self.method)
-        exact = exact_sum(stack, table, constant=ready.constant)
+        exact = exact_sum(stack, table.batches(), constant=ready.constant)
         return Measurement(
             kind=MEASUREMENT_KIND, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},

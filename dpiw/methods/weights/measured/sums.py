@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.passes import Totals
 from dpiw.data.schema import ScaledTable
-from dpiw.data.tables import PrivateTable
 from dpiw.data.threads import in_threads
 from dpiw.methods.weights.measured.features import Stack
 from dpiw.privacy.mechanisms import calibrated_law
@@ -161,8 +159,21 @@ def _squared_lengths(features: Array) -> Array:
     return squares
 
 
-def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
-    """The rounded features in units, shape (d,), and the number of rows, shape (1,)."""
+@cache
+def _matrix_threads() -> ThreadpoolController:
+    """Cached: to look for NumPy's loaded libraries takes longer than a small sum."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def exact_sum(stack: Stack, batches: Iterable[ScaledTable], *, constant: float) -> Array:
+    """Sum of the rounded features, and c times the number of rows; exact in doubles.
+
+    Privacy:
+        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
+        features alone, to the last bit. A row longer than the norm, or NaN, adds only its count.
+    """
     total, rows = np.zeros(stack.dimension, dtype=np.int64), 0
 
     def of(block: ScaledTable) -> tuple[NDArray[np.int64], int]:
@@ -173,28 +184,6 @@ def _sums(stack: Stack, batches: Iterable[ScaledTable]) -> Totals:
         for part, count in in_threads(of, blocks):
             total += part
             rows += count
-    return total, np.array([rows], dtype=np.int64)
-
-
-@cache
-def _matrix_threads() -> ThreadpoolController:
-    """Cached: to look for NumPy's loaded libraries takes longer than a small sum."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def exact_sum(
-    stack: Stack, rows: PrivateTable | Iterable[ScaledTable], *, constant: float
-) -> Array:
-    """Sum of the rounded features, and c times the number of rows; exact in doubles.
-
-    Privacy:
-        Unprotected: of private rows it is confidential. One row changes it by that row's rounded
-        features alone, to the last bit. A row longer than the norm, or NaN, adds only its count.
-    """
-    tally = partial(_sums, stack)
-    total, count = rows.added(tally) if isinstance(rows, PrivateTable) else tally(rows)
     if constant:
-        total = np.append(total, count * round(constant / UNIT))
+        total = np.append(total, rows * round(constant / UNIT))
     return np.asarray(np.clip(total, -_LARGEST, _LARGEST) * UNIT, dtype=np.float64)
