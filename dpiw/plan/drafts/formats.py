@@ -11,7 +11,6 @@ from dpiw.data.columns import ColumnRole
 from dpiw.data.declarations import name_fault
 from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.drafts.reading import read_only_line
@@ -100,7 +99,6 @@ FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
         read_only_line(Path(metadata.place), encoding=metadata.encoding),
         delimiter=metadata.delimiter,
     ),
-    "csvw": lambda metadata: read_csvw(Path(metadata.place), table=metadata.table),
     "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
     "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),
     "sql": _sql,

@@ -99,21 +99,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def mappings(value: object) -> list[Mapping[str, Any]]:
-    """Return the objects of a list, or the one object."""
-    values = value if isinstance(value, list) else [value]
-    return [item for item in values if isinstance(item, Mapping)]
-
-
-def text_of(value: object) -> str:
-    """Return a text, the first of a list, or one of a map from languages; else empty."""
-    if isinstance(value, Mapping):
-        value = next(iter(value.values()), "")
-    if isinstance(value, list):
-        value = value[0] if value else ""
-    return value.strip() if isinstance(value, str) else ""
-
-
 def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[str, _T]:
     """Return the wanted table or the only one; raises SchemaError if neither exists."""
     if wanted is None and len(tables) == 1:

@@ -9,7 +9,7 @@ from typing import Any
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, cell_format, sourced, texts
-from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
+from dpiw.plan.drafts.reading import one_of, parse_json, read_text
 
 _WHAT = "Table Schema"
 _KINDS = {
@@ -27,7 +27,7 @@ _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     """Draft from a Table Schema, or a package's resource `table`; SchemaError for others."""
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
-    resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
+    resources = {_text(entry.get("name")): entry for entry in _list(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}
     name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
     schema = resource.get("schema")
@@ -37,7 +37,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
         )
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
-    columns = tuple(_column(field, missing) for field in mappings(schema.get("fields")))
+    columns = tuple(_column(field, missing) for field in _list(schema.get("fields")))
     draft = TableDraft(columns=columns, name=name)
     return draft.with_key([keys] if isinstance(keys, str) else keys)
 
@@ -61,7 +61,7 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
         notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
     return sourced(
         ColumnDraft(
-            name=text_of(field.get("name")),
+            name=_text(field.get("name")),
             kind=kind,
             nullable=None if not isinstance(required, bool) else not required,
             **limits,
@@ -69,7 +69,7 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
             levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
             words=words if all(words) else None,
             written=_cell_format(field, missing, kind),
-            description=text_of(field.get("description")) or text_of(field.get("title")),
+            description=_text(field.get("description")) or _text(field.get("title")),
         ),
         "codebook: the table's Table Schema",
     ).admissible()
@@ -92,3 +92,7 @@ def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""

@@ -98,7 +98,7 @@ def test_options_reach_their_reader(desk, capsys):
         ["--sql", "persons.sql", "--table", "others"], ["--header", "a,b", "--delimiter", ";;"],
         ["--header", "a,b", "--delimiter", "\\t"], ["--header", "a,b", "--target", "c"],
         ["--header", "patient_id,b", "--identifier", "patient"], ["--header", "a;b"],
-        ["--header", "a\tb", "--identifier", "a"], ["--csvw", "persons.csv"],
+        ["--header", "a\tb", "--identifier", "a"], ["--table-schema", "persons.csv"],
     ):  # fmt: skip
         assert main(["init", "none", *wrong]) in (SpecError.exit_code, SchemaError.exit_code)
         # the same command would not do

@@ -21,10 +21,7 @@ from tests.support import metadata
 from tests.support.drafts import settled
 
 SUFFIXES = {"ddi": "xml", "sql": "sql"}
-TEXTS = {
-    "csvw": metadata.CSVW, "table-schema": metadata.TABLE_SCHEMA,
-    "ddi": metadata.DDI, "sql": metadata.SQL,
-}  # fmt: skip
+TEXTS = {"table-schema": metadata.TABLE_SCHEMA, "ddi": metadata.DDI, "sql": metadata.SQL}
 
 
 def place(folder, name, text):
@@ -49,17 +46,6 @@ def load(draft):
 IDENTIFIER = {"role": "identifier"}
 CSV_NUMBER = {"decimal": ",", "thousands": "."}
 TELLS = {
-    "csvw": {  # titles are the header
-        "person": IDENTIFIER,
-        "age": {"kind": "integer", "nullable": False, "lower": 0, "upper": 110, "missing": ["-9"],
-                "description": "completed years"},
-        "income": CSV_NUMBER | {"kind": "continuous", "lower": 0, "upper": None},
-        "ill": {"kind": "boolean", "true_values": ["J"], "false_values": ["N"]},
-        "seen": {"date_format": "%d.%m.%Y"},
-        "odd": {"kind": "date", "date_format": None},  # we have no words for it
-        "sex": {"kind": "categorical", "missing": ["NA"], "levels": None},
-        "born": {"lower": "1900-01-01"},
-    },
     "table-schema": {
         "person": IDENTIFIER,
         "age": {"lower": 0, "upper": 110, "nullable": False, "missing": ["NA"]},
@@ -111,19 +97,6 @@ def test_one_table_of_two_in_another_dialect(tmp_path):
     assert (draft.name, columns["y"]["levels"]) == ("b", ["u", "v"])
     assert columns["y"]["description"] == "letter"
     assert columns["z"]["levels"] == ["p", "q"]
-
-
-def test_csvw_with_its_schema_beside_it(tmp_path):
-    document = json.loads(metadata.CSVW)
-    (tmp_path / "schemas").mkdir()
-    (tmp_path / "schemas" / "persons.json").write_text(json.dumps(document.pop("tableSchema")))
-    table = {"url": "persons.csv", "tableSchema": "schemas/persons.json"}
-    second = {"url": "others.csv", "tableSchema": {"columns": [{"name": "a"}]}}
-    group = json.dumps({"tables": [table, second]})
-    with pytest.raises(SchemaError, match=r"persons\.csv, others\.csv"):
-        drafted(tmp_path, "csvw", group)
-    columns, _ = drafted(tmp_path, "csvw", group, table="persons.csv")
-    assert list(columns) == list(TELLS["csvw"])
 
 
 def test_what_a_table_schema_states_and_nothing_takes_is_told_in_the_draft(tmp_path):

@@ -13,9 +13,7 @@ from dpiw.plan.drafts.reading import MAX_METADATA_BYTES
 from tests.support import metadata
 
 SECRET = "hunter2"
-SUFFIXES = {
-    "csvw": "json", "table-schema": "json", "ddi": "xml", "sql": "sql",
-}  # fmt: skip
+SUFFIXES = {"table-schema": "json", "ddi": "xml", "sql": "sql"}
 
 
 def refused(name, place, **options):
@@ -41,9 +39,9 @@ def no_network(monkeypatch):
     [
         "", SECRET, f"a,b\n{SECRET},2\n", f'{{"{SECRET} ": 1, "{SECRET} ": 2}}', "[1, 2]",
         "[" * 20_000, '{"a":' * 5000 + "1" + "}" * 5000, "<a>" * 2000, "((((" * 5000, "9" * 5000,
-        '{"fields": 3, "tableSchema": {"columns": {"name": [1]}}, "recordSet": "x"}',
+        '{"fields": 3, "recordSet": "x"}',
         '{"fields": [{"name": ["a"], "type": ["b"]}], "recordSet": [{"field": [{"name": 3}]}]}',
-        '{"tableSchema": {"columns": [{"name": "x", "datatype": [3]}], "primaryKey": 3}}',
+        '{"fields": [{"name": "x", "type": [3]}], "primaryKey": 3}',
         '{"fields": []}', '{"fields": [{"name": "a"}, {"name": "A"}]}',
         f'{{"fields": [\n  {{"name": "{SECRET}"',
         "a: &x [1]\nb: *x\n", "a: !!python/object:os.system {}\n", "a: {b: {c: {d: {e: {f: 1}}}}}",
@@ -119,30 +117,6 @@ def test_document_types_and_entities_are_refused(declared, tmp_path):
     place = tmp_path / "m.xml"
     place.write_text(metadata.DDI.replace("<codeBook", declared + "<codeBook"))
     refused("ddi", place)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "../outside.json", "/etc/hosts.json", "https://192.0.2.1/schema.json", "//192.0.2.1/s.json",
-        "file:///tmp/schema.json", "link.json", "people.csv", "schema.json\0", "\\\\host\\s.json",
-    ],
-)  # fmt: skip
-def test_a_table_schema_lies_in_the_folder_of_its_metadata(address, tmp_path):
-    (tmp_path / "outside.json").write_text('{"columns": [{"name": "a"}]}')
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (inside / "link.json").symlink_to(tmp_path / "outside.json")
-    (inside / "people.csv").write_text(SECRET)
-    place = inside / "m.json"
-    place.write_text(json.dumps({"url": "t.csv", "tableSchema": address}))
-    refused("csvw", place)
-
-
-def test_circles_end(tmp_path):
-    place = tmp_path / "m.json"
-    place.write_text('{"url": "t.csv", "tableSchema": "m.json"}')
-    refused("csvw", place)  # the schema of a schema is not followed
 
 
 @pytest.mark.parametrize(
