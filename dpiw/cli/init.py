@@ -16,7 +16,6 @@ from dpiw.errors import SpecError
 
 _SOURCES = {
     "header": ("TEXT", "the names of the columns, as the table's first line has them"),
-    "header-file": ("FILE", "the same in a file with one line; a file with more is refused"),
     "table-schema": ("FILE", "Frictionless Table Schema or data package (.json)"),
     "ddi": ("FILE", "DDI-Codebook (.xml)"),
     "sql": ("FILE", "CREATE TABLE statements (.sql); a dump with rows is refused"),

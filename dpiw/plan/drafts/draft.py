@@ -246,18 +246,6 @@ def _bound(
     return bound if bound is None or kind is ColumnKind.CONTINUOUS else inwards(bound)
 
 
-def cell_format(
-    kind: ColumnKind | None, missing: Iterable[Any], *, decimal: Any, thousands: Any, style: Any
-) -> dict[str, Any]:
-    """Return what metadata states of a column's cells, by the names of a data dictionary."""
-    fields: dict[str, Any] = {"missing": [token for token in missing if token]}
-    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
-        fields["decimal"], fields["thousands"] = decimal, thousands
-    if kind in (ColumnKind.DATE, ColumnKind.DATETIME):
-        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in fields.items() if value}
-
-
 def texts(values: Iterable[object]) -> tuple[str, ...]:
     """Return levels as text: whole numbers without a point, each once, in order."""
     levels = (

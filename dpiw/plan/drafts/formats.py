@@ -13,7 +13,6 @@ from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
-from dpiw.plan.drafts.reading import read_only_line
 from dpiw.plan.drafts.table_schema import read_table_schema
 
 _IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
@@ -94,10 +93,6 @@ def _sql(metadata: Metadata) -> TableDraft:
 FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
     "header": lambda metadata: read_header(
         typed_line(metadata.place, encoding=metadata.encoding), delimiter=metadata.delimiter
-    ),
-    "header-file": lambda metadata: read_header(
-        read_only_line(Path(metadata.place), encoding=metadata.encoding),
-        delimiter=metadata.delimiter,
     ),
     "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
     "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, cell_format, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, texts
 from dpiw.plan.drafts.reading import one_of, parse_json, read_text
 
 _WHAT = "Table Schema"
@@ -22,6 +22,7 @@ _KINDS = {
     "datetime": ColumnKind.DATETIME,
 }
 _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
+_STYLES = {ColumnKind.DATE: "date_format", ColumnKind.DATETIME: "datetime_format"}
 
 
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
@@ -76,18 +77,19 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
 
 
 def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
+    """Return what a field states of its cells, by the names of a data dictionary."""
     tokens = [
         token.get("value") if isinstance(token, Mapping) else token
         for token in _list(field.get("missingValues", missing))
     ]
+    stated: dict[str, Any] = {"missing": [token for token in tokens if token]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        stated["decimal"] = field.get("decimalChar")
+        stated["thousands"] = _GROUPS.get(field.get("groupChar", ""))
     style = field.get("format")
-    return cell_format(
-        kind,
-        tokens,
-        decimal=field.get("decimalChar"),
-        thousands=_GROUPS.get(field.get("groupChar", "")),
-        style=style if isinstance(style, str) and "%" in style else None,
-    )
+    if kind in _STYLES and isinstance(style, str) and "%" in style:
+        stated[_STYLES[kind]] = style
+    return {name: value for name, value in stated.items() if value}
 
 
 def _list(value: object) -> list[Any]:

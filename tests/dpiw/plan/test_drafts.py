@@ -87,7 +87,7 @@ def test_what_a_format_tells(name, tmp_path):
     assert "4242" not in str(draft)  # no row, no count of them and no statistic
     schema = load(draft)
     assert [column.name for column in schema.columns] == list(columns)
-    assert set(FORMATS) == {*TEXTS, "header", "header-file"}
+    assert set(FORMATS) == {*TEXTS, "header"}
 
 
 def test_one_table_of_two_in_another_dialect(tmp_path):

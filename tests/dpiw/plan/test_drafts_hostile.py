@@ -1,7 +1,5 @@
 """Metadata files that are no metadata: bombs, circles, ways out, tables. Nothing is quoted."""
 
-import io
-import json
 import os
 import socket
 
@@ -71,37 +69,6 @@ def test_only_a_small_regular_file_of_the_right_name_is_opened(name, tmp_path):
         (pipe, "expected a UTF-8 file"), (huge, "at most"), (latin, "expected a UTF-8 file"),
     ):  # fmt: skip
         assert told in refused(name, place)
-
-
-def test_a_header_file_has_one_line_and_of_a_table_no_row_is_read(tmp_path, monkeypatch):
-    place = tmp_path / "header.csv"
-    for text in ("age,sex", "age,sex\n", "\ufeffage,sex\r\n"):
-        place.write_text(text, encoding="utf-8", newline="")
-        draft = draft_table("header-file", Metadata(place=str(place)))
-        assert [column.name for column in draft.columns] == ["age", "sex"]
-    place.write_text(f"age,sex\n{SECRET},f\n" + "1,m\n" * 10_000)
-    taken = []
-
-    class Watched(io.FileIO):
-        def read(self, size=-1):
-            taken.append(super().read(size))
-            return taken[-1]
-
-    def opened(handle, mode, buffering):
-        assert (mode, buffering) == ("rb", 0)  # a buffer would take 8 KiB of rows
-        return Watched(handle, mode)
-
-    monkeypatch.setattr("dpiw.plan.drafts.reading.open", opened, raising=False)
-    assert "may be a table" in refused("header-file", place)
-    assert b"".join(taken) == f"age,sex\n{SECRET[0]}".encode()
-
-
-def test_a_header_file_is_a_regular_file_with_a_bounded_line(tmp_path):
-    pipe, long = tmp_path / "pipe", tmp_path / "long"
-    os.mkfifo(pipe)
-    long.write_text("a," * 300_000)
-    for place in (pipe, tmp_path, long, tmp_path / "absent"):
-        refused("header-file", place)
 
 
 @pytest.mark.parametrize(
