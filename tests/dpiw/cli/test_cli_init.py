@@ -35,7 +35,7 @@ def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
         "  - {name: sex, kind: TODO, nullable: true}",
         "  - {name: ill, kind: TODO, role: target, nullable: true}",
     ]
-    schema = PublicSchema.from_mapping(settled(text, {}))
+    schema = PublicSchema.from_mapping(settled(text))
     assert (schema.name, schema.identifier.name, schema.target.name) == ("town", "person", "ill")
     assert "id_column: person" in (desk / "town" / "release.yaml").read_text()
 
@@ -116,7 +116,7 @@ def test_a_header_in_another_encoding(desk, capsys, encoding):
     assert '{name: "Körper", kind: TODO' in (desk / "town" / "schema.yaml").read_text()
     spec = desk / "town" / "release.yaml"
     assert f"\n  encoding: {encoding}\n" in spec.read_text()
-    schema = settled((desk / "town" / "schema.yaml").read_text(), {})
+    schema = settled((desk / "town" / "schema.yaml").read_text())
     assert [column["name"] for column in schema["columns"]] == ["Körper", "a"]
 
 
