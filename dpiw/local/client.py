@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
@@ -100,14 +101,10 @@ def privatise(
 def _number(record: Mapping[str, Any], name: str) -> float:
     if name not in record:
         raise SourceError("missing in the record", field=f"feature {name}", allowed="a number")
-    value = record[name]
-    good = isinstance(value, int | float | np.integer | np.floating)
-    number = math.nan
-    if good and not isinstance(value, bool):
-        try:
+    value, number = record[name], math.nan
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
             number = float(value)
-        except OverflowError:
-            number = math.nan
     if not math.isfinite(number):
         raise SourceError(field=f"feature {name}", allowed="a finite number")
     return number

@@ -48,11 +48,9 @@ ROUNDING = 1e-12
 def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> SpecError | None:
     """Return why a report may not promise this total, or None; delta must be 0 unless `noised`."""
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
-        allowed = f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
-        return SpecError(field="epsilon", allowed=allowed)
+        return SpecError(field="epsilon", allowed=f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]")
     if not noised and not delta.is_zero():
-        allowed = "0, as no feature is private: no Gaussian noise"
-        return SpecError(field="delta", allowed=allowed)
+        return SpecError(field="delta", allowed="0, as no feature is private: no Gaussian noise")
     if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
         allowed = f"a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
         return SpecError(field="delta", allowed=allowed)
@@ -74,12 +72,9 @@ class Feature:
     def __post_init__(self) -> None:
         for bound in ("low", "high"):
             object.__setattr__(self, bound, float(getattr(self, bound)))
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ManifestError(field=f"feature {self.name}", allowed="finite low < high")
-        if not math.isfinite(self.high - self.low):
-            raise ManifestError(
-                field=f"feature {self.name}", allowed="bounds that a float can subtract"
-            )
+        if not 0 < self.high - self.low < math.inf:  # which no infinite or missing bound passes
+            allowed = "finite low < high, whose difference a float can hold"
+            raise ManifestError(field=f"feature {self.name}", allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

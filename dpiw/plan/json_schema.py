@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -156,7 +156,7 @@ def _of_fields(kind: type) -> dict[str, str]:
 _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
-SCHEMAS = {
+SCHEMAS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "spec": partial(model_schema, ReleaseSpec, sections, "dpiw release spec"),
     "dictionary": dictionary_schema,
 }

@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import re
 from decimal import Decimal
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import (
@@ -115,6 +115,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
+_Model = TypeVar("_Model", bound=BaseModel)
+
 _MOST = 6
 """Most faults in one message."""
 
@@ -129,7 +131,16 @@ _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "
 """Expected items of a list or mapping of settings, by pydantic's type of fault."""
 
 
-def refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
+def validated(model: type[_Model], mapping: dict[str, Any]) -> _Model:
+    """Return a mapping as a model; SpecError, which holds no input, if a field is refused."""
+    try:
+        return model.model_validate(mapping)
+    except ValidationError as error:
+        refusal = _refused(error, model)
+    raise refusal  # outside the handler: pydantic's error holds the inputs, a password perhaps
+
+
+def _refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
     """Return what is refused, an error a field; it never repeats a password."""
     faults = [  # what follows from another fault is left out
         item
