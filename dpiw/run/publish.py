@@ -187,9 +187,8 @@ def _constraint_caveats(run: ReleaseRun) -> tuple[str, ...]:
 
 
 def _accountants(plan: Plan) -> dict[str, float]:
-    composed = composed_epsilon(plan.spec, plan.stages)  # not as stored: the signer computes it
-    epsilons = {"pld": composed.pld, "rdp": composed.rdp}
-    return {name: epsilon for name, epsilon in epsilons.items() if epsilon is not None}
+    pld, rdp = composed_epsilon(plan.spec, plan.stages)  # not as stored: the signer computes it
+    return {"pld": pld} if rdp is None else {"pld": pld, "rdp": rdp}
 
 
 def publish(run: ReleaseRun) -> Path:

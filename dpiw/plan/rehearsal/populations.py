@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,18 +58,6 @@ class WeightedRows:
 
     scaled: ScaledTable
     weights: Array
-
-
-class Population(Protocol):
-    """A public law of rows of one schema."""
-
-    def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """Draw `rows` independent admissible rows."""
-        ...
-
-    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """Return the rows from which every true value is computed."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

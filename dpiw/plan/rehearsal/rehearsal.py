@@ -26,7 +26,7 @@ from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.weigh import Weights
 from dpiw.plan.plan import Plan
 from dpiw.plan.rehearsal.candidates import Candidate
-from dpiw.plan.rehearsal.populations import KINDS, Population, WeightedRows, random_law
+from dpiw.plan.rehearsal.populations import KINDS, ResampledRows, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import Scorer
 from dpiw.privacy.randomness import SeededNoise
 
@@ -88,7 +88,7 @@ class Rehearsal:
     schema: PublicSchema
     candidates: tuple[Candidate, ...]
     populations: tuple[str, ...]
-    stand_in: Population | None = None
+    stand_in: ResampledRows | None = None
     runs: int
     seed: int
     labelled_rows: int = 0

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.formats import Metadata, draft_table
+from dpiw.plan.drafts.formats import draft_table
 from dpiw.plan.drafts.reading import MAX_METADATA_BYTES
 from tests.support import metadata
 
@@ -16,7 +16,7 @@ SUFFIXES = {"table-schema": "json", "ddi": "xml", "sql": "sql"}
 
 def refused(name, place, **options):
     with pytest.raises(SchemaError) as refusal:
-        draft_table(name, Metadata(place=str(place), **options))
+        draft_table(name, str(place), **options)
     assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None
     return str(refusal.value)
