@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from dpiw.data.files import copy_file, write_durably
 from dpiw.data.yaml import load_file, marked
@@ -36,7 +36,7 @@ from dpiw.local.parameters import NAME as PARAMETERS
 from dpiw.local.parameters import RESERVED, Feature, LocalParameters, calibrated
 from dpiw.plan.json_schema import model_schema
 from dpiw.plan.spec import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, validated
+from dpiw.plan.spec_types import Count, Exact, Name, Number, PlainText, Section, validated
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.release.manifest import CERTIFICATE, FileEntry
 from dpiw.release.parquet import write_table
@@ -50,18 +50,6 @@ LEAST_REPORTS = 1000
 
 _FIELDS = {"collection": "name", "levels": "label"}
 """Fields of the parameters that have another name in the spec."""
-
-
-def _plain_number(value: object) -> float:
-    if isinstance(value, bool | str) or value is None:
-        raise ValueError("expected a number")
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("expected a number that a float can hold") from None
-
-
-Number = Annotated[float, BeforeValidator(_plain_number)]
 
 
 class FeatureSpec(Section):

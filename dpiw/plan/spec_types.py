@@ -60,7 +60,7 @@ def is_plain(value: str) -> bool:
     return False
 
 
-def _share(value: object) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError("expected a number")
     return _float(value)
@@ -102,7 +102,8 @@ Zone = Annotated[str, BeforeValidator(_zone)]
 Flag = Annotated[bool, Strict()]
 Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
 Count = Annotated[int, Strict()]
-Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(_number)]
+Share = Annotated[Number, Field(ge=0, le=1)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]

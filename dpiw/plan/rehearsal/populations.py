@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.data.raw_source import IngestLimits, copy_source
+from dpiw.data.raw_source import copy_source
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.sources import read_csv
 from dpiw.errors import ReleaseError, SourceError, SpecError
@@ -229,21 +229,12 @@ def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
 
 
 def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
-    limits = IngestLimits(
-        max_columns=spec.source.max_columns,
-        max_cell_bytes=spec.source.max_cell_bytes,
-        max_memory_bytes=spec.source.max_memory_bytes,
-    )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "rows"
         copy_source(path, copy)
-        raw = read_csv(
-            copy,
-            [column.name for column in schema.released],
-            limits=limits,
-            encoding="utf-8",
-            delimiter=",",
-        )
+        names = [column.name for column in schema.released]
+        limits = spec.source.limits
+        raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     return schema.scale(raw.frame)
 
 
