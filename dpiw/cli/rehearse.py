@@ -22,7 +22,7 @@ from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
     from dpiw.data.schema import PublicSchema
-    from dpiw.plan.rehearsal.populations import ResampledRows
+    from dpiw.plan.rehearsal.populations import WeightedRows
     from dpiw.plan.spec import ReleaseSpec
 
 _SEED_BITS = 63
@@ -125,7 +125,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
-) -> tuple[ResampledRows | None, tuple[str, ...]]:
+) -> tuple[WeightedRows | None, tuple[str, ...]]:
     from dpiw.plan.rehearsal.populations import public_rows, released_rows
 
     if arguments.like is not None:
