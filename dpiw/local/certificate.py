@@ -149,9 +149,9 @@ class LocalCertificate(Document):
             noise=noise,
             unprotected=bare,
             parameters_digest=parameters.digest,
-            trust=tuple(text.format(bare=", ".join(bare)) for text in _TRUST_BARE)
-            if bare
-            else _TRUST,
+            trust=tuple(
+                text.format(bare=", ".join(bare)) for text in (_TRUST_BARE if bare else _TRUST)
+            ),
             assumptions=(
                 *_ASSUMPTIONS,
                 *([_LATTICE] if parameters.dimension else []),

@@ -293,9 +293,8 @@ def pass_law(hessian: Array, noise: Array, pushes: Array, *, mu: float) -> PassL
     h, axes = np.linalg.eigh(hessian)
     lengths = 1 / (mu * (np.arange(1, len(pushes) + 1) + OFFSET))
     with np.errstate(over="ignore", invalid="ignore"):
-        left = np.cumprod(1 - np.outer(lengths, h)[::-1], axis=0)[
-            ::-1
-        ]  # of an error before each step
+        steps = 1 - np.outer(lengths, h)
+        left = np.cumprod(steps[::-1], axis=0)[::-1]  # of an error before each step
         lasting = np.vstack([left[1:], np.ones(h.size)])
         moves = lasting * lengths[:, None]
         turned = (axes.T @ noise @ axes) * (moves.T @ moves)

@@ -295,7 +295,8 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
     if delta == 0:
         return 1.0
 
-    def log_variance(share: float) -> float:
+    def log_variance(log_odds: float) -> float:
+        share = 1 / (1 + math.exp(-log_odds))
         response = RandomisedResponse.of_epsilon(share * epsilon, levels)
         sigma = 2 * noise_multiplier(epsilon, delta, response)
         gap = response.keep - response.exchange
@@ -303,9 +304,8 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
 
     # Coarse grid of log odds first: a large r leaves only a narrow valley.
     odds = [-6.0 + 0.5 * step for step in range(21)]
-    best = min(odds, key=lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))))
+    best = min(odds, key=log_variance)
     solved = minimize_scalar(
-        lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))),
-        bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6},
-    )  # fmt: skip
+        log_variance, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6}
+    )
     return float(1 / (1 + math.exp(-solved.x)))
