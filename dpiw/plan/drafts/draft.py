@@ -43,7 +43,7 @@ class ColumnDraft:
         other: the level that unknown cells become.
         words: `true_values` and `false_values` of a boolean.
         written: fields of `dpiw.data.cell_formats` that the metadata states.
-        provenance: of bounds or levels.
+        provenance: of bounds or levels; empty if there are none.
         notes: for the reader of the draft; our own words only.
     """
 
@@ -67,6 +67,8 @@ class ColumnDraft:
             raise fault
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
         object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
+        if self.lower is None and self.upper is None and not self.levels:
+            object.__setattr__(self, "provenance", "")
 
     @property
     def needs_bounds(self) -> bool:
@@ -254,9 +256,3 @@ def texts(values: Iterable[object]) -> tuple[str, ...]:
         if not isinstance(value, bool) and value is not None
     )
     return tuple(dict.fromkeys(text.strip() for text in levels))
-
-
-def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:
-    """Return the draft with a provenance, if it has bounds or levels."""
-    has_domain = draft.lower is not None or draft.upper is not None or bool(draft.levels)
-    return dataclasses.replace(draft, provenance=provenance if has_domain else "")

@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 from dpiw.data.columns import ColumnKind
 from dpiw.data.declarations import no_word
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, texts
 from dpiw.plan.drafts.reading import one_of, read_text
 
 _WHAT = "SQL"
@@ -151,7 +151,7 @@ def _column(
         kind = ColumnKind.CATEGORICAL
     required = definition.find(exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
     comment = definition.find(exp.CommentColumnConstraint)
-    draft = ColumnDraft(
+    return ColumnDraft(
         name=name,
         kind=kind,
         nullable=required is None,
@@ -159,8 +159,8 @@ def _column(
         levels=levels,
         decimals=_scale(declared) if kind is ColumnKind.CONTINUOUS else None,
         description=comments.get(name, "" if comment is None else comment.this.name),
-    )
-    return sourced(draft, "other: a constraint of the table's SQL definition").admissible()
+        provenance="other: a constraint of the table's SQL definition",
+    ).admissible()
 
 
 def _kind(declared: Any) -> ColumnKind | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, texts
 from dpiw.plan.drafts.reading import one_of, parse_json, read_text
 
 _WHAT = "Table Schema"
@@ -60,19 +60,17 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
     if kind is None:
         hint = nearest(field.get("type"), _KINDS)
         notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
-    return sourced(
-        ColumnDraft(
-            name=_text(field.get("name")),
-            kind=kind,
-            nullable=None if not isinstance(required, bool) else not required,
-            **limits,
-            notes=notes,
-            levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
-            words=words if all(words) else None,
-            written=_cell_format(field, missing, kind),
-            description=_text(field.get("description")) or _text(field.get("title")),
-        ),
-        "codebook: the table's Table Schema",
+    return ColumnDraft(
+        name=_text(field.get("name")),
+        kind=kind,
+        nullable=None if not isinstance(required, bool) else not required,
+        **limits,
+        notes=notes,
+        levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
+        words=words if all(words) else None,
+        written=_cell_format(field, missing, kind),
+        description=_text(field.get("description")) or _text(field.get("title")),
+        provenance="codebook: the table's Table Schema",
     ).admissible()
 
 

@@ -59,7 +59,7 @@ def dictionary_text(draft: TableDraft, *, name: str, origin: str) -> str:
 
     `origin`: source of the draft, in our words.
     """
-    lines = [_HEAD.format(origin=origin, open=OPEN), f"name: {_scalar(name)}\ncolumns:"]
+    lines = [_HEAD.format(origin=origin, open=OPEN), f"name: {_value(name)}\ncolumns:"]
     for column in draft.columns:
         lines += _column_lines(column)
     text = "\n".join(lines) + "\n"
@@ -95,11 +95,9 @@ def _open(column: ColumnDraft) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    return f"[{', '.join(map(_scalar, value))}]" if isinstance(value, list) else _scalar(value)
-
-
-def _scalar(value: Any) -> str:
     """Write a value in YAML as `dpiw.data.yaml` reads it, in JSON's quotes where needed."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -162,7 +160,7 @@ def spec_text(
     methods: tuple[str, str] = METHODS[0],
 ) -> str:
     """Return a first release spec for the dictionary, with decisions left open."""
-    between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
+    between = "" if delimiter == "," else f"\n  delimiter: {_value(delimiter)}"
     between += "" if encoding == "utf-8" else f"\n  encoding: {encoding}"
     person = next(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
@@ -170,9 +168,9 @@ def spec_text(
     if person == OPEN:
         raise SchemaError("means an open field in a spec; rename it", field=f"column {OPEN}: name")
     rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
-    unit = _UNIT.format(column=_scalar(person), rows=rows) if person else _ROW
+    unit = _UNIT.format(column=_value(person), rows=rows) if person else _ROW
     return _SPEC.format(
-        name=_scalar(name),
+        name=_value(name),
         unit=unit,
         open=OPEN,
         dictionary=DICTIONARY,
