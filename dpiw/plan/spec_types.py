@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import re
 from decimal import Decimal
@@ -63,10 +62,6 @@ def is_plain(value: str) -> bool:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError("expected a number")
-    return _float(value)
-
-
-def _float(value: int | float | Decimal) -> float:
     try:
         return float(value)
     except OverflowError:  # a whole number of more than 308 digits
@@ -78,7 +73,7 @@ def _plain_settings(value: object) -> object:
     if isinstance(value, int) and abs(value) >= 2**64:
         raise ValueError("expected numbers below 2^64")
     if isinstance(value, Decimal):
-        return _float(value)
+        return _number(value)
     if isinstance(value, dict):
         return {key: _plain_settings(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -170,17 +165,8 @@ def _fault(item: Any, model: type[BaseModel]) -> SpecError:
         return SpecError(message, field=where)  # a text may hold a password
     if kind == "value_error" and _bounds(field) == (None, None):
         allowed = message.removeprefix("expected ")
-    hint = nearest(_codec(item["input"]), map(str, _choices(field)))
+    hint = nearest(item["input"], map(str, _choices(field)))
     return SpecError(f"found {_value_text(item['input'])}", field=where, allowed=f"{allowed}{hint}")
-
-
-def _codec(value: object) -> object:
-    """Return Python's name of an encoding (cp1252 for windows-1252); else the value."""
-    try:
-        name = codecs.lookup(str(value)).name
-    except (LookupError, ValueError):
-        return value
-    return {"iso8859-1": "latin-1"}.get(name, name)
 
 
 def _key_text(key: str | int) -> str:
