@@ -56,9 +56,8 @@ class WeightsForecast:
     @property
     def shown(self) -> str:
         """The resolution for people; a value below the floor never rounds up to it."""
-        if self.feasible:
-            return f"{self.resolution:.0%}"
-        return percent_below(self.resolution, RESOLUTION_FLOOR)
+        hundredths = self.resolution * 100
+        return f"{round(hundredths) if self.feasible else math.floor(hundredths)}%"
 
 
 def forecast_of(
@@ -122,12 +121,6 @@ def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str
         f"about {math.ceil(running.seconds / 60)} minutes and {running.held_bytes >> 20} MiB"
         f" besides the table for {method.method}, roughly"
     )
-
-
-def percent_below(share: float, floor: float) -> str:
-    """Format a share below `floor`, with enough digits to show that it is below."""
-    texts = (f"{share:.{digits}%}" for digits in range(16))
-    return next((text for text in texts if float(text[:-1]) < floor * 100), f"{share!r}")
 
 
 def infeasible(forecast: WeightsForecast) -> str:
