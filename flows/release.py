@@ -19,7 +19,7 @@ from prefect.tasks import Task
 from dpiw.errors import DPIWError, StageFailedError
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
-from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, device_of
+from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.continuation import Rerun, rerun
 from dpiw.run.run import Due, ReleaseRun
@@ -72,7 +72,7 @@ GPU = "gpu"
 
 def gpu_tags(plan: Plan, stage: str) -> set[str]:
     """Return `GPU` if the method of a stage may use one, by its settings."""
-    return set() if device_of(plan, stage) == "cpu" else {GPU}
+    return set() if plan.device(stage) == "cpu" else {GPU}
 
 
 def fitted(fit: Task[..., Path], run: Path, stage: str) -> Path:

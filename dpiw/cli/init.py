@@ -16,8 +16,6 @@ from dpiw.errors import SpecError
 
 _SOURCES = {
     "header": ("TEXT", "the names of the columns, as the table's first line has them"),
-    "header-file": ("FILE", "the same in a file with one line; a file with more is refused"),
-    "csvw": ("FILE", "CSVW metadata (.json)"),
     "table-schema": ("FILE", "Frictionless Table Schema or data package (.json)"),
     "ddi": ("FILE", "DDI-Codebook (.xml)"),
     "sql": ("FILE", "CREATE TABLE statements (.sql); a dump with rows is refused"),
@@ -69,7 +67,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     from dpiw.data.columns import ColumnRole
     from dpiw.data.dictionary import open_fields
     from dpiw.data.yaml import load_text
-    from dpiw.plan.drafts.formats import Metadata, draft_table
+    from dpiw.plan.drafts.formats import draft_table
     from dpiw.plan.drafts.writer import (
         DICTIONARY,
         SPEC,
@@ -86,14 +84,14 @@ def run_init(arguments: argparse.Namespace) -> int:
         for name in _SOURCES
         if (value := getattr(arguments, name.replace("-", "_"))) is not None
     )
-    metadata = Metadata(
-        place=place,
+    draft = draft_table(
+        chosen,
+        place,
         table=arguments.table,
         dialect=arguments.dialect,
         delimiter=arguments.delimiter,
         encoding=arguments.encoding,
     )
-    draft = draft_table(chosen, metadata)
     for column, role in (
         (arguments.identifier, ColumnRole.IDENTIFIER), (arguments.target, ColumnRole.TARGET),
     ):  # fmt: skip

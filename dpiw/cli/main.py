@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpiw import __version__
 from dpiw.cli.init import add_init_command
@@ -29,6 +29,10 @@ from dpiw.errors import (
     install,
     shown,
 )
+
+if TYPE_CHECKING:
+    from dpiw.local.certificate import VerifiedLocal
+    from dpiw.release.verification import VerifiedRelease
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -61,36 +65,39 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verified(arguments: argparse.Namespace) -> VerifiedLocal | VerifiedRelease:
     from dpiw.local.certificate import is_local, verify_local
     from dpiw.release.verification import verify
 
-    if is_local(arguments.folder):
-        write_lines(arguments, [verify_local(arguments.folder, public_key=arguments.key).statement])
-        return 0
-    write_lines(arguments, [verify(arguments.folder, public_key=arguments.key).statement])
+    check = verify_local if is_local(arguments.folder) else verify
+    return check(arguments.folder, public_key=arguments.key)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    write_lines(arguments, [_verified(arguments).statement])
     return 0
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from dpiw.local.certificate import is_local, verify_local
-    from dpiw.privacy.units import rows_caveat
-    from dpiw.release.verification import verify
+    from dpiw.release.verification import VerifiedRelease
 
-    if is_local(arguments.folder):
-        local = verify_local(arguments.folder, public_key=arguments.key)
-        certificate_text = local.certificate.to_json().decode()
-        write_lines(
-            arguments, [certificate_text if arguments.json else "\n".join(local.described())]
-        )
-        return 0
-    verified = verify(arguments.folder, public_key=arguments.key)
+    verified = _verified(arguments)
     if arguments.json:
-        write_lines(arguments, [verified.certificate.to_json().decode()])
-        return 0
+        text = verified.certificate.to_json().decode()
+    elif isinstance(verified, VerifiedRelease):
+        text = "\n".join(_described(verified))
+    else:
+        text = "\n".join(verified.described())
+    write_lines(arguments, [text])
+    return 0
+
+
+def _described(verified: VerifiedRelease) -> list[str]:
+    from dpiw.privacy.units import rows_caveat
+
     certificate = verified.certificate
     size = certificate.diagnostics.get("effective_sample_size")
-    lines = [
+    return [
         verified.statement,
         f"population {certificate.population}, period {certificate.period},"
         f" {verified.manifest.facts.rows} rows",
@@ -106,8 +113,6 @@ def _describe(arguments: argparse.Namespace) -> int:
         *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
         *([f"  {certificate.unseen}"] if certificate.unseen else ()),
     ]
-    write_lines(arguments, ["\n".join(lines)])
-    return 0
 
 
 def _key_new(arguments: argparse.Namespace) -> int:

@@ -7,8 +7,6 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -19,9 +17,6 @@ from dpiw.errors import LedgerError, SpecError, UnknownPopulationError, nearest,
 if TYPE_CHECKING:
     from dpiw.ledger import Entry
     from dpiw.release.signing import PrivateKey
-
-_SQLITE = b"SQLite format 3\0"
-"""First bytes of a SQLite database, whatever its name."""
 
 
 def add_signing(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +44,7 @@ def ledger_hint(words: Sequence[str]) -> str:
 
 
 def names_a_spec(named: str) -> bool:
-    """Whether a ledger's name is a spec's (`.yaml`, no database).
+    """Whether a ledger's name is a spec's (`.yaml`, no URL).
 
     Raises LedgerError, without the name, if it holds what looks like a password.
     """
@@ -58,10 +53,6 @@ def names_a_spec(named: str) -> bool:
     from dpiw.ledger.location import check_location
 
     check_location(named, error=LedgerError)
-    with suppress(OSError):
-        if Path(named).is_file():
-            with Path(named).open("rb") as stream:
-                return stream.read(len(_SQLITE)) != _SQLITE
     return True
 
 
@@ -143,9 +134,12 @@ class Parser(argparse.ArgumentParser):
         """Add an argument as `ArgumentParser` does, and remember it."""
         return self.keep(super().add_argument(*names, **named))
 
-    def add_mutually_exclusive_group(self, *, required: bool = False) -> OneOf:  # type: ignore[override]
-        """A group of options, one of which may be given."""
-        return OneOf(self, super().add_mutually_exclusive_group(required=required))
+    def add_mutually_exclusive_group(self, **named: Any) -> Any:
+        """Add a group as `ArgumentParser` does, and remember its options."""
+        group: Any = super().add_mutually_exclusive_group(**named)
+        add_argument = group.add_argument
+        group.add_argument = lambda *names, **options: self.keep(add_argument(*names, **options))
+        return group
 
     def add_subparsers(self, **named: Any) -> Any:
         """Add commands as `ArgumentParser` does, and remember them."""
@@ -217,15 +211,3 @@ class Parser(argparse.ArgumentParser):
         return "unrecognized arguments: " + " ".join(
             f"{word}{hint}" for word, hint in zip(words, hints, strict=True)
         )
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """Options that exclude each other, remembered by their parser like all others."""
-
-    parser: Parser
-    group: Any
-
-    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
-        """Add an option to the group."""
-        return self.parser.keep(self.group.add_argument(*names, **named))

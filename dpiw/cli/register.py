@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpiw.cli.parser import add_signing, exact_decimal, names_a_spec, signing_key, write_lines
 from dpiw.errors import Command, LedgerError, SpecError
@@ -130,42 +130,23 @@ def _read(path: Path) -> ReleaseSpec:
 
 
 def _take_over(arguments: argparse.Namespace, spec: ReleaseSpec) -> None:
-    from dpiw.ledger.location import absolute_location
     from dpiw.run.commands import ledger_place
-    from dpiw.run.run import ledger_url
 
-    unit = spec.privacy_unit
-    options: dict[str, Any] = {
-        "name": spec.population,
-        "ledger": ledger_place(spec),
-        "relation": unit.relation.value,
-        "max_rows": unit.max_rows,
-        "id_column": unit.id_column,
-    }
-    if arguments.ledger is not None:
-        typed = absolute_location(arguments.ledger, Path.cwd()).removeprefix("sqlite:///")
-        its_own = ledger_url(spec).removeprefix("sqlite:///")
-        if typed == its_own or Path(typed).resolve() == Path(its_own).resolve():
-            arguments.ledger = options["ledger"]
-    differing = [
-        f"{'' if option == 'name' else '--' + option.replace('_', '-') + ' '}{typed}: the spec says"
-        f" {_as_in_a_spec(option, options[option])}"
-        for option in _PROMISED
-        if (typed := getattr(arguments, option)) not in (None, options[option])
-    ]
-    if differing:
+    typed = [option for option in _PROMISED if getattr(arguments, option) is not None]
+    if typed:
         raise SpecError(
-            f"{'; '.join(differing)}. Leave out what {arguments.spec} states, or correct the spec;"
-            " nothing was registered"
+            f"{arguments.spec} states it: leave it out, or correct the spec; nothing was"
+            " registered",
+            field=", ".join("NAME" if option == "name" else _option(option) for option in typed),
         )
-    for option, value in options.items():
-        setattr(arguments, option, value)
+    unit = spec.privacy_unit
+    arguments.name, arguments.ledger = spec.population, ledger_place(spec)
+    arguments.relation = unit.relation.value
+    arguments.max_rows, arguments.id_column = unit.max_rows, unit.id_column
 
 
-def _as_in_a_spec(option: str, value: Any) -> str:
-    if option in ("max_rows", "id_column"):
-        return f"no unit.{option}" if value is None else f"unit.{option}: {value}"
-    return value if option == "ledger" else f"{option.replace('name', 'population')}: {value}"
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _pays_for(population: Population, spec: ReleaseSpec, path: Path) -> str:
@@ -257,5 +238,5 @@ def _as_typed(arguments: argparse.Namespace) -> str:
                    "id_column", "max_unpaid_reads", "sign_with"):  # fmt: skip
         value = getattr(arguments, option)
         if value not in (None, 1, "basic") and option not in promised:
-            words += [f"--{option.replace('_', '-')}", str(value)]
+            words += [_option(option), str(value)]
     return shlex.join(words)

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.parser import write_lines
+from dpiw.cli.parser import aligned, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
     from dpiw.data.schema import PublicSchema
-    from dpiw.plan.rehearsal.populations import ResampledRows
+    from dpiw.plan.rehearsal.populations import WeightedRows
     from dpiw.plan.spec import ReleaseSpec
 
 _SEED_BITS = 63
@@ -69,7 +69,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
     from dpiw.plan.rehearsal.populations import KINDS, labelled_rows
     from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
-    from dpiw.plan.rehearsal.report import LEGEND, recommendation_lines, summarise, table_lines
+    from dpiw.plan.rehearsal.report import LEGEND, recommendation_lines, summarise, table_rows
     from dpiw.plan.spec import load_schema, load_spec
 
     _check(arguments)
@@ -98,7 +98,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         f"rehearsal of {spec.name}: epsilon={spec.epsilon}, delta={spec.delta}, {spec.relation}",
         f"{rehearsal.runs} runs of {rehearsed_spec.nominal_rows} stand-in rows and"
         f" {rehearsed_spec.synthetic_rows} synthetic rows, seed {rehearsal.seed}",
-        *table_lines(rehearsal, lines),
+        *aligned(table_rows(rehearsal, lines)),
         LEGEND,
         *recommendation_lines(rehearsal, lines, spec=shlex.quote(str(arguments.spec))),
     ]
@@ -125,7 +125,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _stand_in(
     arguments: argparse.Namespace, spec: ReleaseSpec, schema: PublicSchema
-) -> tuple[ResampledRows | None, tuple[str, ...]]:
+) -> tuple[WeightedRows | None, tuple[str, ...]]:
     from dpiw.plan.rehearsal.populations import public_rows, released_rows
 
     if arguments.like is not None:

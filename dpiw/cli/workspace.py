@@ -128,18 +128,13 @@ def run_purge(arguments: argparse.Namespace) -> int:
     return LedgerError.exit_code if passed_over else 0
 
 
+_TOLD = ("population", "period", "state", "last_at", "confidential_bytes", "kept_bytes")
+
+
 def _facts(run: WorkspaceRun) -> dict[str, Any]:
-    return {
-        "run_key": run.key,
-        "population": run.population,
-        "period": run.period,
-        "state": run.state,
-        "last_at": run.last_at,
-        "confidential_bytes": run.confidential_bytes,
-        "kept_bytes": run.kept_bytes,
-        "folder": str(run.directory),
-        "cells": None if run.cells is None else str(run.cells),
-    }
+    cells = None if run.cells is None else str(run.cells)
+    told = {name: getattr(run, name) for name in _TOLD}
+    return told | {"run_key": run.key, "folder": str(run.directory), "cells": cells}
 
 
 def _bytes(count: int) -> str:

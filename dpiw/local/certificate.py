@@ -137,7 +137,7 @@ class LocalCertificate(Document):
                 "law": "randomised_response", "levels": len(parameters.levels),
                 "kept": parameters.kept, "epsilon": parameters.response.epsilon,
             }  # fmt: skip
-        bare = tuple(feature.name for feature in parameters.features if not feature.private)
+        bare = parameters.bare
         return cls(
             model=MODEL,
             release_id=parameters.collection,
@@ -149,9 +149,9 @@ class LocalCertificate(Document):
             noise=noise,
             unprotected=bare,
             parameters_digest=parameters.digest,
-            trust=tuple(text.format(bare=", ".join(bare)) for text in _TRUST_BARE)
-            if bare
-            else _TRUST,
+            trust=tuple(
+                text.format(bare=", ".join(bare)) for text in (_TRUST_BARE if bare else _TRUST)
+            ),
             assumptions=(
                 *_ASSUMPTIONS,
                 *([_LATTICE] if parameters.dimension else []),
@@ -188,13 +188,16 @@ _FILES = {REPORTS, PARAMETERS, CERTIFICATE}
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLocal:
-    """A folder of reports that passed every check; `pinned`: the caller gave the public key."""
+    """A folder of reports that passed every check.
 
-    folder: Path
+    `pinned`: the caller gave the public key. `table`: the Arrow table, from the verified bytes.
+    """
+
     manifest: LocalManifest
     certificate: LocalCertificate
     parameters: LocalParameters
     pinned: bool
+    table: Any
 
     @property
     def statement(self) -> str:
@@ -222,24 +225,16 @@ def is_local(folder: Path) -> bool:
         return False
 
 
-def verify_local(folder: Path, *, public_key: Path | Sequence[Path] | None = None) -> VerifiedLocal:
+def verify_local(
+    folder: Path, *, public_key: Path | Sequence[Path] | None = None, rows: bool = False
+) -> VerifiedLocal:
     """Check signature, manifest, files and facts of a folder of reports, in this order.
 
     `public_key`: the collector's key file, known from elsewhere; of several, one must have signed.
-    Raises as `dpiw.release.verification.verify`; PrivacyError if the noise breaks the promise.
+    `rows`: whether to read the table. Raises as `dpiw.release.verification.verify`; PrivacyError if
+    the noise breaks the promise.
     """
-    return _verified(Path(folder), public_key=public_key, rows=False)[0]
-
-
-def verify_local_and_read(folder: Path, *, public_key: Path | None) -> tuple[VerifiedLocal, Any]:
-    """Verify, and return the Arrow table of the reports from the verified bytes."""
-    return _verified(Path(folder), public_key=public_key, rows=True)
-
-
-def _verified(
-    folder: Path, *, public_key: Path | Sequence[Path] | None, rows: bool
-) -> tuple[VerifiedLocal, Any]:
-    from dpiw.release.parquet import RowReader, read_footer
+    from dpiw.release.parquet import DISAGREE, RowReader, read_footer
 
     def readers(manifest: LocalManifest) -> Readers:
         if set(manifest.files) != _FILES:
@@ -253,7 +248,7 @@ def _verified(
         }
 
     manifest, contents = verified_contents(
-        folder, kind=LocalManifest, public_key=public_key, readers=readers
+        Path(folder), kind=LocalManifest, public_key=public_key, readers=readers
     )
     certificate, parameters = contents[CERTIFICATE], contents[PARAMETERS]
     footer, facts = contents[REPORTS], manifest.facts
@@ -264,22 +259,17 @@ def _verified(
         ),
         "row count": (footer.rows, facts.rows),
         "Arrow schema": (footer.columns, facts.columns),
-        "columns": (facts.columns, _columns(parameters)),
+        "columns": (facts.columns, report_columns(parameters)),
         "facts in the Parquet footer": (footer.facts, certificate.footer_facts()),
     }
     for name, (one, other) in pairs.items():
         if one != other:
-            raise ManifestError(
-                "manifest, certificate and files disagree: do not use this folder, and ask its"
-                " curator for it again",
-                field=name,
-            )
+            raise ManifestError(DISAGREE, field=name)
     _check_promise(certificate, parameters)
-    verified = VerifiedLocal(
-        folder=folder, manifest=manifest, certificate=certificate, parameters=parameters,
-        pinned=public_key is not None,
+    return VerifiedLocal(
+        manifest=manifest, certificate=certificate, parameters=parameters,
+        pinned=public_key is not None, table=footer.table,
     )  # fmt: skip
-    return verified, footer.table
 
 
 def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -> None:
@@ -300,7 +290,8 @@ def _agree(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _columns(parameters: LocalParameters) -> tuple[ArrowField, ...]:
+def report_columns(parameters: LocalParameters) -> tuple[ArrowField, ...]:
+    """Return the Arrow schema of `reports.parquet`."""
     kinds = dict.fromkeys(parameters.names, "double")
     if parameters.label is not None:
         kinds[parameters.label] = "string"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
@@ -98,32 +99,20 @@ def privatise(
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    if name not in record:
-        raise SourceError("missing in the record", field=f"feature {name}", allowed="a number")
-    value = record[name]
-    good = isinstance(value, int | float | np.integer | np.floating)
-    number = math.nan
-    if good and not isinstance(value, bool):
-        try:
+    value, number = record.get(name), math.nan
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):
             number = float(value)
-        except OverflowError:
-            number = math.nan
     if not math.isfinite(number):
         raise SourceError(field=f"feature {name}", allowed="a finite number")
     return number
 
 
 def _level(record: Mapping[str, Any], parameters: LocalParameters) -> int:
-    if str(parameters.label) not in record:
-        raise SourceError(
-            "missing in the record", field=f"label {parameters.label}", allowed="a level"
-        )
-    value = record[str(parameters.label)]
+    value = record.get(str(parameters.label))
     if not isinstance(value, str) or value not in parameters.levels:
-        levels = ", ".join(parameters.levels)
-        raise SourceError(
-            field=f"label {parameters.label}", allowed=f"under this name one of {levels}"
-        )
+        allowed = f"under this name one of {', '.join(parameters.levels)}"
+        raise SourceError(field=f"label {parameters.label}", allowed=allowed)
     return parameters.levels.index(value)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,20 +20,26 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field
 
 from dpiw.data.files import copy_file, write_durably
 from dpiw.data.yaml import load_file, marked
 from dpiw.errors import DPIWError, ReleaseError, SourceError, SpecError
-from dpiw.local.certificate import REPORTS, LocalCertificate, LocalManifest, verify_local
+from dpiw.local.certificate import (
+    REPORTS,
+    LocalCertificate,
+    LocalManifest,
+    report_columns,
+    verify_local,
+)
 from dpiw.local.parameters import NAME as PARAMETERS
 from dpiw.local.parameters import RESERVED, Feature, LocalParameters, calibrated
 from dpiw.plan.json_schema import model_schema
 from dpiw.plan.spec import located
-from dpiw.plan.spec_types import Count, Exact, Name, PlainText, Section, refused
+from dpiw.plan.spec_types import Count, Exact, Name, Number, PlainText, Section, validated
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.release.manifest import CERTIFICATE, FileEntry
-from dpiw.release.parquet import arrow_fields, write_table
+from dpiw.release.parquet import write_table
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import file_digest
@@ -45,18 +50,6 @@ LEAST_REPORTS = 1000
 
 _FIELDS = {"collection": "name", "levels": "label"}
 """Fields of the parameters that have another name in the spec."""
-
-
-def _plain_number(value: object) -> float:
-    if isinstance(value, bool | str) or value is None:
-        raise ValueError("expected a number")
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("expected a number that a float can hold") from None
-
-
-Number = Annotated[float, BeforeValidator(_plain_number)]
 
 
 class FeatureSpec(Section):
@@ -141,25 +134,16 @@ def local_schema() -> dict[str, Any]:
     return model_schema(LocalSpec, sys.modules[__name__], "dpiw local collection")
 
 
-def parse_local_spec(mapping: dict[str, Any]) -> LocalSpec:
-    """Check a mapping of settings; SpecError names the field, what was expected, and the range."""
-    try:
-        return LocalSpec.model_validate(mapping)
-    except ValidationError as error:
-        refusal = refused(error, LocalSpec)
-    raise refusal  # pydantic's error holds the inputs
-
-
 def load_local_spec(path: Path) -> LocalSpec:
     """Read a spec file; its relative paths become absolute, from the file's folder.
 
-    Raises SpecError as `parse_local_spec`, with the place in the file.
+    Raises SpecError, which names the field, what was expected, and the place in the file.
     """
     mapping = load_file(path, what=path.name, exact=True)
     if not isinstance(mapping, dict):
         raise SpecError(field=path.name, allowed="a mapping of settings, `key: value`")
     with marked(path, SpecError):
-        spec, base = parse_local_spec(mapping), path.resolve().parent
+        spec, base = validated(LocalSpec, mapping), path.resolve().parent
         names = ("parameters", "reports", "signing_key", "publish_to")
         return spec.model_copy(
             update={name: str(located(base, name, getattr(spec, name)).resolve()) for name in names}
@@ -230,7 +214,6 @@ _FARTHEST = 40.0
 """Most standard deviations of noise beyond the ball (probability e^-800)."""
 
 _UNREADABLE = (OSError, ValueError, TypeError, AttributeError, RecursionError, pa.ArrowException)
-_REPORT_ID = re.compile(r"[0-9a-f]{32}")
 _MOST_NAMED = 3
 
 
@@ -260,29 +243,15 @@ def read_reports(spec: LocalSpec) -> Reports:
     )
     frame = frame.drop_duplicates()
     ids = frame["report_id"]
-    is_valid = np.array(
-        [_REPORT_ID.fullmatch(report_id) is not None for report_id in ids], dtype=bool
-    )
     _refuse(
         frame,
-        ~is_valid | ids.duplicated(keep=False),
+        ~ids.str.fullmatch("[0-9a-f]{32}") | ids.duplicated(keep=False),
         "expected 32 hexadecimal digits as report_id, one report each",
     )
     features = np.empty((len(frame), len(parameters.features)))
     for j, feature in enumerate(parameters.features):
         features[:, j] = _feature_values(frame, feature.name, parameters, j)
     return Reports(parameters=parameters, features=features, labels=_labels(frame, parameters))
-
-
-def reports_so_far(spec: LocalSpec) -> int | None:
-    """Return how many reports have arrived, unchecked; None if they cannot be counted."""
-    path = Path(spec.reports)
-    with contextlib.suppress(*_UNREADABLE):
-        if path.is_dir():
-            return len(list(path.glob("*.json")))
-        if path.suffix in _TABLES:
-            return len(_TABLES[path.suffix](path))
-    return None
 
 
 _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
@@ -366,8 +335,8 @@ def _number(value: str) -> float:
 def _labels(frame: pd.DataFrame, parameters: LocalParameters) -> NDArray[np.int64]:
     if parameters.label is None:
         return np.empty(0, dtype=np.int64)
-    codes = {level: index for index, level in enumerate(parameters.levels)}
-    indices = np.array([codes.get(level, -1) for level in frame[parameters.label]], dtype=np.int64)
+    told = pd.Index(frame[parameters.label])
+    indices = np.asarray(pd.Index(parameters.levels).get_indexer(told), dtype=np.int64)
     levels = ", ".join(parameters.levels)
     _refuse(frame, indices < 0, f"{parameters.label}: expected one of {levels}")
     return indices
@@ -410,7 +379,7 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
                 PARAMETERS: reports.parameters.to_json(),
             },
             facts=certificate.manifest_facts(
-                columns=arrow_fields(table.schema), published_at=today()
+                columns=report_columns(reports.parameters), published_at=today()
             ),
             key=key,
             kind=LocalManifest,
@@ -436,9 +405,13 @@ def _table(reports: Reports) -> Any:
     parameters = reports.parameters
     keys = [*reports.features.T, *([] if parameters.label is None else [reports.labels])]
     order = np.lexsort(keys[::-1])
-    arrays = [pa.array(column[order]) for column in reports.features.T]
-    fields = [pa.field(f.name, pa.float64(), nullable=False) for f in parameters.features]
+    values = [column[order] for column in reports.features.T]
     if parameters.label is not None:
-        arrays.append(pa.array([parameters.levels[index] for index in reports.labels[order]]))
-        fields.append(pa.field(parameters.label, pa.string(), nullable=False))
-    return pa.table(arrays, schema=pa.schema(fields))
+        values.append(np.array(parameters.levels)[reports.labels[order]])
+    schema = pa.schema(
+        [
+            pa.field(column.name, pa.type_for_alias(column.type), nullable=False)
+            for column in report_columns(parameters)
+        ]
+    )
+    return pa.table(list(map(pa.array, values)), schema=schema)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.errors.intervals import Interval
 from dpiw.errors import ReleaseError, WeightError, one_of
-from dpiw.local.certificate import REPORTS, LocalCertificate, verify_local_and_read
+from dpiw.local.certificate import REPORTS, LocalCertificate, verify_local
 from dpiw.local.parameters import LocalParameters
 from dpiw.methods.weights.diagnostics import Objection, Verdict, objection, worst
 
@@ -92,8 +92,8 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
     Raises as `dpiw.local.certificate.verify_local`.
     """
     key = None if public_key is None else Path(public_key)
-    verified, table = verify_local_and_read(Path(folder), public_key=key)
-    parameters = verified.parameters
+    verified = verify_local(Path(folder), public_key=key, rows=True)
+    parameters, table = verified.parameters, verified.table
     columns = [table.column(feature.name).to_numpy() for feature in parameters.features]
     labels = np.empty(0, dtype=np.int64)
     if parameters.label is not None:
@@ -120,7 +120,6 @@ class LocalEstimate:
     names: tuple[str, ...]
     values: Array
     covariance: Array
-    method: str = "sandwich"
     verdict: str = "use"
     reasons: tuple[str, ...] = ()
 
@@ -144,7 +143,7 @@ class LocalEstimate:
         reach = NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(np.diag(self.covariance))
         return Interval(
             names=self.names, values=self.values, lower=self.values - reach,
-            upper=self.values + reach, level=level, method=self.method,
+            upper=self.values + reach, level=level, method="sandwich",
             support=np.full(self.values.size, np.nan), verdicts=(self.verdict,) * len(self.names),
             reasons=(self.reasons,) * len(self.names),
         )  # fmt: skip

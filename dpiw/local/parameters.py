@@ -48,11 +48,9 @@ ROUNDING = 1e-12
 def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> SpecError | None:
     """Return why a report may not promise this total, or None; delta must be 0 unless `noised`."""
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
-        allowed = f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]"
-        return SpecError(field="epsilon", allowed=allowed)
+        return SpecError(field="epsilon", allowed=f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]")
     if not noised and not delta.is_zero():
-        allowed = "0, as no feature is private: no Gaussian noise"
-        return SpecError(field="delta", allowed=allowed)
+        return SpecError(field="delta", allowed="0, as no feature is private: no Gaussian noise")
     if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
         allowed = f"a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
         return SpecError(field="delta", allowed=allowed)
@@ -74,12 +72,9 @@ class Feature:
     def __post_init__(self) -> None:
         for bound in ("low", "high"):
             object.__setattr__(self, bound, float(getattr(self, bound)))
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ManifestError(field=f"feature {self.name}", allowed="finite low < high")
-        if not math.isfinite(self.high - self.low):
-            raise ManifestError(
-                field=f"feature {self.name}", allowed="bounds that a float can subtract"
-            )
+        if not 0 < self.high - self.low < math.inf:  # which no infinite or missing bound passes
+            allowed = "finite low < high, whose difference a float can hold"
+            raise ManifestError(field=f"feature {self.name}", allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +295,8 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
     if delta == 0:
         return 1.0
 
-    def log_variance(share: float) -> float:
+    def log_variance(log_odds: float) -> float:
+        share = 1 / (1 + math.exp(-log_odds))
         response = RandomisedResponse.of_epsilon(share * epsilon, levels)
         sigma = 2 * noise_multiplier(epsilon, delta, response)
         gap = response.keep - response.exchange
@@ -308,9 +304,8 @@ def split(epsilon: float, delta: float, *, levels: int = 2, norm: float = 0.0) -
 
     # Coarse grid of log odds first: a large r leaves only a narrow valley.
     odds = [-6.0 + 0.5 * step for step in range(21)]
-    best = min(odds, key=lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))))
+    best = min(odds, key=log_variance)
     solved = minimize_scalar(
-        lambda log_odds: log_variance(1 / (1 + math.exp(-log_odds))),
-        bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6},
-    )  # fmt: skip
+        log_variance, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-6}
+    )
     return float(1 / (1 + math.exp(-solved.x)))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -19,16 +20,12 @@ from dpiw.data.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
 from dpiw.data.schema import PublicSchema
 from dpiw.plan import sections
 from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec_types import NAME_PATTERN
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _STANDARD = {"ge": "minimum", "le": "maximum"}
 """Names of bounds behind a validator, which pydantic does not translate."""
-
-
-def spec_schema() -> dict[str, Any]:
-    """Return the schema of a release spec (`dpiw.plan.spec.ReleaseSpec`)."""
-    return model_schema(ReleaseSpec, sections, "dpiw release spec")
 
 
 def model_schema(model: type[BaseModel], module: ModuleType, title: str) -> dict[str, Any]:
@@ -53,92 +50,70 @@ def dictionary_schema() -> dict[str, Any]:
     }
     del fields["written"]  # its fields stand among the column's own
     identifier = {"properties": {"role": {"const": "identifier"}}, "required": ["role"]}
-    root = {
-        "title": "dpiw data dictionary",
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,62}$"},
-            "columns": {"type": "array", "items": {"$ref": "#/$defs/Column"}, "minItems": 1},
-            "constraints": {"type": "array", "items": {"oneOf": _constraints()}},
+    one_of_two = [{"required": ["kind"]}, identifier]
+    constraints = [_constraint(kind, own) for kind, own in _CONSTRAINTS]
+    root = _object(
+        {
+            "name": {"type": "string", "pattern": NAME_PATTERN},
+            "columns": _list({"$ref": "#/$defs/Column"}),
+            "constraints": {"type": "array", "items": {"oneOf": constraints}},
         },
-        "required": ["name", "columns"],
-        "additionalProperties": False,
+        title="dpiw data dictionary",
+        required=["name", "columns"],
+    )
+    definitions = {
+        kind.__name__: _with_descriptions(definitions[kind.__name__], kind)
+        for kind in (ColumnKind, ColumnRole)
     }
-    kinds = {kind.__name__: kind for kind in (ColumnKind, ColumnRole)}
-    rest = {
-        "properties": fields,
-        "required": ["name"],
-        "anyOf": [{"required": ["kind"]}, identifier],
-        "additionalProperties": False,
+    definitions["Column"] = {
+        **_with_descriptions(column, Column),
+        **_object(fields, required=["name"], anyOf=one_of_two),
     }
-    schema = {
-        "$schema": DIALECT,
-        **_with_descriptions(root, PublicSchema),
-        "$defs": {
-            **{name: _with_descriptions(definitions[name], kind) for name, kind in kinds.items()},
-            "Column": {**_with_descriptions(column, Column), **rest},
-        },
-    }
-    return _standard(schema)
+    described = _with_descriptions(root, PublicSchema)
+    return _standard({"$schema": DIALECT, **described, "$defs": definitions})
 
 
-def _constraints() -> list[dict[str, Any]]:
-    value = {"type": ["string", "number", "boolean", "null"]}
-    bound = {"type": ["string", "number"]}
-    interval = {"properties": {"lower": bound, "upper": bound}, "minProperties": 1}
-    condition = {
-        "anyOf": [
-            value,
-            {"type": "array", "items": value, "minItems": 1},
-            {"type": "object", **interval, "additionalProperties": False},
-        ]
-    }
-    column = {"type": "string"}
-    case = {
-        "type": "object",
-        "properties": {"when": condition, "is": value},
-        "required": ["when", "is"],
-        "additionalProperties": False,
-    }
-    kinds: list[tuple[type, dict[str, Any]]] = [
-        (
-            Never,
-            {"never": {"type": "object", "additionalProperties": condition, "minProperties": 1}},
-        ),
-        (
-            Lookup,
-            {
-                "column": column,
-                "of": column,
-                "cases": {"type": "array", "items": case, "minItems": 1},
-            },
-        ),
-        *(
-            (Total, {"sum": {"type": "array", "items": column, "minItems": 1}, key: bound})
-            for key in ("at_most", "equals")
-        ),
-    ]
-    common: dict[str, dict[str, Any]] = {
-        "name": {"type": "string", "pattern": CONSTRAINT_NAME},
-        "repair": {"enum": [repair.value for repair in Repair]},
-    }
-    return [_constraint(kind, {**common, **fields}) for kind, fields in kinds]
+_VALUE = {"type": ["string", "number", "boolean", "null"]}
+_BOUND = {"type": ["string", "number"]}
+_TEXT = {"type": "string"}
 
 
-def _constraint(kind: type, fields: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": 1}
+
+
+def _object(properties: dict[str, Any], **further: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **further}
+
+
+_INTERVAL = _object({"lower": _BOUND, "upper": _BOUND}, minProperties=1)
+_CONDITION = {"anyOf": [_VALUE, _list(_VALUE), _INTERVAL]}
+_CASE = _object({"when": _CONDITION, "is": _VALUE}, required=["when", "is"])
+_NEVER = {"type": "object", "additionalProperties": _CONDITION, "minProperties": 1}
+
+_CONSTRAINTS: tuple[tuple[type, dict[str, Any]], ...] = (
+    (Never, {"never": _NEVER}),
+    (Lookup, {"column": _TEXT, "of": _TEXT, "cases": _list(_CASE)}),
+    (Total, {"sum": _list(_TEXT), "at_most": _BOUND}),
+    (Total, {"sum": _list(_TEXT), "equals": _BOUND}),
+)
+_OF_EVERY_CONSTRAINT = {
+    "name": {"type": "string", "pattern": CONSTRAINT_NAME},
+    "repair": {"enum": [repair.value for repair in Repair]},
+}
+_ATTRIBUTES = {"sum": "parts", "at_most": "total", "equals": "total"}
+"""Keys of a constraint whose attribute has another name."""
+
+
+def _constraint(kind: type, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of one kind; all of its fields except `repair` are required."""
     descriptions = _of_fields(kind)
-    attributes = {"sum": "parts", "at_most": "total", "equals": "total"}
-    return {
-        "type": "object",
-        "description": _parts(kind)[0],
-        "properties": {
-            name: {**field, "description": descriptions[attributes.get(name, name)]}
-            for name, field in fields.items()
-        },
-        "required": [name for name in fields if name != "repair"],
-        "additionalProperties": False,
+    described = {
+        name: {**field, "description": descriptions[_ATTRIBUTES.get(name, name)]}
+        for name, field in {**_OF_EVERY_CONSTRAINT, **fields}.items()
     }
+    required = [name for name in described if name != "repair"]
+    return _object(described, description=_parts(kind)[0], required=required)
 
 
 _FILES = {
@@ -181,12 +156,14 @@ def _of_fields(kind: type) -> dict[str, str]:
 _ATTRIBUTE = re.compile(r"^    (\w[\w, ]*): (.+(?:\n {8}.*)*)", re.M)
 
 
-SCHEMAS = {"spec": spec_schema, "dictionary": dictionary_schema}
+SCHEMAS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "spec": partial(model_schema, ReleaseSpec, sections, "dpiw release spec"),
+    "dictionary": dictionary_schema,
+}
 """By name on the command line."""
 
 
 def _standard(schema: Mapping[str, Any]) -> dict[str, Any]:
-
     def said(value: Any) -> Any:
         if isinstance(value, Mapping):
             return _standard(value)

@@ -29,7 +29,6 @@ from dpiw.plan.stages import (
     PrivateMethods,
     StagePlan,
     check_rows,
-    device_of,
     weighing_of,
 )
 from dpiw.privacy import accounting
@@ -57,9 +56,8 @@ class WeightsForecast:
     @property
     def shown(self) -> str:
         """The resolution for people; a value below the floor never rounds up to it."""
-        if self.feasible:
-            return f"{self.resolution:.0%}"
-        return percent_below(self.resolution, RESOLUTION_FLOOR)
+        hundredths = self.resolution * 100
+        return f"{round(hundredths) if self.feasible else math.floor(hundredths)}%"
 
 
 def forecast_of(
@@ -125,12 +123,6 @@ def running_text(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> str
     )
 
 
-def percent_below(share: float, floor: float) -> str:
-    """Format a share below `floor`, with enough digits to show that it is below."""
-    texts = (f"{share:.{digits}%}" for digits in range(16))
-    return next((text for text in texts if float(text[:-1]) < floor * 100), f"{share!r}")
-
-
 def infeasible(forecast: WeightsForecast) -> str:
     """Say why weights are not worth their budget."""
     return (
@@ -184,16 +176,20 @@ class Plan:
         """Return the idempotency key of the run of one period."""
         return self.spec.run_key(self.schema, period)
 
+    def _method(self, stage: str) -> Synthesizer | WeightEstimator | None:
+        return {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
+
     def device(self, stage: str) -> str:
         """Return the device of a stage's method: `cpu`, `cuda` or `auto`."""
-        return device_of(self, stage)
+        method = self._method(stage)
+        return "cpu" if method is None else method.device
 
     def held_rows(self, stage: str) -> str:
         """State the memory of a stage that does not read in batches; else empty.
 
         Privacy: the same for every table, so it reveals nothing of a failed draw.
         """
-        method = {GENERATOR_STAGE: self.generator, WEIGHTS_STAGE: self.weights}.get(stage)
+        method = self._method(stage)
         if method is None or method.in_batches:
             return ""
         # Read once, and put together once: scaled numbers have 8 bytes, levels 4.
@@ -308,14 +304,6 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComposedEpsilon:
-    """What a plan's events cost together, by each accountant; see `Plan`."""
-
-    pld: float
-    rdp: float | None
-
-
 def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     """Compose epsilon at the spec's delta by PLDs; PrivacyError if the spec promises less."""
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
@@ -327,12 +315,14 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     return pld
 
 
-def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> ComposedEpsilon:
-    """Compose epsilon by both accountants, for people and the certificate."""
+def composed_epsilon(
+    spec: ReleaseSpec, stages: tuple[StagePlan, ...]
+) -> tuple[float, float | None]:
+    """Compose epsilon by PLDs and by Renyi DP, for people and the certificate; see `Plan`."""
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
     pld = promised_epsilon(spec, stages)
     rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
-    return ComposedEpsilon(pld=pld, rdp=rdp)
+    return pld, rdp
 
 
 def _assemble(
@@ -342,10 +332,10 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
-    composed: ComposedEpsilon | None = None,
+    composed: tuple[float, float | None] | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    epsilon = composed or composed_epsilon(spec, stages)
+    pld, rdp = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -354,8 +344,8 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=epsilon.pld,
-        epsilon_rdp=epsilon.rdp,
+        epsilon_pld=pld,
+        epsilon_rdp=rdp,
         forecast=forecast,
         warnings=warnings,
     )
@@ -377,7 +367,7 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     effort, stored = float(record["effort"]), record["forecast"]
     composed = None
     if "epsilon_pld" in record:
-        composed = ComposedEpsilon(pld=record["epsilon_pld"], rdp=record["epsilon_rdp"])
+        composed = record["epsilon_pld"], record["epsilon_rdp"]
     return _assemble(
         spec,
         schema,

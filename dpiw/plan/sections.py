@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat
+from dpiw.data.raw_source import IngestLimits
 from dpiw.methods.weights.registry import NONE, usual_effort
 from dpiw.plan.spec_types import (
     Count,
@@ -69,6 +70,15 @@ class SourceFormat(Section):
     def written(self) -> CellFormat:
         """How the file's cells are written."""
         return CellFormat(**{name: getattr(self, name) for name in FORMAT_FIELDS})
+
+    @property
+    def limits(self) -> IngestLimits:
+        """The limits on what is read and held."""
+        return IngestLimits(
+            max_columns=self.max_columns,
+            max_cell_bytes=self.max_cell_bytes,
+            max_memory_bytes=self.max_memory_bytes,
+        )
 
 
 class SourceSpec(SourceFormat):

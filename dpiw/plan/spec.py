@@ -15,8 +15,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from dpiw import __version__
 from dpiw.data.cell_formats import source_fault, without_defaults
 from dpiw.data.cell_reading import settled_formats
@@ -31,7 +29,7 @@ from dpiw.methods.generators.registry import public_settings
 from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
 from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
-from dpiw.plan.spec_types import is_plain, refused
+from dpiw.plan.spec_types import is_plain, validated
 from dpiw.privacy.units import (
     DELTA_UNIT,
     EPSILON_UNIT,
@@ -179,13 +177,7 @@ def _check_promise(spec: ReleaseSpec) -> None:
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check settings and return the spec; SpecError names the field and the allowed range."""
-    refusal = None
-    try:
-        spec = ReleaseSpec.model_validate(mapping)
-    except ValidationError as error:
-        refusal = refused(error, ReleaseSpec)
-    if refusal:  # raised outside the handler: pydantic's error holds the inputs, a password perhaps
-        raise refusal
+    spec = validated(ReleaseSpec, mapping)
     if fault := source_fault(spec.source.written, file_format=spec.source.format):
         raise SpecError(fault[1], field=f"source.{fault[0]}")
     _check_promise(spec)
@@ -335,22 +327,18 @@ def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
     from dpiw.data.sources import is_parquet, parquet_types
     from dpiw.data.validation import types_fault
 
-    names = [column.name for column in schema.columns]
+    names, most = [column.name for column in schema.columns], source.max_columns
     agrees = f"header: its {len(names)} names are those of the data dictionary"
     if not is_parquet(Path(text)):
         cells = header_cells(typed_line(text, encoding=source.encoding), names, source.delimiter)
-        check_names(
-            cells, names, max_columns=source.max_columns, encoding=source.encoding, typed=True
-        )
+        check_names(cells, names, max_columns=most, encoding=source.encoding, typed=True)
         return agrees
     if source.format != "parquet":
         raise SourceError(
             f"{text} is a Parquet file", field="header", allowed="source.format: parquet"
         )
     types = parquet_types(Path(text))
-    check_names([name for name, _ in types], names, max_columns=source.max_columns, typed=True)
+    check_names([name for name, _ in types], names, max_columns=most, typed=True)
     if fault := types_fault(dict(types), schema.columns, file_format="parquet"):
         raise SourceError(fault, field="header")
-    return (
-        f"header: its {len(names)} names are those of the data dictionary, and its types are read"
-    )
+    return f"{agrees}, and its types are read"

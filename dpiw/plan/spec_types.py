@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import re
 from decimal import Decimal
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import (
@@ -60,13 +59,9 @@ def is_plain(value: str) -> bool:
     return False
 
 
-def _share(value: object) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError("expected a number")
-    return _float(value)
-
-
-def _float(value: int | float | Decimal) -> float:
     try:
         return float(value)
     except OverflowError:  # a whole number of more than 308 digits
@@ -78,7 +73,7 @@ def _plain_settings(value: object) -> object:
     if isinstance(value, int) and abs(value) >= 2**64:
         raise ValueError("expected numbers below 2^64")
     if isinstance(value, Decimal):
-        return _float(value)
+        return _number(value)
     if isinstance(value, dict):
         return {key: _plain_settings(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -102,7 +97,8 @@ Zone = Annotated[str, BeforeValidator(_zone)]
 Flag = Annotated[bool, Strict()]
 Exact = Annotated[Decimal, BeforeValidator(_exact_decimal)]
 Count = Annotated[int, Strict()]
-Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(_number)]
+Share = Annotated[Number, Field(ge=0, le=1)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
@@ -114,6 +110,8 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 _MOST = 6
 """Most faults in one message."""
@@ -129,7 +127,16 @@ _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "
 """Expected items of a list or mapping of settings, by pydantic's type of fault."""
 
 
-def refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
+def validated(model: type[_Model], mapping: dict[str, Any]) -> _Model:
+    """Return a mapping as a model; SpecError, which holds no input, if a field is refused."""
+    try:
+        return model.model_validate(mapping)
+    except ValidationError as error:
+        refusal = _refused(error, model)
+    raise refusal  # outside the handler: pydantic's error holds the inputs, a password perhaps
+
+
+def _refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
     """Return what is refused, an error a field; it never repeats a password."""
     faults = [  # what follows from another fault is left out
         item
@@ -158,17 +165,8 @@ def _fault(item: Any, model: type[BaseModel]) -> SpecError:
         return SpecError(message, field=where)  # a text may hold a password
     if kind == "value_error" and _bounds(field) == (None, None):
         allowed = message.removeprefix("expected ")
-    hint = nearest(_codec(item["input"]), map(str, _choices(field)))
+    hint = nearest(item["input"], map(str, _choices(field)))
     return SpecError(f"found {_value_text(item['input'])}", field=where, allowed=f"{allowed}{hint}")
-
-
-def _codec(value: object) -> object:
-    """Return Python's name of an encoding (cp1252 for windows-1252); else the value."""
-    try:
-        name = codecs.lookup(str(value)).name
-    except (LookupError, ValueError):
-        return value
-    return {"iso8859-1": "latin-1"}.get(name, name)
 
 
 def _key_text(key: str | int) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
@@ -150,20 +150,6 @@ class PrivateMethods:
             )
             for name, method in self.by_stage.items()
         )
-
-
-class _Fitted(Protocol):
-    @property
-    def generator(self) -> Synthesizer: ...
-
-    @property
-    def weights(self) -> WeightEstimator | None: ...
-
-
-def device_of(methods: _Fitted, stage: str) -> str:
-    """Return the device of a stage's method: `cpu`, `cuda` or `auto`."""
-    method = {GENERATOR_STAGE: methods.generator, WEIGHTS_STAGE: methods.weights}.get(stage)
-    return "cpu" if method is None else method.device
 
 
 def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:

@@ -99,17 +99,6 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
-def _constraints(plan: Plan) -> list[str]:
-    names = ", ".join(constraint.name for constraint in plan.schema.constraints)
-    return [f"  constraints     {names}: every published row satisfies them"] if names else []
-
-
-def _made_elsewhere(plan: Plan) -> list[str]:
-    if not isinstance(plan.generator, MadeElsewhere):
-        return []
-    return [f"  rows            {made_elsewhere_text(plan.generator)}"]
-
-
 def _kept_back(plan: Plan) -> list[str]:
     """Say that the kept-back column names nobody, if each row counts as a person."""
     column = plan.schema.identifier
@@ -124,6 +113,7 @@ def _kept_back(plan: Plan) -> list[str]:
 def plan_table(plan: Plan) -> str:
     """Return stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
+    constraints = ", ".join(constraint.name for constraint in plan.schema.constraints)
     lines = [
         f"plan of {spec.name} for population {spec.population}",
         f"  promise         epsilon={spec.epsilon}, delta={spec.delta}, {unit.relation.value},"
@@ -134,8 +124,12 @@ def plan_table(plan: Plan) -> str:
         *_bounds(plan),
         *_provenances(plan),
         *_cells(plan),
-        *_constraints(plan),
-        *_made_elsewhere(plan),
+    ]
+    if constraints:
+        lines.append(f"  constraints     {constraints}: every published row satisfies them")
+    if isinstance(plan.generator, MadeElsewhere):
+        lines.append(f"  rows            {made_elsewhere_text(plan.generator)}")
+    lines += [
         f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
         + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (looser)"),
         "private stages",

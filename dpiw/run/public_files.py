@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpiw.data.files import write_durably
 from dpiw.data.public_rows import read_public_rows
-from dpiw.data.raw_source import IngestLimits, copy_source
+from dpiw.data.raw_source import copy_source
 from dpiw.data.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
 from dpiw.errors import SourceError, SpecError
@@ -61,15 +61,9 @@ def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
     snapshot = directory / PUBLIC_ROWS
     if step is None or snapshot.exists():
         return
-    source = plan.spec.source
-    limits = IngestLimits(
-        max_columns=source.max_columns,
-        max_cell_bytes=source.max_cell_bytes,
-        max_memory_bytes=source.max_memory_bytes,
-    )
     scaled = read_public_rows(
         Path(step.rows), sha256=str(step.sha256), schema=plan.schema,
-        directory=directory / "private", limits=limits,
+        directory=directory / "private", limits=plan.spec.source.limits,
     )  # fmt: skip
     write_snapshot(scaled, snapshot)
 

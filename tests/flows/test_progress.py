@@ -23,6 +23,7 @@ from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import DensityNetwork
+from dpiw.plan.plan import Plan
 from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.run.run import ReleaseRun
 from flows import release, step_log
@@ -116,7 +117,8 @@ def test_a_stage_that_does_not_train_shows_nothing(workplace):
     ],
 )
 def test_a_task_bears_the_tag_if_its_method_may_use_a_gpu(generator, weights, expected):
-    plan = SimpleNamespace(generator=generator, weights=weights)
+    methods = {"generator": generator, "weights": weights}
+    plan = Plan(**dict.fromkeys(Plan.__dataclass_fields__) | methods)
     assert (gpu_tags(plan, "fit_generator"), gpu_tags(plan, "fit_weights")) == expected
 
 
@@ -150,7 +152,7 @@ def test_a_fit_that_ended_unexpectedly_goes_on_once_without_a_gpu(
                 raise StageFailedError("fit_generator", code)
             return run
 
-    planned = SimpleNamespace(plan=SimpleNamespace(generator=DPGAN(device="auto"), weights=None))
+    planned = SimpleNamespace(plan=SimpleNamespace(device=lambda stage: "auto"))
     monkeypatch.setattr(ReleaseRun, "load", lambda run: planned)
     monkeypatch.setattr(release, "goes_on_without_gpu", lambda run, stage: goes_on)
     ends = contextlib.nullcontext() if len(expected) == 2 else pytest.raises(StageFailedError)

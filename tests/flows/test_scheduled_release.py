@@ -13,6 +13,7 @@ from prefect.events.schemas.automations import AutomationCore
 from ruamel.yaml import YAML
 
 from dpiw.ledger import Ledger
+from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
@@ -65,9 +66,10 @@ def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
     there = load_spec(ROOT / training["parameters"]["spec"])
     example = load_spec(ROOT / "examples" / "population-neural" / "release.yaml")
     for spec, tagged in ((there, {"gpu"}), (example, set())):
-        methods = PrivateMethods.of_spec(spec, load_schema(spec))
-        assert gpu_tags(methods, "fit_generator") == tagged
-        assert gpu_tags(methods, "fit_weights") == set()
+        methods = vars(PrivateMethods.of_spec(spec, load_schema(spec)))
+        plan = Plan(**dict.fromkeys(Plan.__dataclass_fields__) | methods)
+        assert gpu_tags(plan, "fit_generator") == tagged
+        assert gpu_tags(plan, "fit_weights") == set()
         assert (ROOT / "examples/population/schema.yaml").samefile(spec.schema_path)
     assert there.population == example.population
 

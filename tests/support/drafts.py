@@ -9,19 +9,17 @@ from dpiw.errors import SchemaError
 _DATES = ("1700-01-01", "2200-01-01")
 
 
-def settled(text: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """The mapping of a drafted dictionary, with values for `TODO` and levels from `files`."""
+def settled(text: str) -> dict[str, Any]:
+    """The mapping of a drafted dictionary, with values for `TODO`."""
     mapping: dict[str, Any] = load_text(text, what="draft", error=SchemaError)
-    return {**mapping, "columns": [_settled(column, files) for column in mapping["columns"]]}
+    return {**mapping, "columns": [_settled(column) for column in mapping["columns"]]}
 
 
-def _settled(column: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+def _settled(column: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(column)
     if values.get("kind") == "TODO":
         values = {k: v for k, v in values.items() if k not in ("lower", "upper", "levels")}
         values["kind"] = "boolean"
-    if "levels_file" in values:
-        values["levels"] = files[values.pop("levels_file")].splitlines()
     low, high = values.get("lower"), values.get("upper")
     if "TODO" in (low, high):
         values["lower"], values["upper"] = _bounds(values["kind"], low, high)

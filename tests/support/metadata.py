@@ -1,28 +1,5 @@
 """One table as institutions describe it, in every format that `dpiw init` reads."""
 
-CSVW = """{
-  "@context": "http://www.w3.org/ns/csvw",
-  "url": "persons.csv",
-  "dialect": {"delimiter": ";"},
-  "tableSchema": {
-    "columns": [
-      {"name": "pid", "titles": "person", "required": true, "datatype": "string"},
-      {"name": "age", "titles": ["age", "Alter"], "required": true,
-       "datatype": {"base": "integer", "minimum": "0", "maximum": "110"}, "null": "-9",
-       "dc:description": "completed years"},
-      {"name": "income", "datatype": {"base": "decimal", "minimum": 0,
-       "format": {"decimalChar": ",", "groupChar": "."}}},
-      {"name": "ill", "datatype": {"base": "boolean", "format": "J|N"}},
-      {"name": "seen", "datatype": {"base": "date", "format": "dd.MM.yyyy"}},
-      {"name": "odd", "datatype": {"base": "date", "format": "d. MMMM yy"}},
-      {"name": "sex", "datatype": "string", "null": ["", "NA"]},
-      {"name": "born", "datatype": {"base": "date", "minimum": "1900-01-01"}},
-      {"name": "row", "virtual": true}
-    ],
-    "primaryKey": "pid"
-  }
-}"""
-
 TABLE_SCHEMA = """{
   "fields": [
     {"name": "person", "type": "string"},

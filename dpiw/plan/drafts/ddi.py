@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, texts
 from dpiw.plan.drafts.reading import one_of, read_text
 
 _WHAT = "DDI-Codebook"
@@ -60,18 +60,16 @@ def _column(variable: ElementTree.Element) -> ColumnDraft:
     low, high, notes = _range(variable)
     limits = bounds(kind, low, high)
     notes = (*notes, *limits.pop("notes"))
-    return sourced(
-        ColumnDraft(
-            name=variable.get("name", ""),
-            kind=kind,
-            **limits,
-            levels=texts(codes) if coded else (),
-            decimals=_decimals(variable),
-            written=_missing(variable),
-            description=_text(variable.find("labl")) + (f" ({legend})" if legend else ""),
-            notes=(*notes, _CODES) if coded else notes,
-        ),
-        "codebook: DDI-Codebook",
+    return ColumnDraft(
+        name=variable.get("name", ""),
+        kind=kind,
+        **limits,
+        levels=texts(codes) if coded else (),
+        decimals=_decimals(variable),
+        written=_missing(variable),
+        description=_text(variable.find("labl")) + (f" ({legend})" if legend else ""),
+        notes=(*notes, _CODES) if coded else notes,
+        provenance="codebook: DDI-Codebook",
     ).admissible()
 
 

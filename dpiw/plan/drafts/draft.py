@@ -43,7 +43,7 @@ class ColumnDraft:
         other: the level that unknown cells become.
         words: `true_values` and `false_values` of a boolean.
         written: fields of `dpiw.data.cell_formats` that the metadata states.
-        provenance: of bounds or levels.
+        provenance: of bounds or levels; empty if there are none.
         notes: for the reader of the draft; our own words only.
     """
 
@@ -67,6 +67,8 @@ class ColumnDraft:
             raise fault
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
         object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
+        if self.lower is None and self.upper is None and not self.levels:
+            object.__setattr__(self, "provenance", "")
 
     @property
     def needs_bounds(self) -> bool:
@@ -246,18 +248,6 @@ def _bound(
     return bound if bound is None or kind is ColumnKind.CONTINUOUS else inwards(bound)
 
 
-def cell_format(
-    kind: ColumnKind | None, missing: Iterable[Any], *, decimal: Any, thousands: Any, style: Any
-) -> dict[str, Any]:
-    """Return what metadata states of a column's cells, by the names of a data dictionary."""
-    fields: dict[str, Any] = {"missing": [token for token in missing if token]}
-    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
-        fields["decimal"], fields["thousands"] = decimal, thousands
-    if kind in (ColumnKind.DATE, ColumnKind.DATETIME):
-        fields["date_format" if kind is ColumnKind.DATE else "datetime_format"] = style
-    return {name: value for name, value in fields.items() if value}
-
-
 def texts(values: Iterable[object]) -> tuple[str, ...]:
     """Return levels as text: whole numbers without a point, each once, in order."""
     levels = (
@@ -266,9 +256,3 @@ def texts(values: Iterable[object]) -> tuple[str, ...]:
         if not isinstance(value, bool) and value is not None
     )
     return tuple(dict.fromkeys(text.strip() for text in levels))
-
-
-def sourced(draft: ColumnDraft, provenance: str) -> ColumnDraft:
-    """Return the draft with a provenance, if it has bounds or levels."""
-    has_domain = draft.lower is not None or draft.upper is not None or bool(draft.levels)
-    return dataclasses.replace(draft, provenance=provenance if has_domain else "")

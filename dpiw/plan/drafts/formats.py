@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpiw.data.columns import ColumnRole
 from dpiw.data.declarations import name_fault
 from dpiw.data.headers import typed_line
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.csvw import read_csvw
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
-from dpiw.plan.drafts.reading import read_only_line
 from dpiw.plan.drafts.table_schema import read_table_schema
 
 _IDENTIFYING = frozenset({"id", "person_id", "patient_id", "pid", "uuid"})
@@ -75,46 +71,29 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metadata:
-    """Where a draft comes from: `place` is a path, or the text of a header."""
+def draft_table(
+    source: str,
+    place: str,
+    *,
+    table: str | None = None,
+    dialect: str = "",
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+) -> TableDraft:
+    """Draft a table from metadata at `place`: a path, or the text of a header.
 
-    place: str
-    table: str | None = None
-    dialect: str = ""
-    delimiter: str = ","
-    encoding: str = "utf-8"
-
-
-def _sql(metadata: Metadata) -> TableDraft:
-    from dpiw.plan.drafts.sql import read_sql  # sqlglot alone reads SQL, and is slow to import
-
-    return read_sql(Path(metadata.place), table=metadata.table, dialect=metadata.dialect)
-
-
-FORMATS: Mapping[str, Callable[[Metadata], TableDraft]] = {
-    "header": lambda metadata: read_header(
-        typed_line(metadata.place, encoding=metadata.encoding), delimiter=metadata.delimiter
-    ),
-    "header-file": lambda metadata: read_header(
-        read_only_line(Path(metadata.place), encoding=metadata.encoding),
-        delimiter=metadata.delimiter,
-    ),
-    "csvw": lambda metadata: read_csvw(Path(metadata.place), table=metadata.table),
-    "table-schema": lambda metadata: read_table_schema(Path(metadata.place), table=metadata.table),
-    "ddi": lambda metadata: read_ddi(Path(metadata.place), table=metadata.table),
-    "sql": _sql,
-}
-"""Option of `dpiw init`: its reader."""
-
-
-def draft_table(name: str, metadata: Metadata) -> TableDraft:
-    """Draft a table from metadata of the format `name`; SourceError: a file's name for a header.
-
-    Raises SchemaError for other texts; it quotes at most names of columns and tables.
+    `source`: an option of `dpiw init`. Raises SourceError for a file's name in place of a header;
+    SchemaError for other texts: it quotes at most names of columns and tables.
     """
     try:
-        return FORMATS[name](metadata)
+        if source == "header":
+            return read_header(typed_line(place, encoding=encoding), delimiter=delimiter)
+        if source == "sql":
+            from dpiw.plan.drafts.sql import read_sql  # sqlglot is slow to import
+
+            return read_sql(Path(place), table=table, dialect=dialect)
+        read = {"table-schema": read_table_schema, "ddi": read_ddi}[source]
+        return read(Path(place), table=table)
     except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
         pass  # a shape that no reader expects; what it says may quote the file
-    raise SchemaError("the metadata is not of the form that its standard describes", field=name)
+    raise SchemaError("the metadata is not of the form that its standard describes", field=source)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import json
-import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpiw.data.headers import decoded
 from dpiw.errors import SchemaError, nearest
 
 _T = TypeVar("_T")
 
 MAX_METADATA_BYTES = 1 << 23
-MAX_HEADER_BYTES = 1 << 18
-
-_UTF_16 = (
-    "header: a file in UTF-16, which begins with its mark; write its names as UTF-8, or give them"
-    " to --header, and state source.encoding: utf-16 in the spec"
-)
 
 
 def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
@@ -41,35 +31,6 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
             if len(data) <= MAX_METADATA_BYTES:
                 return data.decode("utf-8-sig")
     raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
-
-
-def read_only_line(path: Path, *, encoding: str = "utf-8") -> str:
-    """Return a file's only line; reads at most one byte beyond it, and raises SchemaError for more.
-
-    The encoding must be one in which a line ends with the byte 10.
-    """
-    if not path.exists():
-        raise SchemaError(f"no such file: {path}{_nearest_beside(path)}", field="header")
-    message = (
-        f"header: expected a regular file with one line of at most {MAX_HEADER_BYTES} bytes; a line"
-        ' that a command prints goes to --header: --header "$(head -n 1 TABLE.csv)"'
-    )
-    line, rest = b"", b"?"
-    with contextlib.suppress(OSError, ValueError):
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(handle, "rb", buffering=0) as stream:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                line = stream.readline(MAX_HEADER_BYTES)
-                rest = stream.read(1)
-                message = (
-                    "header: expected one line; this may be a table: give --header its first line"
-                )
-    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    if line.startswith(marks) and not line.startswith(codecs.BOM_UTF32_LE):
-        raise SchemaError(_UTF_16)
-    if rest:
-        raise SchemaError(message)
-    return decoded(line, encoding).rstrip("\r\n")
 
 
 def _nearest_beside(path: Path) -> str:
@@ -97,21 +58,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) < len(pairs):
         raise ValueError
     return mapping
-
-
-def mappings(value: object) -> list[Mapping[str, Any]]:
-    """Return the objects of a list, or the one object."""
-    values = value if isinstance(value, list) else [value]
-    return [item for item in values if isinstance(item, Mapping)]
-
-
-def text_of(value: object) -> str:
-    """Return a text, the first of a list, or one of a map from languages; else empty."""
-    if isinstance(value, Mapping):
-        value = next(iter(value.values()), "")
-    if isinstance(value, list):
-        value = value[0] if value else ""
-    return value.strip() if isinstance(value, str) else ""
 
 
 def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[str, _T]:

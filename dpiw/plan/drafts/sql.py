@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 from dpiw.data.columns import ColumnKind
 from dpiw.data.declarations import no_word
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, sourced, texts
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, texts
 from dpiw.plan.drafts.reading import one_of, read_text
 
 _WHAT = "SQL"
@@ -45,12 +45,14 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         raise SchemaError(
             f"line {line}: holds statements with rows", field="SQL", allowed="definitions alone"
         )
-    _check_dialect(dialect)
+    known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
+    if dialect and dialect.casefold() not in known:
+        raise SchemaError(field="--dialect", allowed=no_word(dialect, known))
     statements = _statements(text, dialect)
     types = {name.casefold(): levels for name, levels in _enumerations(statements)}
     tables = dict(_tables(statements))
     if not tables:
-        raise SchemaError(_no_table(text, dialect))
+        raise SchemaError("no CREATE TABLE with columns found", field=_WHAT)
     name, definition = one_of(tables, table, what=_WHAT)
     comments = dict(_comments(statements, name))
     checks = [rule for element in definition.expressions for rule in _conditions(element)]
@@ -61,21 +63,6 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
         if isinstance(element, exp.ColumnDef)
     ]
     return TableDraft(columns=tuple(columns), name=name).with_key(keys)
-
-
-def _check_dialect(dialect: str) -> None:
-    known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
-    if dialect and dialect.casefold() not in known:
-        raise SchemaError(field="--dialect", allowed=no_word(dialect, known))
-
-
-def _no_table(text: str, dialect: str) -> str:
-    tokens = sqlglot.tokenize(text, read=dialect or None)
-    where = "the file has no statement"
-    if tokens:
-        line = text.count("\n", 0, tokens[0].start) + 1
-        where = f"the first statement is in line {line}"
-    return f"SQL: no CREATE TABLE with columns found; {where}"
 
 
 def _statements(text: str, dialect: str) -> list[Any]:
@@ -164,7 +151,7 @@ def _column(
         kind = ColumnKind.CATEGORICAL
     required = definition.find(exp.NotNullColumnConstraint, exp.PrimaryKeyColumnConstraint)
     comment = definition.find(exp.CommentColumnConstraint)
-    draft = ColumnDraft(
+    return ColumnDraft(
         name=name,
         kind=kind,
         nullable=required is None,
@@ -172,8 +159,8 @@ def _column(
         levels=levels,
         decimals=_scale(declared) if kind is ColumnKind.CONTINUOUS else None,
         description=comments.get(name, "" if comment is None else comment.this.name),
-    )
-    return sourced(draft, "other: a constraint of the table's SQL definition").admissible()
+        provenance="other: a constraint of the table's SQL definition",
+    ).admissible()
 
 
 def _kind(declared: Any) -> ColumnKind | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dpiw.data.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
-from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, cell_format, sourced, texts
-from dpiw.plan.drafts.reading import mappings, one_of, parse_json, read_text, text_of
+from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, texts
+from dpiw.plan.drafts.reading import one_of, parse_json, read_text
 
 _WHAT = "Table Schema"
 _KINDS = {
@@ -22,12 +22,13 @@ _KINDS = {
     "datetime": ColumnKind.DATETIME,
 }
 _GROUPS = {",": ",", ".": ".", "'": "'", " ": "space"}
+_STYLES = {ColumnKind.DATE: "date_format", ColumnKind.DATETIME: "datetime_format"}
 
 
 def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     """Draft from a Table Schema, or a package's resource `table`; SchemaError for others."""
     document = parse_json(read_text(path, suffixes=(".json",), what=_WHAT), what=_WHAT)
-    resources = {text_of(entry.get("name")): entry for entry in mappings(document.get("resources"))}
+    resources = {_text(entry.get("name")): entry for entry in _list(document.get("resources"))}
     alone: Mapping[str, Any] = {"schema": document}
     name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
     schema = resource.get("schema")
@@ -37,7 +38,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
         )
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
-    columns = tuple(_column(field, missing) for field in mappings(schema.get("fields")))
+    columns = tuple(_column(field, missing) for field in _list(schema.get("fields")))
     draft = TableDraft(columns=columns, name=name)
     return draft.with_key([keys] if isinstance(keys, str) else keys)
 
@@ -59,36 +60,39 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
     if kind is None:
         hint = nearest(field.get("type"), _KINDS)
         notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
-    return sourced(
-        ColumnDraft(
-            name=text_of(field.get("name")),
-            kind=kind,
-            nullable=None if not isinstance(required, bool) else not required,
-            **limits,
-            notes=notes,
-            levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
-            words=words if all(words) else None,
-            written=_cell_format(field, missing, kind),
-            description=text_of(field.get("description")) or text_of(field.get("title")),
-        ),
-        "codebook: the table's Table Schema",
+    return ColumnDraft(
+        name=_text(field.get("name")),
+        kind=kind,
+        nullable=None if not isinstance(required, bool) else not required,
+        **limits,
+        notes=notes,
+        levels=texts(codes) if kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL) else (),
+        words=words if all(words) else None,
+        written=_cell_format(field, missing, kind),
+        description=_text(field.get("description")) or _text(field.get("title")),
+        provenance="codebook: the table's Table Schema",
     ).admissible()
 
 
 def _cell_format(field: Mapping[str, Any], missing: Any, kind: ColumnKind | None) -> dict[str, Any]:
+    """Return what a field states of its cells, by the names of a data dictionary."""
     tokens = [
         token.get("value") if isinstance(token, Mapping) else token
         for token in _list(field.get("missingValues", missing))
     ]
+    stated: dict[str, Any] = {"missing": [token for token in tokens if token]}
+    if kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS):
+        stated["decimal"] = field.get("decimalChar")
+        stated["thousands"] = _GROUPS.get(field.get("groupChar", ""))
     style = field.get("format")
-    return cell_format(
-        kind,
-        tokens,
-        decimal=field.get("decimalChar"),
-        thousands=_GROUPS.get(field.get("groupChar", "")),
-        style=style if isinstance(style, str) and "%" in style else None,
-    )
+    if kind in _STYLES and isinstance(style, str) and "%" in style:
+        stated[_STYLES[kind]] = style
+    return {name: value for name, value in stated.items() if value}
 
 
 def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""

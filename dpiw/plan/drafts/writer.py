@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.data.columns import ColumnRole
-from dpiw.data.confidential import table_fault
 from dpiw.data.dictionary import OPEN, read_dictionary, refuse_open
 from dpiw.data.schema import PublicSchema
 from dpiw.data.yaml import MAX_BYTES, load_text
@@ -27,16 +26,8 @@ from dpiw.plan.sections import MOST_ROWS_EACH
 from dpiw.plan.spec import check_fit, located_spec, parse_spec
 
 DICTIONARY, SPEC = "schema.yaml", "release.yaml"
-_LONG_LIST = 30
-"""More levels than this are written to a file of their own."""
-
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null"})
-_LETTERS = str.maketrans(
-    {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l"}
-)
-"""Plain spelling of letters for which dropping the mark is wrong or impossible."""
-
 _LINE = 120
 """Most characters of a column on one line."""
 
@@ -63,38 +54,26 @@ _HEAD = """\
 """
 
 
-def dictionary_files(draft: TableDraft, *, name: str, origin: str) -> dict[str, str]:
-    """Return the data dictionary and its files of levels, by name; SchemaError if it is too large.
+def dictionary_text(draft: TableDraft, *, name: str, origin: str) -> str:
+    """Return the data dictionary; SchemaError if it is too large.
 
     `origin`: source of the draft, in our words.
     """
-    files: dict[str, str] = {}
-    names = [column.name for column in draft.columns]
-    lines = [_HEAD.format(origin=origin, open=OPEN)]
-    lines.append(f"name: {_scalar(name)}\ncolumns:")
-    for place, column in enumerate(draft.columns, start=1):
-        levels = column.levels if column.needs_levels else ()
-        listed = "".join(f"{level}\n" for level in levels)
-        is_long = len(levels) > _LONG_LIST and not table_fault(listed, names, listed=True)
-        levels_file = f"levels-{place:03}.txt" if is_long else None
-        if levels_file is not None:
-            files[levels_file] = listed
-        lines += _column_lines(column, levels_file)
+    lines = [_HEAD.format(origin=origin, open=OPEN), f"name: {_value(name)}\ncolumns:"]
+    for column in draft.columns:
+        lines += _column_lines(column)
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > MAX_BYTES:
         raise SchemaError(f"the draft is larger than {MAX_BYTES} bytes")
-    return {DICTIONARY: text, **files}
+    return text
 
 
-def _column_lines(column: ColumnDraft, levels_file: str | None) -> Iterator[str]:
-    values = dict(column.to_mapping())
-    if levels_file is not None:
-        values["levels_file"] = levels_file
-        values.pop("levels")
+def _column_lines(column: ColumnDraft) -> Iterator[str]:
+    values = column.to_mapping()
     if column.role is not ColumnRole.IDENTIFIER:
         values |= dict.fromkeys(_open(column), OPEN)
         values.setdefault("nullable", True)
-    order = ("name", "kind", "role", "nullable", "lower", "upper", "levels", "levels_file")
+    order = ("name", "kind", "role", "nullable", "lower", "upper", "levels")
     names = dict.fromkeys((*(field for field in order if field in values), *values))
     fields = [f"{field}: {_value(values[field])}" for field in names]
     line = f"  - {{{', '.join(fields)}}}"
@@ -116,11 +95,9 @@ def _open(column: ColumnDraft) -> Iterator[str]:
 
 
 def _value(value: Any) -> str:
-    return f"[{', '.join(map(_scalar, value))}]" if isinstance(value, list) else _scalar(value)
-
-
-def _scalar(value: Any) -> str:
     """Write a value in YAML as `dpiw.data.yaml` reads it, in JSON's quotes where needed."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value not in _WORDS:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -142,13 +119,12 @@ def drafted_files(
 
     Raises SchemaError or SpecError if no plan accepts them with made-up values.
     """
-    files = dictionary_files(draft, name=name, origin=origin)
-    stand_ins = dictionary_files(draft.settled(), name=name, origin=origin)
+    dictionary = dictionary_text(draft, name=name, origin=origin)
     faults: list[SpecError] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place).resolve()
-        for file, text in stand_ins.items():
-            (folder / file).write_text(text, encoding="utf-8")
+        stand_in = dictionary_text(draft.settled(), name=name, origin=origin)
+        (folder / DICTIONARY).write_text(stand_in, encoding="utf-8")
         schema = PublicSchema.from_mapping(read_dictionary(folder / DICTIONARY))
         for methods in METHODS:
             text = spec_text(
@@ -161,7 +137,7 @@ def drafted_files(
             except SpecError as fault:
                 faults.append(fault)
             else:
-                return {**files, SPEC: text}
+                return {DICTIONARY: dictionary, SPEC: text}
     raise faults[-1]
 
 
@@ -184,7 +160,7 @@ def spec_text(
     methods: tuple[str, str] = METHODS[0],
 ) -> str:
     """Return a first release spec for the dictionary, with decisions left open."""
-    between = "" if delimiter == "," else f"\n  delimiter: {_scalar(delimiter)}"
+    between = "" if delimiter == "," else f"\n  delimiter: {_value(delimiter)}"
     between += "" if encoding == "utf-8" else f"\n  encoding: {encoding}"
     person = next(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
@@ -192,9 +168,9 @@ def spec_text(
     if person == OPEN:
         raise SchemaError("means an open field in a spec; rename it", field=f"column {OPEN}: name")
     rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
-    unit = _UNIT.format(column=_scalar(person), rows=rows) if person else _ROW
+    unit = _UNIT.format(column=_value(person), rows=rows) if person else _ROW
     return _SPEC.format(
-        name=_scalar(name),
+        name=_value(name),
         unit=unit,
         open=OPEN,
         dictionary=DICTIONARY,
@@ -244,10 +220,8 @@ publish_to: releases
 def dictionary_name(*candidates: str) -> str:
     """Return the first candidate with a letter or digit, in plain letters; else SchemaError."""
     for text in candidates:
-        folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
-        bare = "".join(
-            c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c)
-        )
+        letters = unicodedata.normalize("NFKD", text.casefold())
+        bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
         plain = re.sub(r"[^a-z0-9_-]+", "-", bare).strip("-_")[:63]
         if plain:
             return plain

@@ -28,11 +28,11 @@ MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
 }
 """Settings of `measured` (public seed), and the split of effort; None: the spec's or usual one."""
 
-_NO_LAW = ("omega_seed", "replicates")
-"""Settings that a rehearsal cannot distinguish: the frequencies' seed, and extra files."""
+_FILES = "replicates"
+"""The setting of extra files, which other maps and splits keep."""
 
-_BESIDE = ("replicates",)
-"""Those of extra files, which other maps and splits keep."""
+_NO_LAW = ("omega_seed", _FILES)
+"""Settings that a rehearsal cannot distinguish: the frequencies' seed, and extra files."""
 
 MOST_STAND_IN_ROWS = 100_000
 """Most rows of a stand-in table; replaces a larger `nominal_rows`."""
@@ -102,8 +102,7 @@ def _measured(
     settings: Mapping[str, Any],
     shares: SharesSpec | None,
 ) -> Candidate:
-    own_settings = spec.weights.settings
-    beside = {name: own_settings[name] for name in _BESIDE if name in own_settings}
+    beside = {name: value for name, value in spec.weights.settings.items() if name == _FILES}
     candidate_spec = _weighted(spec, "measured", {**settings, **beside})
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.data.raw_source import IngestLimits, copy_source
+from dpiw.data.raw_source import copy_source
 from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.sources import read_csv
 from dpiw.errors import ReleaseError, SourceError, SpecError
@@ -54,22 +54,22 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedRows:
-    """Scaled rows with weights, shape (rows,), that sum to one: a population's truth."""
+    """Scaled rows with weights, shape (rows,), that sum to one: a population's truth.
+
+    Public rows are a population of their own, redrawn in proportion to their weights.
+    """
 
     scaled: ScaledTable
     weights: Array
 
-
-class Population(Protocol):
-    """A public law of rows of one schema."""
+    @classmethod
+    def even(cls, scaled: ScaledTable) -> Self:
+        """Return rows of equal weights."""
+        return cls(scaled=scaled, weights=np.full(scaled.rows, 1 / scaled.rows))
 
     def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """Draw `rows` independent admissible rows."""
-        ...
-
-    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """Return the rows from which every true value is computed."""
-        ...
+        """Draw rows with replacement."""
+        return self.scaled.take(rng.choice(self.scaled.rows, size=rows, p=self.weights))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,28 +132,6 @@ class RandomLaw:
             columns[column.name] = cells
         return self.schema.project(ScaledTable(columns, rows))
 
-    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """Draw `TRUTH_ROWS` other rows, equally weighted."""
-        return WeightedRows(
-            scaled=self.draw(TRUTH_ROWS, rng=rng), weights=np.full(TRUTH_ROWS, 1 / TRUTH_ROWS)
-        )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ResampledRows:
-    """Public rows as a population: redrawn with replacement in proportion to their weights."""
-
-    rows: WeightedRows
-
-    def draw(self, rows: int, *, rng: np.random.Generator) -> ScaledTable:
-        """Draw rows with replacement."""
-        base = self.rows
-        return base.scaled.take(rng.choice(base.scaled.rows, size=rows, p=base.weights))
-
-    def truth(self, *, rng: np.random.Generator) -> WeightedRows:
-        """Return the rows themselves."""
-        return self.rows
-
 
 def random_law(schema: PublicSchema, kind: Kind, *, rng: np.random.Generator) -> RandomLaw:
     """Return a random population on `schema`, with random marginals and dependence."""
@@ -212,7 +190,7 @@ LEAST_ROWS = 50
 
 def public_rows(
     path: Path, spec: ReleaseSpec, schema: PublicSchema, *, declared_public: bool
-) -> ResampledRows:
+) -> WeightedRows:
     """Read a public CSV file, UTF-8 with commas, of exactly the schema's released columns.
 
     `declared_public` is the curator's word. Without it, or for a confidential path, raises
@@ -227,9 +205,7 @@ def public_rows(
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
         raise SourceError(field="--public-rows", allowed=f"at least {LEAST_ROWS} rows")
-    return ResampledRows(
-        rows=WeightedRows(scaled=scaled, weights=np.full(scaled.rows, 1 / scaled.rows))
-    )
+    return WeightedRows.even(scaled)
 
 
 def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
@@ -241,25 +217,16 @@ def labelled_rows(spec: ReleaseSpec, schema: PublicSchema) -> int:
 
 
 def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
-    limits = IngestLimits(
-        max_columns=spec.source.max_columns,
-        max_cell_bytes=spec.source.max_cell_bytes,
-        max_memory_bytes=spec.source.max_memory_bytes,
-    )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "rows"
         copy_source(path, copy)
-        raw = read_csv(
-            copy,
-            [column.name for column in schema.released],
-            limits=limits,
-            encoding="utf-8",
-            delimiter=",",
-        )
+        names = [column.name for column in schema.released]
+        limits = spec.source.limits
+        raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     return schema.scale(raw.frame)
 
 
-def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:
+def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> WeightedRows:
     """Read a verified release of the same schema (else ReleaseError), weighted if usable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableWeightsWarning)
@@ -269,6 +236,4 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
             "the release's columns are not those of the spec's schema", field="--like"
         )
     weights = release.weights if release.certificate.usable else np.ones(len(release.table))
-    return ResampledRows(
-        rows=WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())
-    )
+    return WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())

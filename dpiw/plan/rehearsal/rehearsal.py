@@ -26,7 +26,7 @@ from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.weigh import Weights
 from dpiw.plan.plan import Plan
 from dpiw.plan.rehearsal.candidates import Candidate
-from dpiw.plan.rehearsal.populations import KINDS, Population, WeightedRows, random_law
+from dpiw.plan.rehearsal.populations import KINDS, TRUTH_ROWS, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import Scorer
 from dpiw.privacy.randomness import SeededNoise
 
@@ -88,7 +88,7 @@ class Rehearsal:
     schema: PublicSchema
     candidates: tuple[Candidate, ...]
     populations: tuple[str, ...]
-    stand_in: Population | None = None
+    stand_in: WeightedRows | None = None
     runs: int
     seed: int
     labelled_rows: int = 0
@@ -174,7 +174,8 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
     size = next(c.plan.spec.nominal_rows for c in rehearsal.candidates if c.plan is not None)
     table = population.draw(size, rng=rng)
     labelled = population.draw(rehearsal.labelled_rows, rng=rng)
-    truth = scorer.portrait(population.truth(rng=rng))
+    exact = rehearsal.stand_in or WeightedRows.even(population.draw(TRUTH_ROWS, rng=rng))
+    truth = scorer.portrait(exact)
     blank = Score(
         population=name, run=run, candidate="", distances={}, norms=scorer.norms(truth),
         verdict="none", ess_share=1.0,
@@ -183,8 +184,7 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
     def scored(rows: WeightedRows) -> dict[str, float]:
         return scorer.distances(scorer.portrait(rows), truth)
 
-    even = WeightedRows(scaled=table, weights=np.full(size, 1 / size))
-    scores = [replace(blank, candidate=FLOOR, distances=scored(even))]
+    scores = [replace(blank, candidate=FLOOR, distances=scored(WeightedRows.even(table)))]
     for candidate in rehearsal.candidates:
         if candidate.plan is None:
             continue

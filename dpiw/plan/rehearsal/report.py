@@ -158,21 +158,10 @@ def _gain(lines: Sequence[Line]) -> float:
     return float(np.mean(gains)) if gains else 0.0
 
 
-def table_lines(rehearsal: Rehearsal, lines: Sequence[Line]) -> list[str]:
-    """Return a row per kind of population and candidate, with its means and outcome."""
+def table_rows(rehearsal: Rehearsal, lines: Sequence[Line]) -> list[list[str]]:
+    """Return the heads, and a row per kind of population and candidate: its means and outcome."""
     heads = [MEASURES[name] for name in rehearsal.scorer.measures]
-    rows = [["population", "weights", *heads, "ESS share", "USE", ""]]
-    rows += [_row(line) for line in lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return table + [
-        f"{'any':<{widths[0]}}  {candidate.name:<{widths[1]}}  not played: {candidate.reason}"
-        for candidate in rehearsal.candidates
-        if candidate.plan is None
-    ]
+    return [["population", "weights", *heads, "ESS share", "USE", ""], *map(_row, lines)]
 
 
 def _row(line: Line) -> list[str]:
@@ -197,16 +186,22 @@ def _cell(change: Change) -> str:
 
 
 def recommendation_lines(rehearsal: Rehearsal, lines: Sequence[Line], *, spec: str) -> list[str]:
-    """Return the recommendation, its change to the spec (a path as typed), and the next command."""
+    """Return what was not played, the recommendation, its lines for the spec, and what to type."""
+    unplayed = [
+        f"`{candidate.name}` weights were not played: {candidate.reason}"
+        for candidate in rehearsal.candidates
+        if candidate.plan is None
+    ]
     name = recommended(lines)
     weights = {OWN: "the spec's own weights", NONE: "no weights"}.get(name, f"`{name}` weights")
     why = "none help" if name == NONE else "they help"
     text = f"recommendation: publish {weights}: {why} wherever columns depend on each other"
     has_own = any(candidate.name == OWN for candidate in rehearsal.candidates)
     if name == (OWN if has_own else NONE):
-        return [text, f"next: dpiw plan {spec}"]
+        return [*unplayed, text, f"next: dpiw plan {spec}"]
     chosen = next(c for c in rehearsal.candidates if c.name == name)
     return [
+        *unplayed,
         text,
         f"next: dpiw plan {spec}, after these lines replaced its `weights` and `shares`:",
         *(f"  {line}" for line in chosen.spec_lines()),

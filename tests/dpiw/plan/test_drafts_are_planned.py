@@ -104,12 +104,7 @@ def init(base, *words):
 def planned(folder):
     """The plan of drafts that somebody settles."""
     files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    columns = load_text(files["schema.yaml"], what="draft")["columns"]
-    dictionary = settled(files["schema.yaml"], files)
-    for column, draft in zip(dictionary["columns"], columns, strict=True):
-        if "levels_file" in draft:
-            column["levels_file"] = draft["levels_file"]
-            del column["levels"]
+    dictionary = settled(files["schema.yaml"])
     (folder / "schema.yaml").write_text(
         json.dumps(dictionary, ensure_ascii=False), encoding="utf-8"
     )

@@ -1,26 +1,22 @@
 """Metadata files that are no metadata: bombs, circles, ways out, tables. Nothing is quoted."""
 
-import io
-import json
 import os
 import socket
 
 import pytest
 
 from dpiw.errors import SchemaError
-from dpiw.plan.drafts.formats import Metadata, draft_table
+from dpiw.plan.drafts.formats import draft_table
 from dpiw.plan.drafts.reading import MAX_METADATA_BYTES
 from tests.support import metadata
 
 SECRET = "hunter2"
-SUFFIXES = {
-    "csvw": "json", "table-schema": "json", "ddi": "xml", "sql": "sql",
-}  # fmt: skip
+SUFFIXES = {"table-schema": "json", "ddi": "xml", "sql": "sql"}
 
 
 def refused(name, place, **options):
     with pytest.raises(SchemaError) as refusal:
-        draft_table(name, Metadata(place=str(place), **options))
+        draft_table(name, str(place), **options)
     assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None
     return str(refusal.value)
@@ -41,9 +37,9 @@ def no_network(monkeypatch):
     [
         "", SECRET, f"a,b\n{SECRET},2\n", f'{{"{SECRET} ": 1, "{SECRET} ": 2}}', "[1, 2]",
         "[" * 20_000, '{"a":' * 5000 + "1" + "}" * 5000, "<a>" * 2000, "((((" * 5000, "9" * 5000,
-        '{"fields": 3, "tableSchema": {"columns": {"name": [1]}}, "recordSet": "x"}',
+        '{"fields": 3, "recordSet": "x"}',
         '{"fields": [{"name": ["a"], "type": ["b"]}], "recordSet": [{"field": [{"name": 3}]}]}',
-        '{"tableSchema": {"columns": [{"name": "x", "datatype": [3]}], "primaryKey": 3}}',
+        '{"fields": [{"name": "x", "type": [3]}], "primaryKey": 3}',
         '{"fields": []}', '{"fields": [{"name": "a"}, {"name": "A"}]}',
         f'{{"fields": [\n  {{"name": "{SECRET}"',
         "a: &x [1]\nb: *x\n", "a: !!python/object:os.system {}\n", "a: {b: {c: {d: {e: {f: 1}}}}}",
@@ -75,37 +71,6 @@ def test_only_a_small_regular_file_of_the_right_name_is_opened(name, tmp_path):
         assert told in refused(name, place)
 
 
-def test_a_header_file_has_one_line_and_of_a_table_no_row_is_read(tmp_path, monkeypatch):
-    place = tmp_path / "header.csv"
-    for text in ("age,sex", "age,sex\n", "\ufeffage,sex\r\n"):
-        place.write_text(text, encoding="utf-8", newline="")
-        draft = draft_table("header-file", Metadata(place=str(place)))
-        assert [column.name for column in draft.columns] == ["age", "sex"]
-    place.write_text(f"age,sex\n{SECRET},f\n" + "1,m\n" * 10_000)
-    taken = []
-
-    class Watched(io.FileIO):
-        def read(self, size=-1):
-            taken.append(super().read(size))
-            return taken[-1]
-
-    def opened(handle, mode, buffering):
-        assert (mode, buffering) == ("rb", 0)  # a buffer would take 8 KiB of rows
-        return Watched(handle, mode)
-
-    monkeypatch.setattr("dpiw.plan.drafts.reading.open", opened, raising=False)
-    assert "may be a table" in refused("header-file", place)
-    assert b"".join(taken) == f"age,sex\n{SECRET[0]}".encode()
-
-
-def test_a_header_file_is_a_regular_file_with_a_bounded_line(tmp_path):
-    pipe, long = tmp_path / "pipe", tmp_path / "long"
-    os.mkfifo(pipe)
-    long.write_text("a," * 300_000)
-    for place in (pipe, tmp_path, long, tmp_path / "absent"):
-        refused("header-file", place)
-
-
 @pytest.mark.parametrize(
     "declared",
     [
@@ -119,30 +84,6 @@ def test_document_types_and_entities_are_refused(declared, tmp_path):
     place = tmp_path / "m.xml"
     place.write_text(metadata.DDI.replace("<codeBook", declared + "<codeBook"))
     refused("ddi", place)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "../outside.json", "/etc/hosts.json", "https://192.0.2.1/schema.json", "//192.0.2.1/s.json",
-        "file:///tmp/schema.json", "link.json", "people.csv", "schema.json\0", "\\\\host\\s.json",
-    ],
-)  # fmt: skip
-def test_a_table_schema_lies_in_the_folder_of_its_metadata(address, tmp_path):
-    (tmp_path / "outside.json").write_text('{"columns": [{"name": "a"}]}')
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    (inside / "link.json").symlink_to(tmp_path / "outside.json")
-    (inside / "people.csv").write_text(SECRET)
-    place = inside / "m.json"
-    place.write_text(json.dumps({"url": "t.csv", "tableSchema": address}))
-    refused("csvw", place)
-
-
-def test_circles_end(tmp_path):
-    place = tmp_path / "m.json"
-    place.write_text('{"url": "t.csv", "tableSchema": "m.json"}')
-    refused("csvw", place)  # the schema of a schema is not followed
 
 
 @pytest.mark.parametrize(

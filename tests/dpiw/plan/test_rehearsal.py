@@ -21,7 +21,6 @@ from dpiw.plan.rehearsal.report import (
     recommendation_lines,
     recommended,
     summarise,
-    table_lines,
 )
 from dpiw.plan.spec import parse_spec
 from tests.support import specs
@@ -222,7 +221,7 @@ def test_the_floor_is_the_stand_in_table_itself_and_no_plan_is_not_played():
         assert lines[FLOOR].changes[measure].mean < lines["none"].changes[measure].mean
     assert lines["none"].changes["one_way"].difference == 0
     assert not lines["none"].changes["one_way"].gains
-    assert "because" in table_lines(design, lines.values())[-1]
+    assert "because" in recommendation_lines(design, lines.values(), spec="s")[0]
 
 
 @pytest.mark.nightly

@@ -171,7 +171,8 @@ COMMANDS: dict[str, Mistake] = {
     "a dump with rows": typed(
         "init new --sql t.sql", 11, "line 2",
         slip=written("t.sql", "create table t (a int);\ninsert into t values (1);\n")),
-    "a header's file misspelt": typed("init new --header-file dta.csv", 11, "'data.csv'?"),
+    "a metadata file misspelt": typed(
+        "init new --sql twon.sql", 11, "'town.sql'?", slip=written("town.sql", "")),
     "a table for a header": typed("plan release.yaml --header data.csv", 12, "data.csv"),
     "a name twice in a header": typed("init new --header a,b,A", 11, "columns 1 and 3"),
     "a header in another encoding": typed(
