@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import factorial
 
 import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial.polynomial import polyder, polyval
 from numpy.typing import NDArray
 
 from dpiw.errors import ReleaseError, one_of
@@ -27,12 +31,21 @@ from dpiw.local.parameters import USABLE, LocalParameters
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Exponential:
-    """exp(-t), estimated by exp(-t - s^2/2), whose variance is exp(s^2) times the clean square."""
+    """exp(-t), estimated by exp(-t - s^2/2), whose variance is exp(s^2) times the clean square.
 
-    name = "exponential"
-    usable = USABLE
-    """Largest noise s in the margin that a fit accepts."""
+    `usable`: largest noise s in the margin that a fit accepts; `reach`: largest |t| before the
+    noise at which a surrogate's error holds.
+    """
+
+    name: str = "exponential"
+    usable: float = USABLE
+    reach: float = math.inf
+
+    def clean(self, t: Array) -> Array:
+        """Return exp(-t)."""
+        return np.asarray(np.exp(-t))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
         """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2.
@@ -42,38 +55,95 @@ class Exponential:
         return np.asarray((-1) ** order * np.exp(-t - noise / 2))
 
 
-class Squared:
-    """(1 - t)^2 / 2, estimated by that less s^2 / 2; its variance grows slowly with s."""
+@dataclass(frozen=True, kw_only=True)
+class PolynomialLoss:
+    """A polynomial in t, with s^m He_m(t / s) as the estimate of t^m (Hermite polynomials).
 
-    name = "squared"
-    usable = math.inf
+    `coefficients` are of t^0, t^1, ...; `error` bounds the distance from the loss to |t| = `reach`.
+    """
+
+    coefficients: tuple[float, ...]
+    name: str
+    usable: float = USABLE
+    reach: float = math.inf
+    error: float = 0.0
+
+    def clean(self, t: Array) -> Array:
+        """Return the polynomial."""
+        return np.asarray(polyval(t, self.coefficients))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
-        """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2."""
-        if order == 0:
-            return np.asarray(((1 - t) ** 2 - noise) / 2)
-        return np.asarray(t - 1) if order == 1 else np.full_like(t, order == 2)
+        """Return the Hermite estimate."""
+        terms, degrees = self._terms
+        coefficients = (-noise / 2) ** degrees @ terms
+        for _ in range(order):
+            coefficients = np.append(coefficients[1:] * np.arange(1, coefficients.size), 0.0)
+        return np.asarray(polyval(t, coefficients))
+
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """Coefficients of the 2k-th derivative over k!, shape (k, degree + 1), and the ks."""
+        degree = len(self.coefficients) - 1
+        rows = [polyder(self.coefficients, 2 * k) / factorial(k) for k in range(degree // 2 + 1)]
+        padded = [np.pad(row, (0, degree + 1 - row.size)) for row in rows]
+        return np.array(padded), np.arange(degree // 2 + 1.0)
 
 
-Loss = Exponential | Squared
-"""A convex loss of the margin t, and its unbiased estimate from a noisy margin."""
+Loss = Exponential | PolynomialLoss
+"""A convex loss of the margin, and its unbiased estimate from a noisy margin."""
 
-EXPONENTIAL, SQUARED = Exponential(), Squared()
+EXPONENTIAL = Exponential()
+SQUARED = PolynomialLoss(coefficients=(0.5, -1.0, 0.5), name="squared", usable=math.inf)
+"""(1 - t)^2 / 2; its variance grows slowly with s."""
 
 LOSSES: dict[str, Loss] = {"exponential": EXPONENTIAL, "squared": SQUARED}
 
+NO_LOGISTIC = (
+    "no estimate of the logistic loss from features with Gaussian noise is unbiased, as it is not"
+    " entire; logistic_surrogate(reach) is a polynomial that states its distance from it"
+)
 
-def loss_named(loss: str) -> Loss:
-    """Return a loss by its name; ReleaseError for others, and for one without unbiased estimate."""
+
+def loss_named(loss: str | Loss) -> Loss:
+    """Return a loss by its name, or the loss itself; ReleaseError without unbiased estimate."""
+    if not isinstance(loss, str):
+        return loss
     if loss == "logistic":
-        raise ReleaseError(
-            "no estimate of it from features with Gaussian noise is unbiased, as it is not entire",
-            field="loss logistic",
-            allowed=" or ".join(LOSSES),
-        )
+        raise ReleaseError(NO_LOGISTIC, field="loss logistic")
     if loss not in LOSSES:
         raise ReleaseError(field="loss", allowed=one_of(loss, LOSSES))
     return LOSSES[loss]
+
+
+def logistic_surrogate(reach: float, *, degree: int = 6) -> PolynomialLoss:
+    """Return a polynomial near log(1 + exp(-t)) for |t| <= reach (Chebyshev interpolation).
+
+    A fit is unbiased for the polynomial; `error` bounds its distance from the logistic loss.
+    `reach`: radius of the ball of records times the norm of the parameters, in (0, 20]. `degree`:
+    even, from 2 to 20; higher is nearer and noisier. Raises ReleaseError out of these ranges.
+    """
+    if not 0 < reach <= 20 or degree not in range(2, 21, 2):
+        raise ReleaseError(
+            field="logistic_surrogate", allowed="reach in (0, 20], an even degree to 20"
+        )
+
+    def logistic(t: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, -t))
+
+    near = Chebyshev.interpolate(logistic, degree, domain=[-reach, reach])
+    polynomial = near.convert(domain=[-1, 1], kind=Polynomial, window=[-1, 1])
+    grid = np.linspace(-reach, reach, 20_001)
+    # Between grid points the difference exceeds it by at most step^2 / 8 times its curvature,
+    # 1/4 of the loss plus the sum of the polynomial's Chebyshev coefficients.
+    curve = 0.25 + float(np.abs(near.deriv(2).coef).sum())
+    error = (
+        float(np.abs(polynomial(grid) - logistic(grid)).max())
+        + (grid[1] - grid[0]) ** 2 / 8 * curve
+    )
+    return PolynomialLoss(
+        coefficients=tuple(float(coefficient) for coefficient in polynomial.coef),
+        name=f"logistic within {error:.2g}", reach=reach, error=error,
+    )  # fmt: skip
 
 
 OFFSET = 50
@@ -94,29 +164,34 @@ class CorrectedRisk:
 
     def values(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
         """Return the loss of each row, shape (rows,)."""
-        return self._derivative(theta, rows, 0)
+        plus, minus = self._both(theta, rows, 0)
+        c = self.indicator[rows]
+        return np.asarray(c * plus + (1 - c) * minus)
 
     def gradients(self, theta: Array, rows: slice | NDArray[np.int64] = slice(None)) -> Array:
         """Return each row's gradient, shape (rows, d): phi'(t) y x - phi''(t) S theta."""
-        slope, curve = self._derivative(theta, rows, 1), self._derivative(theta, rows, 2)
-        pull = np.outer(curve, self.variances * theta)
-        return np.asarray(slope[:, None] * self.matrix[rows] - pull)
+        w, c = self.matrix[rows], self.indicator[rows]
+        plus, minus = self._both(theta, rows, 1)
+        second_plus, second_minus = self._both(theta, rows, 2)
+        slope, curve = c * plus - (1 - c) * minus, c * second_plus + (1 - c) * second_minus
+        return np.asarray(slope[:, None] * w - np.outer(curve, self.variances * theta))
 
     def hessian(self, theta: Array) -> Array:
         """Return the mean second derivative, shape (d, d)."""
-        w, n, pull = self.matrix, len(self.matrix), self.variances * theta
-        second, third, fourth = (self._derivative(theta, slice(None), k) for k in (2, 3, 4))
+        w, c, n = self.matrix, self.indicator, len(self.matrix)
+        pull = self.variances * theta
+        (p2, m2), (p3, m3), (p4, m4) = (self._both(theta, slice(None), k) for k in (2, 3, 4))
+        second, fourth = c * p2 + (1 - c) * m2, c * p4 + (1 - c) * m4
+        third = w.T @ (c * p3 - (1 - c) * m3) / n
         hessian = (w * second[:, None]).T @ w / n - np.diag(self.variances) * second.mean()
         hessian += np.outer(pull, pull) * fourth.mean()
-        mixed = np.outer(w.T @ third / n, pull)
-        return np.asarray(hessian - mixed - mixed.T)
+        return np.asarray(hessian - np.outer(third, pull) - np.outer(pull, third))
 
-    def _derivative(self, theta: Array, rows: slice | NDArray[np.int64], order: int) -> Array:
-        """Return the derivative of each row's loss by its margin w.theta, shape (rows,)."""
+    def _both(
+        self, theta: Array, rows: slice | NDArray[np.int64], order: int
+    ) -> tuple[Array, Array]:
         t, noise = self.matrix[rows] @ theta, float(self.variances @ theta**2)
-        plus, minus = self.loss.corrected(t, noise, order), self.loss.corrected(-t, noise, order)
-        c = self.indicator[rows]
-        return np.asarray(c * plus + (1 - c) * (-1) ** order * minus)
+        return self.loss.corrected(t, noise, order), self.loss.corrected(-t, noise, order)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +212,7 @@ class Feasibility:
 
 
 def feasibility(
-    parameters: LocalParameters, *, norm: float, rows: int, loss: str = "exponential"
+    parameters: LocalParameters, *, norm: float, rows: int, loss: str | Loss = "exponential"
 ) -> Feasibility:
     """Return what to expect of a fit of `rows` reports, from public numbers alone.
 
@@ -152,11 +227,14 @@ def feasibility(
     square = parameters.radius**2 + parameters.dimension * parameters.stddev**2
     inflation = math.exp(min(noise**2, 700.0))
     error = answer * math.sqrt(square * inflation / rows)
-    most = loss_named(loss).usable
-    usable = noise <= most * (1 + 1e-9)
-    reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
-    if not usable:
-        reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
+    if loss == "logistic":
+        usable, reason = False, NO_LOGISTIC
+    else:
+        most = loss_named(loss).usable
+        usable = noise <= most * (1 + 1e-9)
+        reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
+        if not usable:
+            reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
     return Feasibility(
         noise=noise, inflation=inflation, standard_error=error, usable=usable, reason=reason
     )
@@ -167,7 +245,7 @@ def fit_margin(
     level: str,
     features: Sequence[str] | None = None,
     *,
-    loss: str = "exponential",
+    loss: str | Loss = "exponential",
     norm: float,
     penalty: float,
     rng: np.random.Generator,
@@ -181,7 +259,7 @@ def fit_margin(
         sample: reports.
         level: of the label.
         features: None: all.
-        loss: `exponential` or `squared`.
+        loss: `exponential`, `squared`, or a `Loss` such as `logistic_surrogate(reach)`.
         norm: radius of the public ball of parameters.
         penalty: >= 0.
         rng: orders the reports.
@@ -194,10 +272,11 @@ def fit_margin(
 
     Raises:
         ReleaseError: no such level, feature or loss; a setting out of range; parameters that
-            cannot be learnt under this noise (`feasibility`); under 2 * 50 batches.
+            cannot be learnt under this noise (`feasibility`); a surrogate that reaches too short;
+            under 2 * 50 batches.
     """
     chosen, places = loss_named(loss), sample.chosen(features)
-    assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=loss)
+    assessment = feasibility(sample.parameters, norm=norm, rows=max(len(sample), 1), loss=chosen)
     if not assessment.usable:
         raise ReleaseError(assessment.reason, field="norm")
     mu = penalty if curvature is None else curvature
@@ -205,6 +284,8 @@ def fit_margin(
         raise ReleaseError(
             field="penalty", allowed=">= 0, and curvature > 0 where the penalty is 0"
         )
+    if _farthest(sample.parameters, places) * norm > chosen.reach * (1 + 1e-9):
+        raise ReleaseError("the surrogate must reach norm times the longest record", field="loss")
     if len(sample) < 2 * OFFSET:
         raise ReleaseError(field="reports", allowed=f"at least {2 * OFFSET} for one pass")
     risk = CorrectedRisk(
@@ -213,19 +294,31 @@ def fit_margin(
         variances=np.array([0.0, *sample.parameters.variances[places]]),
         loss=chosen,
     )
-    values, pushes = descend(
+    descent = descend(
         lambda theta, rows: risk.gradients(theta, rows).mean(axis=0) + penalty * theta,
         rng.permutation(len(sample)), dimension=1 + len(places), norm=norm, mu=mu,
     )  # fmt: skip
-    names = (INTERCEPT, *(sample.names[place] for place in places))
+    values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
     objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
     covariance = np.full_like(hessian, np.nan)
     if not objections:  # the law holds inside the ball, for steps that forget
-        spread = np.atleast_2d(np.cov(risk.gradients(values), rowvar=False))
-        law = pass_law(hessian, spread * len(pushes) / len(sample), pushes, mu=mu)
+        law = _law(risk, descent, hessian, mu=mu)
         covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, objections)
+
+
+def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
+    spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
+    noise = spread * len(descent.pushes) / len(risk.matrix)
+    return pass_law(hessian, noise, descent.pushes, mu=mu)
+
+
+def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:
+    """Return the norm of the longest design row before the noise, intercept included."""
+    private = parameters.private[list(places)]
+    ball = min(parameters.radius**2, float(private.sum()))
+    return math.sqrt(1 + ball + float((~private).sum()))
 
 
 # --- one pass, and the law of where it ends ------------------------------------------------------
@@ -240,6 +333,14 @@ def batch_count(rows: int) -> int:
     return rows // size
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Descent:
+    """One pass: its `end`, shape (d,), and the ball's `pushes` after each step, shape (K, d)."""
+
+    end: Array
+    pushes: Array
+
+
 def descend(
     gradient: Callable[[Array, NDArray[np.int64]], Array],
     order: NDArray[np.int64],
@@ -247,12 +348,11 @@ def descend(
     dimension: int,
     norm: float,
     mu: float,
-) -> tuple[Array, Array]:
+) -> Descent:
     """Descend from zero over disjoint batches, steps 1 / (mu (k + 50)), onto the ball of `norm`.
 
     `gradient` is unbiased, shape (dimension,), from a model and the reports at indices; `order`
-    holds these indices, each once, shape (n,). Returns the end, shape (d,), and the ball's pushes
-    after each step, shape (K, d).
+    holds these indices, each once, shape (n,).
     """
     theta = np.zeros(dimension)
     batches = np.array_split(order, batch_count(len(order)))
@@ -263,7 +363,7 @@ def descend(
         if length > norm:
             pushes[k - 1] = theta * (norm / length - 1)
             theta = theta * (norm / length)
-    return theta, pushes
+    return Descent(end=theta, pushes=pushes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

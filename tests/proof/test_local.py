@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from dpiw.local import privatise
-from dpiw.local.learn import EXPONENTIAL, SQUARED, CorrectedRisk
+from dpiw.local.learn import EXPONENTIAL, SQUARED, CorrectedRisk, PolynomialLoss
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.local import collection, told
 
+QUARTIC = PolynomialLoss(coefficients=(0.5, -1.0, 0.25, 0.05, 0.02), name="quartic")
 THETA = np.array([0.2, -0.3, 0.15])
 RECORD = np.array([0.5, -0.2, 0.7])
 
@@ -34,7 +35,7 @@ def scores(loss, draws, *, seed, bug=None):
     return sums / np.sqrt(squares)
 
 
-@pytest.mark.parametrize("loss", [EXPONENTIAL, SQUARED], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", [EXPONENTIAL, SQUARED, QUARTIC], ids=lambda loss: loss.name)
 @pytest.mark.parametrize(
     "draws", [pytest.param(4_000_000, marks=pytest.mark.nightly), 100_000], ids=str
 )

@@ -14,18 +14,20 @@ from dpiw.local.learn import (
     OFFSET,
     SQUARED,
     CorrectedRisk,
+    PolynomialLoss,
     batch_count,
     descend,
     feasibility,
     fit_margin,
+    logistic_surrogate,
     loss_named,
     pass_law,
 )
 from dpiw.methods.weights.diagnostics import Verdict
 from tests.support.local import collection, expectation, people, told
 
-ALL = (EXPONENTIAL, SQUARED)
-CLEAN = {"exponential": lambda t: math.exp(-t), "squared": lambda t: (1 - t) ** 2 / 2}
+QUARTIC = PolynomialLoss(coefficients=(1.0, -0.5, 0.3, 0.1, 0.05), name="quartic")
+ALL = (EXPONENTIAL, SQUARED, QUARTIC, logistic_surrogate(2.0, degree=8))
 THETA = np.array([0.4, -0.6, 0.5])
 RECORD = np.array([1.0, 0.3, -0.7])
 
@@ -41,7 +43,9 @@ def test_the_expectation_of_a_corrected_loss_is_the_clean_one(loss, s):
     points, mass = expectation(1, nodes=60)
     for t in (-1.2, 0.0, 0.7):
         moved = t + s * points[:, 0]
-        assert mass @ loss.corrected(moved, s**2) == pytest.approx(CLEAN[loss.name](t), abs=1e-10)
+        assert mass @ loss.corrected(moved, s**2) == pytest.approx(
+            loss.clean(np.array([t]))[0], abs=1e-10
+        )
         for order in (1, 2, 3):
             mean = mass @ loss.corrected(moved, s**2, order)
             assert mean == pytest.approx(slope(loss, t, order), abs=1e-9)
@@ -64,7 +68,7 @@ def expected(loss, *, private=(True, True), **wrong):
         totals[0] += probability * (mass @ risk.values(THETA))
         totals[1] = totals[1] + probability * (mass @ risk.gradients(THETA))
     t = RECORD @ THETA
-    return totals, (CLEAN[loss.name](t), slope(loss, t, 1) * RECORD)
+    return totals, (loss.clean(np.array([t]))[0], slope(loss, t, 1) * RECORD)
 
 
 @pytest.mark.parametrize("loss", ALL, ids=lambda one: one.name)
@@ -135,11 +139,21 @@ def test_exponents_are_added_before_they_are_raised():
     assert value == pytest.approx(math.exp(5))
 
 
-def test_the_logistic_loss_is_refused_and_others_are_named():
+def test_the_logistic_loss_is_refused_and_its_surrogate_tells_its_error():
     with pytest.raises(ReleaseError, match="not entire"):
         loss_named("logistic")
-    with pytest.raises(ReleaseError, match="exponential or squared"):
-        feasibility(collection(), norm=0.1, rows=1000, loss="logistic")
+    report = feasibility(collection(), norm=0.1, rows=1000, loss="logistic")
+    assert not report.usable
+    assert "logistic_surrogate" in report.reason
+    errors = [logistic_surrogate(2.0, degree=degree).error for degree in (2, 4, 6, 8)]
+    assert np.all(np.diff(errors) < 0)
+    surrogate = logistic_surrogate(2.0, degree=6)
+    t = np.random.default_rng(1).uniform(-2, 2, 5000)
+    assert np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max() <= surrogate.error < 1e-3
+    assert f"{surrogate.error:.2g}" in surrogate.name
+    for reach, degree in ((0.0, 6), (21.0, 6), (1.0, 5), (1.0, 22)):
+        with pytest.raises(ReleaseError):
+            logistic_surrogate(reach, degree=degree)
     with pytest.raises(ReleaseError, match="exponential, squared"):
         loss_named("hinge")
 
@@ -155,7 +169,7 @@ def test_what_the_noise_forbids_is_refused_and_says_what_would_do():
     ask = {"norm": most, "penalty": 5.0, "rng": rng}
     for change, named in (
         ({"norm": 1.001 * most}, f"a ball of norm {most:.3g}"), ({"penalty": 0.0}, "curvature"),
-        ({"loss": "logistic"}, "not entire"),
+        ({"loss": "logistic"}, "not entire"), ({"loss": logistic_surrogate(0.01)}, "reach"),
         ({"features": ["x"]}, "feature"), ({"norm": 0.0}, "norm"), ({"norm": math.nan}, "norm"),
     ):  # fmt: skip
         with pytest.raises(ReleaseError, match=named):
@@ -233,6 +247,14 @@ def test_few_reports_have_no_interval_and_more_have_one_that_covers():
     assert np.mean(np.square(z)) < 3.1
 
 
+@pytest.mark.parametrize(("reach", "degree"), [(0.5, 4), (6.0, 8), (20.0, 2), (20.0, 20)])
+def test_the_error_of_a_surrogate_holds_between_the_points_of_its_grid(reach, degree):
+    surrogate = logistic_surrogate(reach, degree=degree)
+    t = np.linspace(-reach, reach, 300_007)
+    away = np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max()
+    assert away <= surrogate.error <= away * 1.001 + 1e-6
+
+
 HESSIAN, NOISE = np.array([[2.0, 0.5], [0.5, 1.2]]), np.array([[1.0, 0.3], [0.3, 2.0]])
 
 
@@ -265,13 +287,13 @@ def test_the_law_of_a_pass_is_that_of_its_recursion():
 @pytest.mark.parametrize("norm", [10.0, 0.2])
 def test_a_pass_without_noise_ends_where_the_law_says(norm):
     goal = np.array([0.3, -0.2])
-    end, pushed = descend(
+    made = descend(
         lambda theta, _: HESSIAN @ (theta - goal), np.arange(400), dimension=2, norm=norm, mu=1.0,
     )  # fmt: skip
-    law = pass_law(HESSIAN, NOISE, pushed, mu=1.0)
-    assert pushed.any() == (norm < 1)
-    assert end == pytest.approx(goal - law.missing @ goal + law.pushed, abs=1e-12)
-    assert np.linalg.norm(end) <= norm * (1 + 1e-12)
+    law = pass_law(HESSIAN, NOISE, made.pushes, mu=1.0)
+    assert made.pushes.any() == (norm < 1)
+    assert made.end == pytest.approx(goal - law.missing @ goal + law.pushed, abs=1e-12)
+    assert np.linalg.norm(made.end) <= norm * (1 + 1e-12)
 
 
 def pass_of_many(rows, repeats, rng):
@@ -282,12 +304,12 @@ def pass_of_many(rows, repeats, rng):
         noise = rng.normal(size=repeats) / math.sqrt(len(places))
         return curvature * (theta - goal) + noise
 
-    end, pushed = descend(gradient, np.arange(rows), dimension=repeats, norm=1e9, mu=mu)
-    steps = len(pushed)
+    made = descend(gradient, np.arange(rows), dimension=repeats, norm=1e9, mu=mu)
+    steps = len(made.pushes)
     noise = np.array([[steps / rows]])
     law = pass_law(np.array([[curvature]]), noise, np.zeros((steps, 1)), mu=mu)
     error = math.sqrt(law.covariance[0, 0])
-    inside = np.abs(end - goal) < 1.96 * error
+    inside = np.abs(made.end - goal) < 1.96 * error
     return inside.mean(), bias_objection(law.bias(np.array([goal])), law.covariance)
 
 
