@@ -7,7 +7,6 @@ candidates would reveal the content.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -65,39 +64,10 @@ class FileEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class FileBytes:
-    """A file read once: the parsed bytes are the compared ones; `skipped` bytes precede `data`."""
+    """A file read once, or its end: the parsed bytes are the compared ones."""
 
     name: str
     data: bytes
-    skipped: int = 0
-
-    def stream(self) -> io.IOBase:
-        """The file at its whole length; reading skipped bytes raises OSError."""
-        return io.BytesIO(self.data) if not self.skipped else _Tail(self)
-
-
-class _Tail(io.RawIOBase):
-    def __init__(self, file: FileBytes) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = self._file.skipped + len(self._file.data)
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._at - self._file.skipped
-        if start < 0:
-            raise OSError(f"{self._file.name}: only its footer was kept")
-        data = self._file.data[start : None if size < 0 else start + size]
-        self._at += len(data)
-        return data
 
 
 @dataclass(frozen=True, kw_only=True)

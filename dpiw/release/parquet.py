@@ -271,9 +271,9 @@ class Footer:
 
 
 def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]:
-    """Return rows, Arrow schema and facts of a Parquet file; ManifestError if it is none."""
+    """Return rows, Arrow schema and facts of a Parquet file or its end, else ManifestError."""
     try:
-        with pq.ParquetFile(file.stream()) as parquet:
+        with pq.ParquetFile(pa.BufferReader(file.data)) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}

@@ -339,7 +339,7 @@ def signed_bytes(
     digest.update(data)
     if skipped + len(data) != expected.size or digest.hexdigest() != expected.sha256:
         raise ChecksumError(f"its SHA-256 differs from the manifest{then}", field=name)
-    return FileBytes(name=name, data=data, skipped=skipped)
+    return FileBytes(name=name, data=data)
 
 
 def file_digest(path: Path) -> str:
