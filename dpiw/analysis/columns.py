@@ -68,10 +68,10 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
     index, anything else by position), or a function from the table to them.
     """
     if isinstance(column, str):
-        values = checked_column(sample._frame, column)
+        values = checked_column(sample.frame, column)
     else:
         computed = _computed(sample.table, column) if callable(column) else column
-        values = row_values(computed, sample._frame)
+        values = row_values(computed, sample.frame)
     subject = f"column {column!r} holds" if isinstance(column, str) else "found"
     if not pd.api.types.is_numeric_dtype(values.dtype):
         if not pd.api.types.is_datetime64_any_dtype(values.dtype):
@@ -106,7 +106,7 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
     """Return the public declaration of a named column, or None."""
     if not isinstance(column, str):
         return None
-    return sample.declared.get(known_name(sample._frame, column))
+    return sample.declared.get(known_name(sample.frame, column))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,7 +197,7 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     else the rows' values, sorted. A bin of numbers includes its upper edge (the first bin both
     edges); a bin of dates, or between declared cuts, its lower edge.
     """
-    values = checked_column(sample._frame, name)
+    values = checked_column(sample.frame, name)
     kind = pd.api.types
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     is_dated = kind.is_datetime64_any_dtype(values.dtype)

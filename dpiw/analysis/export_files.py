@@ -329,7 +329,7 @@ def _spss(
     texts = _texts(columns, weights, _SPSS_LABEL, lambda text: len(text.encode()))
     labels = value_labels(columns)
     empty = {c.name: "DATE11" for c in _dated(columns) if table[c.name].isna().all()}
-    dates = {c.name: _python_dates(frame[c.name], c) for c in _dated(columns)}
+    dates: dict[str, Any] = {c.name: _python_dates(frame[c.name], c) for c in _dated(columns)}
     dates |= dict.fromkeys(empty, np.nan)  # else they become text
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}

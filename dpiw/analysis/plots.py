@@ -69,7 +69,7 @@ def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) 
 
 
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
-    values = checked_column(sample._frame, column)
+    values = checked_column(sample.frame, column)
     share = sample.weights / sample.weights.sum()
     if bins is None:
         bins = _declared_bins(sample, column, values)

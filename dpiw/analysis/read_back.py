@@ -38,8 +38,9 @@ def _is_same(cells: pd.Series, values: pd.Series) -> bool:
             held, meant = (one.astype("datetime64[s]").to_numpy() for one in (cells, values))
             return np.array_equal(held, meant, equal_nan=True)
         if values.dtype.kind == "f":
-            held = cells.replace("", "nan").to_numpy(object).astype(values.dtype)
-            return np.array_equal(held, values, equal_nan=True)
+            numbers = values.to_numpy()
+            held = cells.replace("", "nan").to_numpy(object).astype(numbers.dtype)
+            return np.array_equal(held, numbers, equal_nan=True)
     except (TypeError, ValueError):
         return False
     texts = values.astype("string").fillna("")

@@ -111,7 +111,7 @@ def linear_posterior(
     """
     _check_positive(prior_scale, noise_shape, noise_rate)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
     x, unit = columns.matrix, np.sqrt(w @ columns.response**2 / w.sum()) or 1.0
     y = columns.response / unit
@@ -153,7 +153,7 @@ def logistic_posterior(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
     x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
@@ -181,8 +181,8 @@ def multinomial_posterior(
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)
-    column = column_name(sample._frame, column)
-    values = sample._frame[column]
+    column = column_name(sample.frame, column)
+    values = sample.frame[column]
     present = values.notna().to_numpy()
     text = values[present].astype(str)
     if pd.api.types.is_bool_dtype(values.dtype):

@@ -37,14 +37,14 @@ def check_meaning(formula: str, coded: str, names: Mapping[str, str]) -> None:
             field=f"formula {formula!r}",
         )
     for place in (k for k, sign in enumerate(signs) if sign in ("**", "^")):
-        base = place - 1
-        if signs[base] == ")" and signs[base - 2] == "(":  # one name in brackets
-            base -= 1
+        in_brackets = signs[place - 1] == ")" and signs[place - 3] == "("  # one name
+        base = place - 1 - in_brackets
         if signs[base] != ")":
-            power = f"I({typed(base, base)}**{typed(place + 1, place + 1)})"
+            alone, power = typed(base, base), typed(base - in_brackets, place + 1)
+            written = f"I({alone}**{typed(place + 1, place + 1)})"
             raise ReleaseError(
-                f"{typed(base, place + 1)!r} is {typed(base, base)!r} alone in a formula, as in R:"
-                f" a power of numbers stands in I(...): write {power!r}",
+                f"{power!r} is {alone!r} alone in a formula, as in R: a power of numbers stands in"
+                f" I(...): write {written!r}",
                 field=f"formula {formula!r}",
             )
 

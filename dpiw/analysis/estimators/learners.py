@@ -41,13 +41,13 @@ def fit_sklearn(
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
-    target = column_name(sample._frame, target)
-    others = [c for c in sample._frame.columns if c != target]
+    target = column_name(sample.frame, target)
+    others = [c for c in sample.frame.columns if c != target]
     feature_names = [features] if isinstance(features, str) else features
     names = others if feature_names is None else list(feature_names)
-    names = [column_name(sample._frame, name) for name in names]
-    present = sample._frame[target].notna().to_numpy()
-    x, y = sample._frame.loc[present, names], sample._frame.loc[present, target]
+    names = [column_name(sample.frame, name) for name in names]
+    present = sample.frame[target].notna().to_numpy()
+    x, y = sample.frame.loc[present, names], sample.frame.loc[present, target]
     weights = sample.weights[present]
     parts = _parts(estimator)
     _check_takes_weights(estimator, parts)
@@ -188,7 +188,7 @@ def to_statsmodels(
         raise ReleaseError(field="family", allowed=one_of(family, _FAMILIES))
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     x, y, weights = _rows(sample, parts)
     _check_raw_units(parts, sample.weights, x.to_numpy() * np.sqrt(weights)[:, None])
     if family == "gaussian":

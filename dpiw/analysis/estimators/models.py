@@ -191,7 +191,7 @@ def _regression(
     family: Family | None,
 ) -> Estimate:
     sample = weighted_sample(source)
-    parts = design(sample._frame, target, features)
+    parts = design(sample.frame, target, features)
     subset = parts.kept(chosen(sample, where))
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:
@@ -209,7 +209,7 @@ def _regression(
         raise WeightError(f"{message}; {target!r} has others")
     if family is not None:
         orthonormal(subset, sample.weights)  # names dependent features first
-        if told := separation(subset, sample.weights, family.ends, sample._frame):
+        if told := separation(subset, sample.weights, family.ends, sample.frame):
             raise WeightError(told, field=family.name)
     return _fitted(sample, subset, family)
 

@@ -32,7 +32,7 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
-    table = sample._frame
+    table = sample.frame
     names = columns or tuple(table.columns)
     rows = {
         name: _described(checked_column(table, name), weights, declared_as(sample, name))
@@ -150,7 +150,7 @@ def crosstab(
 
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """Return `levels`, with `bins` applied to numbers and dates only."""
-    kind, values = pd.api.types, checked_column(sample._frame, name)
+    kind, values = pd.api.types, checked_column(sample.frame, name)
     is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
     wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
     return levels(sample, name, bins if wide and values.nunique() > 2 else None)

@@ -201,7 +201,7 @@ def t_test(
             field="t_test",
         )
     sample = weighted_sample(source)
-    own_name, table = known_name(sample._frame, by), sample._frame
+    own_name, table = known_name(sample.frame, by), sample.frame
     is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
     mask = chosen(sample, where) & is_present
     if not sample.weights[mask].sum() > 0:

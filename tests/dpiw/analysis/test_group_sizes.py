@@ -24,7 +24,7 @@ def sample():
     )  # fmt: skip
     table = pd.DataFrame({"x": x, "y": x**2, "g": np.where(x < 0.002, "few", "rest"), "all": 1.0})
     table["ten"] = 10.0
-    return WeightedSample(table=table, weights=np.ones(ROWS), law=law)
+    return WeightedSample(frame=table, weights=np.ones(ROWS), law=law)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def world(x, coefficients, *, scale, rows=1e9):
         features=x, weights=weights, covariance=scale**2 * np.eye(2), rows=rows, credit=1e-3
     )
     table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + 2 * x[:, 0] * x[:, 1]})
-    return WeightedSample(table=table, weights=weights, law=law)
+    return WeightedSample(frame=table, weights=weights, law=law)
 
 
 ESTIMANDS = {

@@ -230,7 +230,7 @@ def test_r_finds_the_same_standard_errors(survey, tmp_path):
     )
     file = export(release, tmp_path / "rows.csv", replicates=True)
     found = survey(ROOT / "examples" / "population" / "survey.R", file, repr(drawn.scale))
-    sample = WeightedSample(table=table, weights=weights, law=law)
+    sample = WeightedSample(frame=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
         "smokerTRUE": analysis.mean(sample, "smoker"),

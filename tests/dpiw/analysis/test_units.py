@@ -52,7 +52,7 @@ def sample_of(law):
         ),
         "none": None,
     }  # fmt: skip
-    return WeightedSample(table=frame, weights=weights, law=laws[law])
+    return WeightedSample(frame=frame, weights=weights, law=laws[law])
 
 
 Reading = tuple[np.ndarray, float, Any]
