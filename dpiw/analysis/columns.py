@@ -263,33 +263,55 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
     return pd.Timestamp(np.datetime64(seconds, "s")).tz_localize("UTC").tz_convert(zone)
 
 
+def is_count(bins: Any) -> bool:
+    """Whether `bins` is a number of parts."""
+    return isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bool(bins >= 1)
+
+
+def checked_bins(values: pd.Series, bins: Any, *, field: str, origin: int = 0) -> int | pd.Index:
+    """Return a number of parts, or increasing edges less `origin`; ReleaseError for others."""
+    if is_count(bins):
+        return int(bins)
+    dated = _is_dated(values)
+    try:
+        given = [moment(str(edge), values) if dated else float(edge - origin) for edge in bins]
+        edges = pd.Index(given)
+        if len(edges) > 1 and edges.is_monotonic_increasing and edges.is_unique:
+            return edges
+    except (TypeError, ValueError):
+        pass
+    example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
+    kind = "dates" if dated else "numbers"
+    raise ReleaseError(
+        field=field,
+        allowed=f"a whole number >= 1, or two or more increasing {kind} such as {example}",
+    )
+
+
+def check_told_apart(column: str, values: NDArray[Any], parts: int) -> None:
+    """Refuse equal parts of numbers that are smaller than the distance between doubles."""
+    width = float(np.ptp(values)) or 1.0 if values.size else np.inf  # 1, as NumPy has it
+    if width <= parts * float(np.spacing(np.abs(values).max(initial=0.0))):
+        raise ReleaseError(
+            f"its values lie too far from zero for {parts} parts of so small a range; take"
+            " fewer, or subtract a number in a table of yours: (table, weights)",
+            field=f"column {column!r}",
+        )
+
+
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
     """Label each value with its bin, `outside` beyond the edges, NaN if missing."""
     present = values.dropna()
     if present.empty and isinstance(bins, int):
         return values
     near, origin = (values, 0) if dated else _near_zero(values)
-    try:
-        if isinstance(bins, int):
-            if isinstance(bins, bool) or bins < 1:
-                raise ValueError
-            edges = _equal_moments(present, bins) if dated else _equal_parts(near.dropna(), bins)
-        else:
-            edge_values = (
-                [moment(str(edge), values) for edge in bins]
-                if dated
-                else np.asarray([edge - origin for edge in bins] if origin else bins, float)
-            )
-            edges = pd.Index(edge_values)
-        if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
-            raise ValueError
-    except (TypeError, ValueError):
-        example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
-        raise ReleaseError(
-            field=f"column {str(values.name)!r}: bins",
-            allowed="a whole number >= 1, or two or more increasing "
-            f"{('dates' if dated else 'numbers')} such as {example}",
-        ) from None
+    name = str(values.name)
+    edges = checked_bins(values, bins, origin=origin, field=f"column {name!r}: bins")
+    if isinstance(edges, int) and dated:
+        edges = _equal_moments(present, edges)
+    elif isinstance(edges, int):
+        check_told_apart(name, near.dropna().to_numpy(dtype=np.float64), edges)
+        edges = _equal_parts(near.dropna(), edges)
     texts = _texts(edges, origin)
     names = [
         f"[{a}, {b})" if dated else f"{'(' if i else '['}{a}, {b}]"

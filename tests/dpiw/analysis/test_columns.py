@@ -243,7 +243,7 @@ def test_rows_that_no_schema_declares_are_not_lost():
     table = sample.table
     table["g"] = table["g"].astype(object)
     table.loc[:2, "g"] = ["new", None, "new"]
-    changed = replace(sample, table=table)
+    changed = replace(sample, frame=table)
     assert levels(changed, "g").labels == ("b", "a", "new", "missing")
     assert analysis.value_counts(changed, "g").values.sum() == pytest.approx(1)
 
