@@ -56,11 +56,6 @@ class FileEntry:
     size: int
     sha256: Sha256
 
-    @classmethod
-    def of(cls, data: bytes) -> FileEntry:
-        """Describe a file by its bytes."""
-        return cls(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileBytes:
@@ -182,12 +177,14 @@ class SignedManifest:
         names = [field.name for field in fields(kind)]
         manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
-            raise ManifestError(_other_format(value["format"], cls.format))
+            is_local = value["format"] == LOCAL_FORMAT
+            hint = "; this is a local release, for dpiw.local.estimate.load_local" * is_local
+            raise ManifestError(
+                f"this reader knows {cls.format} {FORMAT_VERSION}{hint}", field=MANIFEST
+            )
         record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:
-            raise ManifestError(
-                f"this reader knows {cls.format} {FORMAT_VERSION}", field="manifest.json"
-            )
+            raise ManifestError(f"this reader knows {cls.format} {FORMAT_VERSION}", field=MANIFEST)
         manifest = cls(
             facts=kind(**{name: value[name] for name in names}),
             files=value["files"],
@@ -228,13 +225,6 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
     if parts != row_files(len(parts)):
         raise ManifestError("the files listed are not the parts of one table", field=parts[0])
     return parts
-
-
-def _other_format(name: object, expected: str) -> str:
-    message = f"manifest.json: this reader knows {expected} {FORMAT_VERSION}"
-    if name == LOCAL_FORMAT:
-        message += "; this is a local release, for dpiw.local.estimate.load_local"
-    return message
 
 
 def check_file_name(name: str) -> None:

@@ -29,10 +29,10 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.release.manifest import REPLICATES
+from dpiw.release.parquet import stored_footer
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
     check_replicates,
-    read_replicate_footer,
     read_replicates,
     replicate_facts,
     replicates_promised,
@@ -278,12 +278,13 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
     def written(name, weights=full.weights, **changes):
         path = tmp_path / name
         replicates = ReplicateWeights(weights=weights, scale=full.scale)
-        facts = replicate_facts(certificate, count=40, scale=full.scale) | changes
+        facts = replicate_facts(certificate, count=40, scale=full.scale)
+        facts |= {f"dpiw.{name}": value for name, value in changes.items()}
         write_replicates(path, replicates, order=order[: len(weights)], facts=facts)
         return path
 
     def scale_in(path, rows=300):
-        footer = read_replicate_footer(file_bytes(path))
+        footer = stored_footer(file_bytes(path), what="weights")
         return check_replicates(footer, certificate, rows=rows)
 
     assert scale_in(written("good")) == full.scale
