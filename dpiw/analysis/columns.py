@@ -198,20 +198,18 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     edges); a bin of dates, or between declared cuts, its lower edge.
     """
     values = checked_column(sample.frame, name)
-    kind = pd.api.types
-    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    is_dated = kind.is_datetime64_any_dtype(values.dtype)
+    is_dated, is_wide = _is_dated(values), values.dtype.kind in "fiuM"
     declared = declared_as(sample, name)
     nullable = declared is not None and declared.nullable
-    if bins is not None and not (is_numeric or is_dated):
+    if bins is not None and not is_wide:
         raise ReleaseError("bins are for numbers and dates, not for text", field=f"column {name!r}")
     if bins is not None:
         return _levels_of(_binned(values, bins, dated=is_dated), None, nullable)
-    if declared is not None and declared.is_numeric and declared.cuts and (is_numeric or is_dated):
+    if declared is not None and declared.is_numeric and declared.cuts and is_wide:
         return _levels_of(_between_cuts(values, declared), None, nullable)
     domain = _domain(values, declared)
-    if domain is None and (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
-        example = f"{as_typed(name)} > 40" if is_numeric else f"{as_typed(name)} >= '2024-01-01'"
+    if domain is None and is_wide and values.nunique() > MOST_LEVELS:
+        example = f"{as_typed(name)} >= '2024-01-01'" if is_dated else f"{as_typed(name)} > 40"
         raise ReleaseError(
             f"{values.nunique()} different values are too many for levels (at most {MOST_LEVELS});"
             f' a table takes bins=10; for one group give a condition, such as where="{example}"',

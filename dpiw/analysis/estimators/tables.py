@@ -150,7 +150,6 @@ def crosstab(
 
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """Return `levels`, with `bins` applied to numbers and dates only."""
-    kind, values = pd.api.types, checked_column(sample.frame, name)
-    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
-    return levels(sample, name, bins if wide and values.nunique() > 2 else None)
+    values = checked_column(sample.frame, name)
+    is_wide = values.dtype.kind in "fiuM" and values.nunique() > 2
+    return levels(sample, name, bins if is_wide else None)
