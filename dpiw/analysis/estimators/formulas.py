@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.names import as_typed, restored
-from dpiw.errors import ReleaseError, nearest_first, optional
+from dpiw.errors import ReleaseError, optional
 
 
 def check_meaning(formula: str, coded: str, names: Mapping[str, str]) -> None:
@@ -88,25 +88,12 @@ def uncomputed(
             with np.errstate(all="ignore"):
                 library.Formula(f"0 + {text}").get_model_matrix(frame, context={})
         except Exception as fault:  # formulaic runs what the analyst wrote: anything can be raised
-            why = restored(_fault(text, frame, fault), names)
-            return ReleaseError(f"{restored(text, names)!r}: {why}", field=f"formula {formula!r}")
+            mentioned = rf"(?<!\w)(?:{'|'.join(map(re.escape, map(str, frame.columns)))})(?!\w)"
+            texts = [n for n in re.findall(mentioned, text) if frame[n].dtype == object]
+            hint = f"; column {texts[0]!r} holds text" if texts else ""
+            kind = type(fault.__cause__ or fault).__name__  # its text may hold cells
+            why = restored(f"{text!r}: {kind} when it was computed{hint}", names)
+            return ReleaseError(why, field=f"formula {formula!r}")
     return ReleaseError(
         f"{type(reason).__name__} when it was computed", field=f"formula {formula!r}"
     )
-
-
-def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
-    texts = [
-        name
-        for name in map(str, frame.columns)
-        if frame[name].dtype == object and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", factor)
-    ]
-    for name in texts:
-        levels = sorted(map(str, frame[name].unique()))
-        for quote, word in re.findall(r"(['\"])(.*?)\1", factor):
-            if quote and word not in levels:
-                near = nearest_first(word, levels)
-                return f"column {name!r} has no level {word!r}; its levels, {near}"
-    if texts:
-        return f"it failed when it was computed: column {texts[0]!r} holds text"
-    return f"{type(fault.__cause__ or fault).__name__} when it was computed"
