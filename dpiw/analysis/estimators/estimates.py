@@ -230,6 +230,9 @@ def joint(*estimates: Estimate) -> Estimate:
 
     inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
 
+    def given(name: str) -> bool:
+        return any(getattr(estimate, name) is not None for estimate in estimates)
+
     def refit(weights: Array) -> Array:
         return np.concatenate([estimate.refit(weights) for estimate in estimates])
 
@@ -245,19 +248,14 @@ def joint(*estimates: Estimate) -> Estimate:
         refit=refit,
         sample=estimates[0].sample,
         group=np.hstack([estimate.groups for estimate in estimates]),
-        sides=None
-        if all(estimate.sides is None for estimate in estimates)
-        else np.concatenate([both_sides(estimate) for estimate in estimates], axis=2),
-        level=None
-        if all(estimate.level is None for estimate in estimates)
-        else np.hstack(
-            [
-                estimate.groups if estimate.level is None else estimate.level
-                for estimate in estimates
-            ]
-        ),
+        sides=np.concatenate([both_sides(e) for e in estimates], axis=2)
+        if given("sides")
+        else None,
+        level=np.hstack([e.groups if e.level is None else e.level for e in estimates])
+        if given("level")
+        else None,
         limits=np.hstack([estimate.least_and_most for estimate in estimates]),
-        ends=None if all(estimate.ends is None for estimate in estimates) else ends,
+        ends=ends if given("ends") else None,
         facts={
             "smooth": smooth.pop(),
             "normalised": all(estimate.facts.get("normalised", True) for estimate in estimates),

@@ -57,13 +57,10 @@ def fit_sklearn(
 
 
 def _check_fits(estimator: Any) -> None:
-    name = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-    if isinstance(estimator, type) and hasattr(estimator, "fit"):
-        raise ReleaseError(f"estimator: expected an instance: write {name}()", field="fit_sklearn")
-    if not callable(getattr(estimator, "fit", None)):
+    if isinstance(estimator, type) or not callable(getattr(estimator, "fit", None)):
         raise ReleaseError(
-            "estimator: expected one of scikit-learn's, with a method fit, then the source, as in"
-            f" fit_sklearn(LogisticRegression(), release, 'ill'); found {name}",
+            "estimator: expected an instance of scikit-learn's, with a method fit, then the source,"
+            f" as in fit_sklearn(LogisticRegression(), release, 'ill'); found {estimator!r:.80}",
             field="fit_sklearn",
         )
 
