@@ -64,7 +64,6 @@ def build_folder(
             raise ManifestError("does not read back as it was written", field="manifest.json")
         _write(staging / MANIFEST, data)
         _write(staging / SIGNATURE, key.sign(data))
-        _make_durable(staging)
         _make_readable(staging)
         with _writing(f"folder {folder.name}"):
             move_exclusively(staging, folder)
