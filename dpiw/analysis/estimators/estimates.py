@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -193,19 +193,16 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
         full_reach[indices] = reach
         return estimate.reached(full_reach)[:, indices]
 
-    sides, level = estimate.sides, estimate.level
+    sides, level, facts = estimate.sides, estimate.level, dict(estimate.facts)
+    if "inside" in facts:
+        facts["inside"] = facts["inside"][indices]
     return replace(
         estimate, names=tuple(estimate.names[k] for k in indices), values=estimate.values[indices],
         influence=estimate.influence[:, indices], refit=lambda w: estimate.refit(w)[indices],
         group=estimate.groups[:, indices], sides=None if sides is None else sides[:, :, indices],
         level=None if level is None else level[:, indices],
-        limits=estimate.least_and_most[:, indices], ends=ends, facts=_facts_of(estimate, indices),
+        limits=estimate.least_and_most[:, indices], ends=ends, facts=facts,
     )  # fmt: skip
-
-
-def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
-    inside = estimate.facts.get("inside")
-    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 
 
 def joint(*estimates: Estimate) -> Estimate:

@@ -85,26 +85,16 @@ def value_counts(
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
     names = tuple(f"{column}={label}" for label in parts.labels)
-    indicators = np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
-    return shares(sample, indicators * mask[:, None], names)
-
-
-def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
-    """Return shares of cells that exclude each other, among the rows of all cells.
-
-    `indicators`: 0 or 1 for each row and cell, shape (n, p).
-    """
-    sample = weighted_sample(source)
-    counts = indicators.sum(axis=1)
+    indicators = np.equal.outer(parts.codes, np.arange(len(names))) * mask[:, None] * 1.0
 
     def refit(weights: Array) -> Array:
-        return np.asarray(weights @ indicators / (weights @ counts))
+        return np.asarray(weights @ indicators / (weights @ mask))
 
     values = refit(sample.weights)
-    influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
+    influence = (indicators - np.outer(mask, values)) / float((sample.weights * mask).mean())
     return Estimate(
         names=names, values=values, influence=influence, refit=refit, sample=sample,
-        group=counts[:, None] > 0, level=indicators > 0, limits=SHARE,
+        group=mask[:, None], level=indicators > 0, limits=SHARE,
     )  # fmt: skip
 
 
