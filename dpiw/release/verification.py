@@ -239,15 +239,11 @@ def read_signed(
         raise ManifestError(no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError, then=then)
-    if expected is None:
-        manifest = kind.from_bytes(data)
-        if _vouching(data, signature, [manifest.signer]) is None:
-            raise SignatureError(_signed_by(data, signature, kind, [manifest.signer], then))
-        return manifest
     # Nothing in the file is interpreted before an expected key vouches for it.
-    vouching = _vouching(data, signature, expected)
+    keys = [kind.from_bytes(data).signer] if expected is None else expected
+    vouching = _vouching(data, signature, keys)
     if vouching is None:
-        raise SignatureError(_signed_by(data, signature, kind, expected, then))
+        raise SignatureError(_signed_by(data, signature, kind, keys, then))
     manifest = kind.from_bytes(data)
     if manifest.signer != vouching:
         raise SignatureError(f"the manifest names another key than key id {vouching.key_id}")

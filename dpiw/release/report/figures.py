@@ -40,7 +40,6 @@ class Axis:
     labels: tuple[str, ...]
     edges: tuple[float, ...]
     cells: int
-    nullable: bool
 
 
 def axis(column: Column) -> Axis:
@@ -48,13 +47,12 @@ def axis(column: Column) -> Axis:
     missing = (marker(MISSING, column.level_names),) if column.nullable else ()
     if column.is_discrete:
         labels = (*column.level_names, *missing)
-        return Axis(labels=labels, edges=(), cells=len(labels), nullable=column.nullable)
+        return Axis(labels=labels, edges=(), cells=len(labels))
     edges = _edges(column)
     return Axis(
         labels=(_bound(column, column.lower_number), _bound(column, column.upper_number)),
         edges=edges,
         cells=len(edges) - 1 + len(missing),
-        nullable=column.nullable,
     )
 
 
