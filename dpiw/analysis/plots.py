@@ -21,7 +21,7 @@ from dpiw.analysis.columns import (
 )
 from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
@@ -104,28 +104,23 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         groups = {
             str(label): is_present & (parts.codes == k) for k, label in enumerate(parts.labels)
         }
-    places = ("whislo", "q1", "med", "q3", "whishi")
-    boxes = [
-        {"label": label}
-        | dict(zip(places, _quantiles(values[rows], sample.weights[rows]), strict=True))
-        for label, rows in groups.items()
-    ]
     if not any(rows.any() for rows in groups.values()):
         raise ReleaseError(
             f"column {column!r}: every value is missing or has weight zero", field="box"
         )
+    boxes = []
+    for label, rows in groups.items():
+        ends = np.full(_BOX.size, np.nan)
+        if rows.any():
+            ends = weighted_quantile(values[rows], sample.weights[rows], _BOX)
+        places = zip(("whislo", "q1", "med", "q3", "whishi"), ends, strict=True)
+        boxes.append({"label": label, **dict(places)})
     ax = _axes() if ax is None else ax
     ax.bxp(boxes, showfliers=False)
     for label in ax.get_xticklabels():
         label.set_parse_math(False)
     _name_axes(ax, by or "", column)
     return ax
-
-
-def _quantiles(values: Array, weights: Array) -> Array:
-    if not values.size:
-        return np.full(_BOX.size, np.nan)
-    return weighted_quantile(values, weights, _BOX)
 
 
 def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:

@@ -66,11 +66,8 @@ class WaldTest:
 
     def __repr__(self) -> str:
         single = self.degrees == 1
-        test = (
-            f"z = {self.statistic:.4g}"
-            if single
-            else (f"W = {self.statistic:.4g}, {self.degrees} degrees of freedom")
-        )
+        name, freedom = "z" if single else "W", f", {self.degrees} degrees of freedom"
+        test = f"{name} = {self.statistic:.4g}{'' if single else freedom}"
         p_value = f"= {self.p_value:.3g}" if self.p_value >= _LEAST_TOLD else f"< {_LEAST_TOLD:.4f}"
         text = f"{self.hypothesis}: {test}, p {p_value}"
         text += f" ({self.method.replace('_', '-')}; {self.verdict})"
