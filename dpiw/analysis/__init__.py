@@ -3,8 +3,6 @@
 Invalid arguments raise ReleaseError; invalid weights, and fits without a solution, WeightError.
 """
 
-from typing import TYPE_CHECKING
-
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
 from dpiw.analysis.estimators.bayes import (
     linear_posterior,
@@ -37,12 +35,3 @@ __all__ = [
     "resample", "std", "t_test", "to_statsmodels", "total", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip
-
-if not TYPE_CHECKING:  # type checkers report unknown names themselves
-
-    def __getattr__(name: str) -> object:
-        """Suggest the nearest name."""
-        from dpiw.errors import nearest
-
-        near = "" if name.startswith("_") else nearest(name, __all__)
-        raise AttributeError(f"dpiw.analysis: no {name!r}{near}", name=name)

@@ -68,10 +68,10 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
     index, anything else by position), or a function from the table to them.
     """
     if isinstance(column, str):
-        values = checked_column(sample._frame, column)
+        values = checked_column(sample.frame, column)
     else:
         computed = _computed(sample.table, column) if callable(column) else column
-        values = row_values(computed, sample._frame)
+        values = row_values(computed, sample.frame)
     subject = f"column {column!r} holds" if isinstance(column, str) else "found"
     if not pd.api.types.is_numeric_dtype(values.dtype):
         if not pd.api.types.is_datetime64_any_dtype(values.dtype):
@@ -106,7 +106,7 @@ def declared_as(sample: WeightedSample, column: Column) -> Declared | None:
     """Return the public declaration of a named column, or None."""
     if not isinstance(column, str):
         return None
-    return sample.declared.get(known_name(sample._frame, column))
+    return sample.declared.get(known_name(sample.frame, column))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,21 +197,19 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     else the rows' values, sorted. A bin of numbers includes its upper edge (the first bin both
     edges); a bin of dates, or between declared cuts, its lower edge.
     """
-    values = checked_column(sample._frame, name)
-    kind = pd.api.types
-    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    is_dated = kind.is_datetime64_any_dtype(values.dtype)
+    values = checked_column(sample.frame, name)
+    is_dated, is_wide = _is_dated(values), values.dtype.kind in "fiuM"
     declared = declared_as(sample, name)
     nullable = declared is not None and declared.nullable
-    if bins is not None and not (is_numeric or is_dated):
+    if bins is not None and not is_wide:
         raise ReleaseError("bins are for numbers and dates, not for text", field=f"column {name!r}")
     if bins is not None:
         return _levels_of(_binned(values, bins, dated=is_dated), None, nullable)
-    if declared is not None and declared.is_numeric and declared.cuts and (is_numeric or is_dated):
+    if declared is not None and declared.is_numeric and declared.cuts and is_wide:
         return _levels_of(_between_cuts(values, declared), None, nullable)
     domain = _domain(values, declared)
-    if domain is None and (is_numeric or is_dated) and values.nunique() > MOST_LEVELS:
-        example = f"{as_typed(name)} > 40" if is_numeric else f"{as_typed(name)} >= '2024-01-01'"
+    if domain is None and is_wide and values.nunique() > MOST_LEVELS:
+        example = f"{as_typed(name)} >= '2024-01-01'" if is_dated else f"{as_typed(name)} > 40"
         raise ReleaseError(
             f"{values.nunique()} different values are too many for levels (at most {MOST_LEVELS});"
             f' a table takes bins=10; for one group give a condition, such as where="{example}"',
@@ -263,33 +261,55 @@ def moment(text: str, values: pd.Series) -> pd.Timestamp:
     return pd.Timestamp(np.datetime64(seconds, "s")).tz_localize("UTC").tz_convert(zone)
 
 
+def is_count(bins: Any) -> bool:
+    """Whether `bins` is a number of parts."""
+    return isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bool(bins >= 1)
+
+
+def checked_bins(values: pd.Series, bins: Any, *, field: str, origin: int = 0) -> int | pd.Index:
+    """Return a number of parts, or increasing edges less `origin`; ReleaseError for others."""
+    if is_count(bins):
+        return int(bins)
+    dated = _is_dated(values)
+    try:
+        given = [moment(str(edge), values) if dated else float(edge - origin) for edge in bins]
+        edges = pd.Index(given)
+        if len(edges) > 1 and edges.is_monotonic_increasing and edges.is_unique:
+            return edges
+    except (TypeError, ValueError):
+        pass
+    example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
+    kind = "dates" if dated else "numbers"
+    raise ReleaseError(
+        field=field,
+        allowed=f"a whole number >= 1, or two or more increasing {kind} such as {example}",
+    )
+
+
+def check_told_apart(column: str, values: NDArray[Any], parts: int) -> None:
+    """Refuse equal parts of numbers that are smaller than the distance between doubles."""
+    width = float(np.ptp(values)) or 1.0 if values.size else np.inf  # 1, as NumPy has it
+    if width <= parts * float(np.spacing(np.abs(values).max(initial=0.0))):
+        raise ReleaseError(
+            f"its values lie too far from zero for {parts} parts of so small a range; take"
+            " fewer, or subtract a number in a table of yours: (table, weights)",
+            field=f"column {column!r}",
+        )
+
+
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
     """Label each value with its bin, `outside` beyond the edges, NaN if missing."""
     present = values.dropna()
     if present.empty and isinstance(bins, int):
         return values
     near, origin = (values, 0) if dated else _near_zero(values)
-    try:
-        if isinstance(bins, int):
-            if isinstance(bins, bool) or bins < 1:
-                raise ValueError
-            edges = _equal_moments(present, bins) if dated else _equal_parts(near.dropna(), bins)
-        else:
-            edge_values = (
-                [moment(str(edge), values) for edge in bins]
-                if dated
-                else np.asarray([edge - origin for edge in bins] if origin else bins, float)
-            )
-            edges = pd.Index(edge_values)
-        if len(edges) < 2 or not edges.is_monotonic_increasing or not edges.is_unique:
-            raise ValueError
-    except (TypeError, ValueError):
-        example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
-        raise ReleaseError(
-            field=f"column {str(values.name)!r}: bins",
-            allowed="a whole number >= 1, or two or more increasing "
-            f"{('dates' if dated else 'numbers')} such as {example}",
-        ) from None
+    name = str(values.name)
+    edges = checked_bins(values, bins, origin=origin, field=f"column {name!r}: bins")
+    if isinstance(edges, int) and dated:
+        edges = _equal_moments(present, edges)
+    elif isinstance(edges, int):
+        check_told_apart(name, near.dropna().to_numpy(dtype=np.float64), edges)
+        edges = _equal_parts(near.dropna(), edges)
     texts = _texts(edges, origin)
     names = [
         f"[{a}, {b})" if dated else f"{'(' if i else '['}{a}, {b}]"

@@ -54,10 +54,10 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
     """
     if where is None:
         return np.ones(sample.rows, dtype=bool)
-    if isinstance(where, str) and where not in sample._frame.columns:
+    if isinstance(where, str) and where not in sample.frame.columns:
         discrete = [column for column in sample.declared.values() if column.is_discrete]
         is_chosen = condition(
-            sample._frame,
+            sample.frame,
             where,
             declared={column.name: column.level_names for column in discrete},
             ordered=[column.name for column in discrete if column.kind is ColumnKind.ORDINAL],
@@ -79,11 +79,11 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
 
 
 def _what_holds(sample: WeightedSample, where: Column) -> str:
-    if not isinstance(where, str) or where in sample._frame.columns:
+    if not isinstance(where, str) or where in sample.frame.columns:
         return ""
     held = []
-    for name in _columns(_parsed(sample._frame, where, {})):
-        if told := _held(sample.declared.get(name), sample._frame[name]):
+    for name in _columns(_parsed(sample.frame, where, {})):
+        if told := _held(sample.declared.get(name), sample.frame[name]):
             held.append(f"column {name!r} {told}")
     return f"; {'; '.join(held)}" if held else ""
 

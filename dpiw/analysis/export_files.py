@@ -21,109 +21,86 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.read_back import (
+    CHUNK,
     LARGEST_WHOLE,
-    changed_csv,
-    changed_spss,
-    changed_stata,
+    different,
     formulas,
     plain_readings,
     value_labels,
 )
 from dpiw.analysis.sample import Published
 from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.declarations import RESERVED_NAMES, folded_name
 from dpiw.data.levels import is_formula
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import ReleaseError, nearest, optional, shown
+from dpiw.errors import ReleaseError, SchemaError, nearest, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameRule:
-    """Which names a format holds: `expected` in words, and those of some names it refuses."""
+class _Format:
+    """A file format.
 
-    expected: str
-    refused: Callable[[Sequence[str]], list[str]]
+    Attributes:
+        names: which names it holds, in words; `holds` says so of a name.
+        write: writes a file, reads it back, and returns the columns that differ.
+        values: which values it holds, in words, by kind.
+    """
 
-    def holds(self, name: str) -> bool:
-        """Whether the format holds this name."""
-        return not self.refused([name])
+    names: str
+    holds: Callable[[str], bool]
+    write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], list[str]]
+    values: Mapping[ColumnKind, str]
 
 
-def renamed(
-    columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], rule: NameRule
+def _renamed(
+    columns: Sequence[Column], names: Mapping[str, str], *, weights: Iterable[str], form: _Format
 ) -> list[Column]:
     """Rename columns for a file; a renamed column without description gets its old name as label.
 
     Raises ReleaseError, which suggests names, if the format cannot hold one or two are alike.
     """
-    _check_new(columns, names)
-    new = {column.name: names.get(column.name, column.name) for column in columns}
-    _check_alike(new.values())
-    needed = {folded_name(name) for name in weights}
-    refused = set(rule.refused(list(new.values())))
-    clashing = [old for old, name in new.items() if folded_name(name) in needed]
-    bad = clashing + [old for old, name in new.items() if name in refused and old not in clashing]
-    if bad:
-        held = (folded_name(name) for old, name in new.items() if old not in bad)
-        suggested = dict(names) | _suggested(bad, {*needed, *held, *RESERVED_NAMES}, rule)
-        why = f"expected {rule.expected}, and no word that the format keeps for itself"
-        why = "the weights need that name" if clashing else why
+    old_names = [column.name for column in columns]
+    if unknown := [name for name in names if name not in old_names]:
         raise ReleaseError(
-            f"column {new[bad[0]]!r}: {why}; what would do: names={suggested!r}", field="export"
+            f"names: no column {unknown[0]!r}{nearest(unknown[0], old_names)}", field="export"
         )
-    return [
-        replace(column, name=new[column.name], description=column.description or column.name)
-        if column.name in names
-        else column
-        for column in columns
-    ]
-
-
-def _check_new(columns: Sequence[Column], names: Mapping[str, str]) -> None:
-    unknown = [name for name in names if name not in {column.name for column in columns}]
-    if unknown:
-        near = nearest(unknown[0], [column.name for column in columns])
-        raise ReleaseError(f"names: no column {unknown[0]!r}{near}", field="export")
-    for old, name in names.items():
-        fault = str(name_fault(name) or "")
-        if not fault and name in RESERVED_NAMES:
-            fault = f"a release keeps {name!r} for itself"
-        if fault:
-            raise ReleaseError(f"names: column {old!r}: {fault}", field="export")
-
-
-def _check_alike(names: Iterable[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        folded = folded_name(name)
-        if folded in seen:
-            raise ReleaseError(
-                f"columns {seen[folded]!r} and {name!r} would be one name", field="export"
-            )
-        seen[folded] = name
-
-
-def _suggested(bad: Sequence[str], taken: set[str], rule: NameRule) -> dict[str, str]:
-    seen, suggested = set(taken), {}
-    for name in bad:
-        suggested[name] = next(
-            candidate
-            for candidate in _likes(name)
-            if folded_name(candidate) not in seen and rule.holds(candidate)
+    try:
+        new = [
+            replace(column, name=names[column.name], description=column.description or column.name)
+            if column.name in names
+            else column
+            for column in columns
+        ]
+        PublicSchema(name="export", columns=tuple(new))
+    except SchemaError as reason:
+        raise ReleaseError(f"names: {reason}", field="export") from None
+    needed = set(map(folded_name, weights))
+    bad = {
+        old: column.name
+        for old, column in zip(old_names, new, strict=True)
+        if folded_name(column.name) in needed or not form.holds(column.name)
+    }
+    if not bad:
+        return new
+    taken = needed | RESERVED_NAMES | {folded_name(column.name) for column in new}
+    suggested = dict(names)
+    for old in bad:
+        suggested[old] = next(
+            n for n in _likes(old) if folded_name(n) not in taken and form.holds(n)
         )
-        seen.add(folded_name(suggested[name]))
-    return suggested
+        taken.add(folded_name(suggested[old]))
+    raise ReleaseError(
+        f"column {next(iter(bad.values()))!r}: expected {form.names}, no word that the format keeps"
+        f" for itself, and no name of a weight; what would do: names={suggested!r}",
+        field="export",
+    )
 
 
 def _likes(name: str) -> Iterator[str]:
-    name = name.replace("\N{MICRO SIGN}", "u")
-    latin = name.replace("\N{GREEK SMALL LETTER MU}", "u")
-    ascii_letters = unicodedata.normalize("NFKD", latin).encode("ascii", "ignore").decode()
+    ascii_letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     stem = re.sub(r"\W+", "_", ascii_letters).strip("_")[:24]
-    yield re.sub(r"\W+", "_", name).strip("_")[:30]
-    yield stem
-    yield f"v_{stem}"
+    yield from (re.sub(r"\W+", "_", name).strip("_")[:30], stem, f"v_{stem}")
     yield from (f"v_{stem}_{number}" for number in itertools.count(2))
 
 
@@ -137,43 +114,21 @@ _SPSS_WORDS = frozenset(
 )
 
 
-def _stata_refuses(names: Sequence[str]) -> list[str]:
-    """Names that pandas would silently replace: tried together first, then one by one."""
-    types = [name for name in names if re.fullmatch(r"str\d+", name) or not name.isidentifier()]
-    candidates = [name for name in names if name not in types]
-    if candidates and not _pandas_writes(candidates):
-        types += [name for name in candidates if not _pandas_writes([name])]
-    return types
-
-
-def _pandas_writes(names: Sequence[str]) -> bool:
+def _stata_holds(name: str) -> bool:
+    """Whether pandas writes this name, which it would silently replace."""
+    if re.fullmatch(r"str\d+", name) or not name.isidentifier():
+        return False
     with warnings.catch_warnings(action="error", category=pd.errors.InvalidColumnName):
         try:
-            frame = pd.DataFrame([[0.0] * len(names)], columns=list(names))
-            frame.to_stata(io.BytesIO(), write_index=False, version=118)
+            pd.DataFrame({name: [0.0]}).to_stata(io.BytesIO(), write_index=False, version=118)
         except pd.errors.InvalidColumnName:
             return False
     return True
 
 
-def _spss_refuses(names: Sequence[str]) -> list[str]:
-    return [
-        name
-        for name in names
-        if not (name.isidentifier() and name[0].isalpha() and len(name.encode()) <= _SPSS_NAME)
-        or name.upper() in _SPSS_WORDS
-    ]
-
-
-CSV = NameRule(
-    expected="a name that no spreadsheet computes",
-    refused=lambda names: list(filter(is_formula, names)),
-)
-STATA = NameRule(expected=f"letters, digits and `_`, at most {_STATA_NAME}", refused=_stata_refuses)
-SPSS = NameRule(
-    expected=f"letters, digits and `_`, a letter first, at most {_SPSS_NAME} bytes",
-    refused=_spss_refuses,
-)
+def _spss_holds(name: str) -> bool:
+    is_word = name.isidentifier() and name[0].isalpha() and len(name.encode()) <= _SPSS_NAME
+    return is_word and name.upper() not in _SPSS_WORDS
 
 
 _STATA_LABEL, _SPSS_LABEL = 80, 256
@@ -232,7 +187,7 @@ def export(
     form = _FORMATS[path.suffix]
     weights, names = _weights(release, replicates), dict(names or {})
     released = PublicSchema.from_mapping(release.schema).released
-    columns = renamed(released, names, weights=map(str, weights.columns), rule=form.names)
+    columns = _renamed(released, names, weights=map(str, weights.columns), form=form)
     table = release.table.rename(columns=names)
     if path.suffix == ".csv" and (computed := formulas(table, columns)):
         raise ReleaseError(
@@ -245,8 +200,7 @@ def export(
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as beside:
             draft = Path(beside) / path.name
-            changed = _written(form, draft, table, columns, weights)
-            if changed:
+            if changed := _changed(form, draft, table, columns, weights):
                 raise ReleaseError(_not_held(changed, columns, form, path.suffix))
             draft.replace(path)
     except OSError as reason:
@@ -259,49 +213,28 @@ def export(
     return path
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Format:
-    names: NameRule
-    write: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], None]
-    changed: Callable[[Path, pd.DataFrame, Sequence[Column], _Weights], list[str]]
-    holds: Mapping[ColumnKind, str]
-
-
-def _written(
-    form: _Format,
-    draft: Path,
-    table: pd.DataFrame,
-    columns: Sequence[Column],
-    weights: _Weights,
-) -> list[str]:
-    """Write a file; return the columns that it does not hold, or on which the writer failed."""
-    try:
-        form.write(draft, table, columns, weights)
-        return form.changed(draft, table, columns, weights)
-    except _REFUSALS:  # never show a library's text: it may hold cells
-        bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
-        names = [c.name for c in columns]
-        faulty = [c.name for c in columns if not _alone(form, draft, table, c, bare)]
-        return faulty or names  # no column fails alone: blame all
-
-
 _REFUSALS = (ValueError, TypeError, OverflowError, KeyError, RuntimeError, pd.errors.DataError)
 """Errors of writers about values; OSError is about the path."""
 
 
-def _alone(
-    form: _Format, draft: Path, table: pd.DataFrame, column: Column, weights: _Weights
-) -> bool:
+def _changed(
+    form: _Format, draft: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights
+) -> list[str]:
+    """Write a file; return the columns that it does not hold, or on which the writer failed."""
+    names = [column.name for column in columns]
     try:
-        form.write(draft, table[[column.name]], [column], weights)
-        return not form.changed(draft, table[[column.name]], [column], weights)
-    except _REFUSALS:
-        return False
+        return list(dict.fromkeys(form.write(draft, table, columns, weights)))
+    except _REFUSALS:  # never show a library's text: it may hold cells
+        if len(columns) == 1:
+            return names
+    bare = _Weights(columns=pd.DataFrame(index=table.index), texts={})
+    alone = (_changed(form, draft, table[[c.name]], [c], bare) for c in columns)
+    return list(itertools.chain(*alone)) or names  # no column fails alone: blame all
 
 
 def _not_held(changed: Sequence[str], columns: Sequence[Column], form: _Format, ending: str) -> str:
     kinds = {column.name: column.kind for column in columns}
-    reasons = [form.holds[kinds[name]] for name in changed if kinds.get(name) in form.holds]
+    reasons = [form.values[kinds[name]] for name in changed if kinds.get(name) in form.values]
     other = ".dta or .sav" if ending == ".csv" else ".csv, which holds every value"
     why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
     return f"export: {_listed(changed)}: {ending} does not hold its values{why}; export to {other}"
@@ -345,45 +278,77 @@ def _weights(release: Published, replicates: bool) -> _Weights:
     )
 
 
-def _csv(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
-    """Write truth values as `TRUE` and `FALSE`, which both R and pandas read."""
-    recoded = table.copy(deep=False)
-    for name, values in table.items():
-        if pd.api.types.is_bool_dtype(values.dtype):
-            recoded[name] = values.astype(object).map({True: "TRUE", False: "FALSE"})
-    pd.concat([recoded, weights.columns], axis=1).to_csv(path, index=False)
+_CELLS: Mapping[ColumnKind, Callable[[Any], Any]] = {
+    ColumnKind.BOOLEAN: {True: "TRUE", False: "FALSE"}.__getitem__,
+    ColumnKind.DATE: lambda moment: moment.date().isoformat(),
+    ColumnKind.DATETIME: lambda moment: moment.isoformat(sep=" "),
+}
+"""Cells of CSV whose form is ours; R and pandas read `TRUE` and `FALSE`."""
 
 
-def _stata(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
-    coded = {c.name: _coded(table[c.name], c) for c in columns}
-    frame = pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
+def _csv(
+    path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights
+) -> list[str]:
+    own = {
+        c.name: table[c.name].astype(object).map(_CELLS[c.kind], na_action="ignore")
+        for c in columns
+        if c.kind in _CELLS
+    }
+    frame = pd.concat([table.assign(**own), weights.columns], axis=1)
+    frame.to_csv(path, index=False)
+    with pd.read_csv(path, dtype=str, na_filter=False, encoding="utf-8", chunksize=CHUNK) as read:
+        return different(read, frame)
+
+
+def _stata(
+    path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights
+) -> list[str]:
+    frame = _doubles(table, columns, weights, first="0100-01-01")
+    texts, labels = _texts(columns, weights, _STATA_LABEL, len), value_labels(columns)
     dates: dict[Any, Any] = {
         c.name: "td" if c.kind is ColumnKind.DATE else "tc" for c in _dated(columns)
     }
     frame.to_stata(
         path, write_index=False, version=118, data_label=weights.stata[:_STATA_LABEL],
-        variable_labels=_stata_texts(columns, weights),
-        value_labels=value_labels(columns), convert_dates=dates,
+        variable_labels=texts, value_labels=labels, convert_dates=dates,
     )  # fmt: skip
+    with pd.io.stata.StataReader(path, chunksize=CHUNK, convert_categoricals=False) as reader:
+        changed = different(reader, frame)
+        return [
+            *changed,
+            *_unlike(reader.value_labels(), labels),
+            *_unlike(reader.variable_labels(), texts),
+        ]
 
 
-def _spss(path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights) -> None:
+def _spss(
+    path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights
+) -> list[str]:
     library = optional("pyreadstat", extra="export")
-    coded = {c.name: _coded(table[c.name], c) for c in columns}
-    for column in _dated(columns):
-        coded[column.name] = _python_dates(coded[column.name], column)
-    empty = {c.name: "DATE11" for c in _dated(columns) if coded[c.name].isna().all()}
-    coded |= {name: np.full(len(table), np.nan) for name in empty}  # else they become text
+    frame = _doubles(table, columns, weights, first="1582-10-15")
+    texts = _texts(columns, weights, _SPSS_LABEL, lambda text: len(text.encode()))
+    labels = value_labels(columns)
+    empty = {c.name: "DATE11" for c in _dated(columns) if table[c.name].isna().all()}
+    dates: dict[str, Any] = {c.name: _python_dates(frame[c.name], c) for c in _dated(columns)}
+    dates |= dict.fromkeys(empty, np.nan)  # else they become text
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
     measures |= dict.fromkeys(map(str, weights.columns), "scale")
     library.write_sav(
-        pd.concat([pd.DataFrame(coded), weights.columns], axis=1), str(path),
-        file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
-        column_labels=_spss_texts(columns, weights),
-        variable_value_labels=value_labels(columns), variable_measure=measures,
+        frame.assign(**dates), str(path), file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
+        column_labels=texts, variable_value_labels=labels, variable_measure=measures,
         variable_format=empty,
     )  # fmt: skip
+    read, about = library.read_sav(str(path))
+    return [
+        *different([read], frame),
+        *_unlike(about.variable_value_labels, labels),
+        *_unlike(about.column_names_to_labels, texts),
+    ]
+
+
+def _unlike(found: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
+    return [name for name, labels in meant.items() if found.get(name) != labels]
 
 
 def _python_dates(values: pd.Series, column: Column) -> pd.Series:
@@ -399,16 +364,8 @@ def _dated(columns: Iterable[Column]) -> list[Column]:
     return [c for c in columns if c.kind in (ColumnKind.DATE, ColumnKind.DATETIME)]
 
 
-def _stata_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
-    return _texts(columns, weights, room=_STATA_LABEL, size=len)
-
-
-def _spss_texts(columns: Iterable[Column], weights: _Weights) -> dict[str, str]:
-    return _texts(columns, weights, room=_SPSS_LABEL, size=lambda text: len(text.encode()))
-
-
 def _texts(
-    columns: Iterable[Column], weights: _Weights, *, room: int, size: Callable[[str], int]
+    columns: Iterable[Column], weights: _Weights, room: int, size: Callable[[str], int]
 ) -> dict[str, str]:
     texts = {}
     for column in columns:
@@ -423,19 +380,29 @@ def _texts(
     return texts | {name: text[:room] for name, text in weights.texts.items()}
 
 
+def _doubles(
+    table: pd.DataFrame, columns: Sequence[Column], weights: _Weights, *, first: str
+) -> pd.DataFrame:
+    """Rows as a file of doubles and days holds them; ValueError if it cannot, as before `first`."""
+    coded = {c.name: _coded(table[c.name], c) for c in columns}
+    if any((coded[c.name] < np.datetime64(first)).any() for c in _dated(columns)):
+        raise ValueError
+    return pd.concat([pd.DataFrame(coded), weights.columns], axis=1)
+
+
 def _coded(values: pd.Series, column: Column) -> Any:
     if column.kind is ColumnKind.DATETIME:
         return values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
     if column.kind is ColumnKind.DATE:
         return values
-    if not column.is_discrete or column.kind is ColumnKind.BOOLEAN:
-        return values.to_numpy(dtype=np.float64, na_value=np.nan)
-    codes: Mapping[str, float] = {name: i for i, name in enumerate(column.level_names, start=1)}
-    return values.map(codes).to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _rows(table: pd.DataFrame, weights: _Weights) -> pd.DataFrame:
-    return pd.concat([table, weights.columns], axis=1)
+    if column.kind is ColumnKind.INTEGER and any(int(float(n)) != n for n in values.dropna()):
+        raise ValueError
+    if column.kind in (ColumnKind.CATEGORICAL, ColumnKind.ORDINAL):
+        missing = values.isna().sum()
+        values = values.map({name: i for i, name in enumerate(column.level_names, start=1)})
+        if values.isna().sum() > missing:  # no level of the schema
+            raise ValueError
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
@@ -450,25 +417,21 @@ def _holds(numbers: str, first_day: str, label: str) -> dict[ColumnKind, str]:
 
 _FORMATS = {
     ".csv": _Format(
-        names=CSV,
+        names="a name that no spreadsheet computes",
+        holds=lambda name: not is_formula(name),
         write=_csv,
-        changed=lambda path, table, columns, w: changed_csv(path, _rows(table, w), columns),
-        holds={},
+        values={},
     ),
     ".dta": _Format(
-        names=STATA,
+        names=f"letters, digits and `_`, at most {_STATA_NAME}",
+        holds=_stata_holds,
         write=_stata,
-        changed=lambda path, table, columns, w: changed_stata(
-            path, _rows(table, w), columns, _stata_texts(columns, w)
-        ),
-        holds=_holds("numbers within 8.98e307", "the year 100", "32,000 characters"),
+        values=_holds("numbers within 8.98e307", "the year 100", "32,000 characters"),
     ),
     ".sav": _Format(
-        names=SPSS,
+        names=f"letters, digits and `_`, a letter first, at most {_SPSS_NAME} bytes",
+        holds=_spss_holds,
         write=_spss,
-        changed=lambda path, table, columns, w: changed_spss(
-            path, _rows(table, w), columns, _spss_texts(columns, w)
-        ),
-        holds=_holds("finite doubles but the least, its missing value", "1582-10-15", "120 bytes"),
+        values=_holds("finite doubles but the least, its missing value", "1582-10-15", "120 bytes"),
     ),
 }

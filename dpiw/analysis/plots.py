@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.columns import (
     Bins,
+    check_told_apart,
+    checked_bins,
     declared_as,
     declared_edges,
+    is_count,
     levels,
-    moment,
     numbers,
 )
 from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, optional
 
 _PARTS = 30
@@ -50,69 +52,36 @@ def _name_axes(ax: Any, x: str, y: str) -> None:
     ax.set_ylabel(y, parse_math=False)
 
 
-def _checked_bins(function: str, bins: Any, *, values: pd.Series | None = None) -> Any:
-    if isinstance(bins, int | np.integer) and not isinstance(bins, bool) and bins >= 1:
-        return bins
-    example = ""
-    if values is not None:
-        is_dated = values.dtype.kind == "M"
-        if np.ndim(bins) == 1 and len(bins) > 1:
-            edges = [moment(str(edge), values) for edge in bins] if is_dated else bins
-            index = pd.Index(edges)
-            if index.dtype.kind in "fiuM" and index.is_monotonic_increasing and index.is_unique:
-                return index.to_numpy()
-        some = "['2025-01-01', '2025-07-01']" if is_dated else "[18, 40, 65, 95]"
-        example = f", or two or more increasing edges such as {some}"
-    raise ReleaseError(
-        f"bins: expected a whole number >= 1{example}; found {bins!r}", field=function
-    )
-
-
 def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None:
-    values = checked_column(sample._frame, column)
+    values = checked_column(sample.frame, column)
     share = sample.weights / sample.weights.sum()
-    if bins is None:
-        bins = _declared_bins(sample, column, values)
-    if values.dtype.kind in "fiu":
-        raw = numbers(sample, column)
-        is_present = ~np.isnan(raw)
-        edges = _checked_bins("histogram", bins, values=values)
-        _check_told_apart(column, raw[is_present], edges)
-        ax.hist(raw[is_present], bins=edges, weights=share[is_present])
+    if values.dtype.kind not in "fiuM":
+        parts = levels(sample, column)
+        heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
+        ax.bar(range(heights.size), heights)
+        ax.set_xticks(range(heights.size), [str(label) for label in parts.labels], parse_math=False)
         return
-    if values.dtype.kind == "M":
-        days = values.dt.tz_localize(None)  # local clock time
-        is_present = days.notna().to_numpy()
-        edges = _checked_bins("histogram", bins, values=days)
-        ax.hist(days[is_present].to_numpy(), bins=edges, weights=share[is_present])
-        return
-    parts = levels(sample, column)
-    heights = np.bincount(parts.codes, weights=share, minlength=len(parts.labels))
-    ax.bar(range(heights.size), heights)
-    ax.set_xticks(range(heights.size), [str(label) for label in parts.labels], parse_math=False)
+    is_dated = values.dtype.kind == "M"  # of which the local clock counts
+    cells = values.dt.tz_localize(None) if is_dated else pd.Series(numbers(sample, column))
+    edges = _declared_bins(sample, column)
+    if bins is not None:
+        edges = checked_bins(cells, bins, field="histogram: bins")
+    is_present = cells.notna().to_numpy()
+    held: NDArray[Any] = cells[is_present].to_numpy()
+    if isinstance(edges, int) and not is_dated:
+        check_told_apart(column, held, edges)
+    drawn = edges if isinstance(edges, int) else edges.to_numpy()
+    ax.hist(held, bins=drawn, weights=share[is_present])
 
 
-def _check_told_apart(column: str, values: Array, bins: Any) -> None:
-    """Refuse equal parts smaller than the distance between doubles."""
-    if not isinstance(bins, int | np.integer) or not values.size:
-        return
-    width = float(np.ptp(values)) or 1.0  # as NumPy takes it for one value
-    if width <= int(bins) * float(np.spacing(np.abs(values).max())):
-        raise ReleaseError(
-            f"its values lie too far from zero for {bins} parts of so small a range; take"
-            " fewer, or subtract a number in a table of yours: (table, weights)",
-            field=f"column {column!r}",
-        )
-
-
-def _declared_bins(sample: WeightedSample, column: str, values: pd.Series) -> Any:
+def _declared_bins(sample: WeightedSample, column: str) -> int | pd.Index:
     declared = declared_as(sample, column)
     edges = None if declared is None else declared_edges(declared)
-    if edges is None or values.dtype.kind not in "fiuM":
+    if edges is None:
         return _PARTS
     if not edges.is_unique:  # the last one holds one whole number, and no width
         edges = edges[:-1].append(edges[-1:] + (edges[-1] - edges[0]) / len(edges))
-    return edges if values.dtype.kind != "M" else [moment.isoformat() for moment in edges]
+    return edges
 
 
 def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -> Any:
@@ -135,28 +104,23 @@ def box(source: Source, column: str, *, by: str | None = None, ax: Any = None) -
         groups = {
             str(label): is_present & (parts.codes == k) for k, label in enumerate(parts.labels)
         }
-    places = ("whislo", "q1", "med", "q3", "whishi")
-    boxes = [
-        {"label": label}
-        | dict(zip(places, _quantiles(values[rows], sample.weights[rows]), strict=True))
-        for label, rows in groups.items()
-    ]
     if not any(rows.any() for rows in groups.values()):
         raise ReleaseError(
             f"column {column!r}: every value is missing or has weight zero", field="box"
         )
+    boxes = []
+    for label, rows in groups.items():
+        ends = np.full(_BOX.size, np.nan)
+        if rows.any():
+            ends = weighted_quantile(values[rows], sample.weights[rows], _BOX)
+        places = zip(("whislo", "q1", "med", "q3", "whishi"), ends, strict=True)
+        boxes.append({"label": label, **dict(places)})
     ax = _axes() if ax is None else ax
     ax.bxp(boxes, showfliers=False)
     for label in ax.get_xticklabels():
         label.set_parse_math(False)
     _name_axes(ax, by or "", column)
     return ax
-
-
-def _quantiles(values: Array, weights: Array) -> Array:
-    if not values.size:
-        return np.full(_BOX.size, np.nan)
-    return weighted_quantile(values, weights, _BOX)
 
 
 def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
@@ -173,10 +137,11 @@ def pairs(source: Source, columns: Sequence[str], *, bins: int = 30) -> Any:
             f"columns: expected a list of two or more, such as ['age', 'hours']; found {columns!r}",
             field="pairs",
         )
-    _checked_bins("pairs", bins)
+    if not is_count(bins):
+        raise ReleaseError(field="pairs: bins", allowed=f"a whole number >= 1; found {bins!r}")
     values = [numbers(sample, column) for column in columns]
     for column, cells in zip(columns, values, strict=True):
-        _check_told_apart(column, cells[~np.isnan(cells)], bins)
+        check_told_apart(column, cells[~np.isnan(cells)], bins)
     size = len(columns)
     figure, grid = _pyplot().subplots(size, size, figsize=(2.2 * size, 2.2 * size))
     for i in range(size):

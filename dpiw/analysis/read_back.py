@@ -1,207 +1,59 @@
-"""Exported files, read back; `changed_...` returns the columns that differ from the rows."""
+"""Exported files, read back, and what readers of CSV make of text."""
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import is_formula
-from dpiw.errors import optional
 
-_CHUNK = 100_000
+CHUNK = 100_000
+"""Rows that are read back at a time."""
 
 LARGEST_WHOLE = 2**53
 """Up to here a double holds every whole number."""
 
-_STATA_EPOCH, _SPSS_EPOCH = dt.date(1960, 1, 1), dt.date(1582, 10, 14)
-_STATA_FIRST, _SPSS_FIRST = dt.date(100, 1, 1), dt.date(1582, 10, 15)
-"""Day zero of each format, and the first day that its package accepts."""
 
-Cells = tuple[NDArray[Any], NDArray[np.bool_]]
-"""Values that compare exactly, and which are missing."""
-
-
-def changed_csv(path: Path, table: pd.DataFrame, columns: Sequence[Column]) -> list[str]:
-    """Return the columns of a CSV file whose text, read as text, is not the table's values."""
-    with pd.read_csv(
-        path, dtype=str, na_filter=False, encoding="utf-8", chunksize=_CHUNK
-    ) as chunks:
-        return _changed(chunks, table, columns, _from_csv)
-
-
-def changed_stata(
-    path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
-) -> list[str]:
-    """Return the columns of a Stata file whose values, levels or labels (`texts`) differ."""
-    with pd.io.stata.StataReader(
-        path, chunksize=_CHUNK, convert_dates=False, convert_categoricals=False
-    ) as reader:
-        clock = {ColumnKind.DATE: 1 / 86400, ColumnKind.DATETIME: 1000.0}
-        decode = _numeric(clock, epoch=_STATA_EPOCH, first=_STATA_FIRST)
-        changed = _changed(reader, table, columns, decode)
-        labels = {
-            name: {float(code): text for code, text in named.items()}
-            for name, named in reader.value_labels().items()
-        }
-        return _with_labels(changed, columns, labels, reader.variable_labels(), texts)
-
-
-def changed_spss(
-    path: Path, table: pd.DataFrame, columns: Sequence[Column], texts: Mapping[str, str]
-) -> list[str]:
-    """Return the columns of an SPSS file that differ; arguments as `changed_stata`."""
-    library = optional("pyreadstat", extra="export")
-    frame, about = library.read_sav(str(path), disable_datetime_conversion=True)
-    clock = {ColumnKind.DATE: 1.0, ColumnKind.DATETIME: 1.0}
-    decode = _numeric(clock, epoch=_SPSS_EPOCH, first=_SPSS_FIRST)
-    changed = _changed([frame], table, columns, decode)
-    labels = about.variable_value_labels
-    return _with_labels(changed, columns, labels, about.column_names_to_labels, texts)
-
-
-def _changed(
-    chunks: Iterable[pd.DataFrame], table: pd.DataFrame, columns: Sequence[Column], decode: Any
-) -> list[str]:
-    """Columns that differ, in order; all columns if row counts or names differ."""
-    kinds: dict[str, Column | None] = {str(name): None for name in table.columns}
-    kinds |= {column.name: column for column in columns}
+def different(chunks: Iterable[pd.DataFrame], written: pd.DataFrame) -> list[str]:
+    """Return the columns that were not read as written; all if row counts or names differ."""
+    names = list(map(str, written.columns))
     changed, start = set[str](), 0
     for chunk in chunks:
-        part = table.iloc[start : start + len(chunk)]
+        part = written.iloc[start : start + len(chunk)]
         start += len(chunk)
-        if list(chunk.columns) != list(kinds) or len(part) != len(chunk):
-            return list(kinds)
-        for name, column in kinds.items():
-            if name not in changed:
-                meant = _meant(part[name], column, decode)
-                if not _equal(decode(chunk[name], column), meant):
-                    changed.add(name)
-    return [name for name in kinds if name in changed] if start == len(table) else list(kinds)
+        if list(chunk.columns) != names or len(part) != len(chunk):
+            return names
+        changed |= {n for n in names if n not in changed and not _is_same(chunk[n], part[n])}
+    return [name for name in names if name in changed] if start == len(written) else names
 
 
-def _equal(found: Cells | None, meant: Cells) -> bool:
-    if found is None or not np.array_equal(found[1], meant[1]):
-        return False
-    held = found[0][~found[1]].astype(meant[0].dtype, copy=False)  # replicates are narrower
-    return bool(np.array_equal(held, meant[0][~meant[1]]))
-
-
-def _meant(values: pd.Series, column: Column | None, decode: Any) -> Cells:
-    """The table's own cells: levels as text or codes, moments in UTC or on the local clock."""
-    missing = values.isna().to_numpy(dtype=bool)
-    if column is None or column.kind is ColumnKind.CONTINUOUS:
-        return values.to_numpy(), missing
-    if column.kind is ColumnKind.BOOLEAN:
-        return values.fillna(False).to_numpy(dtype=bool), missing
-    if column.kind is ColumnKind.INTEGER:
-        return values.fillna(0).to_numpy(dtype=np.int64), missing
-    if column.kind is ColumnKind.DATETIME and decode is not _from_csv:
-        values = values.dt.tz_convert(column.time_zone).dt.tz_localize(None)
-    if column.kind in (ColumnKind.DATE, ColumnKind.DATETIME):
-        return values.to_numpy(dtype="datetime64[s]").astype(np.int64), missing
-    return values.to_numpy(dtype=object), missing
-
-
-def _from_csv(cells: pd.Series, column: Column | None) -> Cells | None:
-    missing = (cells == "").to_numpy(dtype=bool)
-    held = cells[~missing]
-    values: NDArray[Any]
+def _is_same(cells: pd.Series, values: pd.Series) -> bool:
+    """Whether cells, which may be texts of a file, are the values that were written."""
     try:
-        if column is None or column.kind is ColumnKind.CONTINUOUS:
-            values = held.to_numpy(dtype=object).astype(np.float64)
-        elif column.kind is ColumnKind.BOOLEAN:
-            values = held.map({"TRUE": True, "FALSE": False}).to_numpy(dtype=bool, na_value=False)
-            if not held.isin(["TRUE", "FALSE"]).all():
-                return None
-        elif column.kind is ColumnKind.INTEGER:
-            values = np.array([int(cell) for cell in held], dtype=np.int64)
-        elif column.kind is ColumnKind.DATE:
-            days = [dt.date.fromisoformat(cell) - dt.date(1970, 1, 1) for cell in held]
-            values = np.array([day.days * 86400 for day in days], dtype=np.int64)
-        elif column.kind is ColumnKind.DATETIME:
-            values = np.array([_seconds(cell) for cell in held], dtype=np.int64)
-        else:
-            values = held.to_numpy(dtype=object)
-    except (ValueError, OverflowError):
-        return None
-    full: NDArray[Any] = np.empty(len(cells), dtype=values.dtype)
-    full[~missing] = values
-    return full, missing
-
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-def _seconds(cell: str) -> int:
-    moment = dt.datetime.fromisoformat(cell)
-    if moment.tzinfo is None:
-        raise ValueError
-    return round((moment - _EPOCH) / dt.timedelta(seconds=1))
-
-
-def _numeric(clock: Mapping[ColumnKind, float], *, epoch: dt.date, first: dt.date) -> Any:
-    """Return a decoder for a file of doubles; `clock`: ticks per second of dates and of moments."""
-    offset = (epoch - dt.date(1970, 1, 1)).days * 86400
-    earliest = (first - dt.date(1970, 1, 1)).days * 86400
-
-    def decode(cells: pd.Series, column: Column | None) -> Cells | None:
-        try:
-            numbers = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError):
-            return None
-        missing = np.isnan(numbers)
-        if column is None or column.kind is ColumnKind.CONTINUOUS:
-            return numbers, missing
-        if column.kind in clock:
-            numbers = numbers / clock[column.kind] + offset
-            if (numbers[~missing] < earliest).any():
-                return None
-        held = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
-        whole = np.where(held, numbers, 0).astype(np.int64)
-        if not (whole[~missing] == numbers[~missing]).all():
-            return None
-        if column.kind in clock or column.kind is ColumnKind.INTEGER:
-            return whole, missing
-        if column.kind is ColumnKind.BOOLEAN:
-            return (whole.astype(bool), missing) if np.isin(whole, (0, 1)).all() else None
-        names = np.array(["", *column.level_names], dtype=object)
-        return (names[whole], missing) if ((whole >= 0) & (whole < names.size)).all() else None
-
-    return decode
+        if values.dtype.kind == "M":
+            held, meant = (one.astype("datetime64[s]").to_numpy() for one in (cells, values))
+            return np.array_equal(held, meant, equal_nan=True)
+        if values.dtype.kind == "f":
+            numbers = values.to_numpy()
+            held = cells.replace("", "nan").to_numpy(object).astype(numbers.dtype)
+            return np.array_equal(held, numbers, equal_nan=True)
+    except (TypeError, ValueError):
+        return False
+    texts = values.astype("string").fillna("")
+    return np.array_equal(cells.to_numpy(object), texts.to_numpy(object))
 
 
 def value_labels(columns: Iterable[Column]) -> dict[str, dict[float, str]]:
     """Labels by column and code: levels count from 1, truth values from 0."""
     return {
-        column.name: {
-            float(code): text
-            for code, text in enumerate(
-                column.level_names, start=column.kind is not ColumnKind.BOOLEAN
-            )
-        }
+        column.name: dict(enumerate(column.level_names, column.kind is not ColumnKind.BOOLEAN))
         for column in columns
         if column.is_discrete
     }
-
-
-def _with_labels(
-    changed: list[str],
-    columns: Sequence[Column],
-    labels: Mapping[str, Mapping[float, str]],
-    texts: Mapping[str, str | None],
-    meant: Mapping[str, str],
-) -> list[str]:
-    wrong = {name for name, named in value_labels(columns).items() if labels.get(name) != named}
-    wrong |= {name for name, text in meant.items() if texts.get(name) != text}
-    return changed + [name for name in texts if name in wrong - {*changed}]
 
 
 # --- what readers of CSV make of text -----------------------------------------------------------

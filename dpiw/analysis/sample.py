@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -124,56 +124,32 @@ def copied(table: pd.DataFrame) -> pd.DataFrame:
     return table.copy(deep=_EAGER)
 
 
-class HandedOut:
-    """Descriptor of a sample's `table`: returns a copy, never the sample's own rows."""
-
-    @overload
-    def __get__(self, sample: None, owner: type) -> HandedOut: ...
-
-    @overload
-    def __get__(self, sample: WeightedSample, owner: type) -> pd.DataFrame: ...
-
-    def __get__(self, sample: WeightedSample | None, owner: type) -> HandedOut | pd.DataFrame:
-        if sample is None:  # a dataclass asks for a default: none
-            raise AttributeError("table")
-        return copied(sample._frame)
-
-    def __set__(self, sample: WeightedSample, table: pd.DataFrame) -> None:
-        object.__setattr__(sample, "_frame", table)
-
-
 class Published(Protocol):
     """What estimators and exports need of a `dpiw.analysis.release.Release`."""
 
     @property
     def table(self) -> pd.DataFrame:
         """The synthetic rows."""
-        ...
 
     @property
     def weights(self) -> Array:
         """Shape (rows,)."""
-        ...
 
     @property
     def log_weights(self) -> Array:
         """Shape (rows,)."""
-        ...
 
     @property
     def certificate(self) -> Certificate:
         """What was promised."""
-        ...
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """The public data dictionary, JSON values."""
-        ...
 
     @property
     def replicate_weights(self) -> ReplicateWeights | None:
         """None: not published."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,29 +157,33 @@ class WeightedSample:
     """Rows and weights.
 
     Attributes:
-        table: the rows; a copy, so changes to it affect no estimate.
+        frame: the rows, not to be changed; `table` is a copy of them.
         weights: shape (n,), >= 0, mean one; `scale` is the mean before scaling, for totals.
         law: law of the weights' noise; None: no noise, or unknown.
         totals: unnormalised weights, of mean one with `scale`.
         schema: of rows made in memory; otherwise the release's.
     """
 
-    table: HandedOut = HandedOut()
+    frame: pd.DataFrame = field(repr=False)
     weights: Array
     scale: float = 1.0
     law: MeansLaw | None = None
     totals: Array | None = field(default=None, repr=False)
     release: Published | None = field(default=None, repr=False)
     schema: PublicSchema | None = field(default=None, repr=False)
-    _frame: pd.DataFrame = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", in_row_order(self.weights, self._frame))
+        object.__setattr__(self, "weights", in_row_order(self.weights, self.frame))
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A copy of the rows, so that changes to it affect no estimate."""
+        return copied(self.frame)
 
     @property
     def rows(self) -> int:
         """Number of synthetic rows."""
-        return len(self._frame)
+        return len(self.frame)
 
     @property
     def max_rows(self) -> int:
@@ -265,7 +245,7 @@ def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any
     mean = float(mass.mean())
     weights = mass / mean
     weights.setflags(write=False)
-    return WeightedSample(table=table.copy(deep=False), weights=weights, scale=mean * factor, **of)
+    return WeightedSample(frame=table.copy(deep=False), weights=weights, scale=mean * factor, **of)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

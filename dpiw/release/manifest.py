@@ -7,7 +7,6 @@ candidates would reveal the content.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -57,47 +56,13 @@ class FileEntry:
     size: int
     sha256: Sha256
 
-    @classmethod
-    def of(cls, data: bytes) -> FileEntry:
-        """Describe a file by its bytes."""
-        return cls(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileBytes:
-    """A file read once: the parsed bytes are the compared ones; `skipped` bytes precede `data`."""
+    """A file read once, or its end: the parsed bytes are the compared ones."""
 
     name: str
     data: bytes
-    skipped: int = 0
-
-    def stream(self) -> io.IOBase:
-        """The file at its whole length; reading skipped bytes raises OSError."""
-        return io.BytesIO(self.data) if not self.skipped else _Tail(self)
-
-
-class _Tail(io.RawIOBase):
-    def __init__(self, file: FileBytes) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = self._file.skipped + len(self._file.data)
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._at - self._file.skipped
-        if start < 0:
-            raise OSError(f"{self._file.name}: only its footer was kept")
-        data = self._file.data[start : None if size < 0 else start + size]
-        self._at += len(data)
-        return data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,12 +177,14 @@ class SignedManifest:
         names = [field.name for field in fields(kind)]
         manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
-            raise ManifestError(_other_format(value["format"], cls.format))
+            is_local = value["format"] == LOCAL_FORMAT
+            hint = "; this is a local release, for dpiw.local.estimate.load_local" * is_local
+            raise ManifestError(
+                f"this reader knows {cls.format} {FORMAT_VERSION}{hint}", field=MANIFEST
+            )
         record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:
-            raise ManifestError(
-                f"this reader knows {cls.format} {FORMAT_VERSION}", field="manifest.json"
-            )
+            raise ManifestError(f"this reader knows {cls.format} {FORMAT_VERSION}", field=MANIFEST)
         manifest = cls(
             facts=kind(**{name: value[name] for name in names}),
             files=value["files"],
@@ -258,13 +225,6 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
     if parts != row_files(len(parts)):
         raise ManifestError("the files listed are not the parts of one table", field=parts[0])
     return parts
-
-
-def _other_format(name: object, expected: str) -> str:
-    message = f"manifest.json: this reader knows {expected} {FORMAT_VERSION}"
-    if name == LOCAL_FORMAT:
-        message += "; this is a local release, for dpiw.local.estimate.load_local"
-    return message
 
 
 def check_file_name(name: str) -> None:

@@ -159,12 +159,12 @@ def _shuffled(
     """Yield each file's name, its rows in random order, and their indices in the frame."""
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
-        if name is None or frame is None:
+        part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
+        if name is None or frame is None or len(weights[part]) != len(frame):
             raise ReleaseError(
                 field="log_weights",
                 allowed="one number for each synthetic row; found fewer or more",
             )
-        part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
         table = _table(frame, weights[part], log_weights[part], schema)
         permutation = np.asarray(rng.permutation(table.num_rows), dtype=np.int64)
         yield name, table.take(pa.array(permutation)), permutation
@@ -224,10 +224,6 @@ def _table(
         raise ReleaseError(
             field="synthetic rows", allowed="the schema's released columns, in their order"
         )
-    if len(weights) != len(frame):
-        raise ReleaseError(
-            field="log_weights", allowed="one number for each synthetic row; found fewer or more"
-        )
     arrays = [_array(frame[column.name], column) for column in schema.released]
     logs = np.asarray(log_weights, dtype=np.float64)
     return pa.table([*arrays, pa.array(weights), pa.array(logs)], schema=arrow_schema(schema))
@@ -271,9 +267,9 @@ class Footer:
 
 
 def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]:
-    """Return rows, Arrow schema and facts of a Parquet file; ManifestError if it is none."""
+    """Return rows, Arrow schema and facts of a Parquet file or its end, else ManifestError."""
     try:
-        with pq.ParquetFile(file.stream()) as parquet:
+        with pq.ParquetFile(pa.BufferReader(file.data)) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}

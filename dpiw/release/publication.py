@@ -40,8 +40,6 @@ from dpiw.release.verification import (
 FileSource = bytes | Callable[[Path], None]
 """A file's bytes, or a function that creates the file at the path it is given."""
 
-_Maker = Callable[..., SignedManifest]
-
 
 def build_folder(
     folder: Path,
@@ -56,8 +54,16 @@ def build_folder(
     Keep it for every attempt: a second build would have another ledger head and moment. Raises
     ReleaseError if `folder` exists, or cannot be written; then it is gone.
     """
+    for name in files:
+        check_file_name(name)
     with _staging(folder.parent) as staging:
-        manifest = _build(staging, files, partial(kind, facts=facts), key)
+        entries = {name: _write(staging / name, source) for name, source in sorted(files.items())}
+        manifest = kind(facts=facts, files=entries, public_key=key.public.raw.hex())
+        data = manifest.to_bytes()
+        if kind.from_bytes(data) != manifest:
+            raise ManifestError("does not read back as it was written", field="manifest.json")
+        _write(staging / MANIFEST, data)
+        _write(staging / SIGNATURE, key.sign(data))
         _make_readable(staging)
         with _writing(f"folder {folder.name}"):
             move_exclusively(staging, folder)
@@ -156,22 +162,6 @@ def _create_lock(root: Path) -> tuple[Path, int]:
         if os.fstat(lock).st_nlink:  # else a cleaner took the file between the two calls
             return folder, lock
         os.close(lock)
-
-
-def _build(
-    folder: Path, files: Mapping[str, FileSource], make: _Maker, key: PrivateKey
-) -> SignedManifest:
-    for name in files:
-        check_file_name(name)
-    entries = {name: _write(folder / name, source) for name, source in sorted(files.items())}
-    manifest = make(files=entries, public_key=key.public.raw.hex())
-    data = manifest.to_bytes()
-    if type(manifest).from_bytes(data) != manifest:
-        raise ManifestError("does not read back as it was written", field="manifest.json")
-    _write(folder / MANIFEST, data)
-    _write(folder / SIGNATURE, key.sign(data))
-    _make_durable(folder)
-    return manifest
 
 
 def _make_readable(folder: Path) -> None:

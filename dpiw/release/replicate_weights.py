@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import FileBytes
+from dpiw.release.manifest import REPLICATES, FileBytes
 from dpiw.release.parquet import ASK_PUBLISHER, ROW_GROUP_ROWS, stored_footer, table_writer
 
 KIND = "bootstrap"
@@ -26,7 +25,6 @@ _FREE = 2**24
 """Weights read from a file of any size; each further weight needs at least a byte."""
 
 _TINY = np.finfo(np.float32).tiny
-_FACTS = ("certificate_sha256", "count", "release_id", "scale", "type")
 
 
 def replicates_promised(certificate: Certificate) -> int:
@@ -42,11 +40,11 @@ def replicates_promised(certificate: Certificate) -> int:
 def replicate_facts(certificate: Certificate, *, count: int, scale: float) -> dict[str, str]:
     """Facts in the file's footer."""
     return {
-        "certificate_sha256": certificate.digest,
-        "count": str(count),
-        "release_id": certificate.release_id,
-        "scale": repr(scale),
-        "type": KIND,
+        "dpiw.certificate_sha256": certificate.digest,
+        "dpiw.count": str(count),
+        "dpiw.release_id": certificate.release_id,
+        "dpiw.scale": repr(scale),
+        "dpiw.type": KIND,
     }
 
 
@@ -69,8 +67,7 @@ def write_replicates(
     if len(weights) != len(order) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ReleaseError(field=path.name, allowed="one finite weight >= 0 a row and replicate")
     schema = _schema(replicates.count)
-    kept = {f"dpiw.{name}": facts[name] for name in _FACTS}
-    with table_writer(path, schema, facts=kept, dictionary=False) as writer:
+    with table_writer(path, schema, facts=facts, dictionary=False) as writer:
         for start in range(0, len(order), ROW_GROUP_ROWS):
             block = weights[order[start : start + ROW_GROUP_ROWS]].astype(np.float32)
             block = np.maximum(block, _TINY)  # as a survey package may refuse a zero
@@ -78,46 +75,29 @@ def write_replicates(
             writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP_ROWS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicateFooter:
-    """What a file of replicate weights says of itself; `schema` is Arrow's."""
+def check_replicates(footer: Any, certificate: Certificate, *, rows: int) -> float:
+    """Return the scale in a footer (`stored_footer`).
 
-    name: str
-    rows: int
-    schema: Any
-    facts: Mapping[str, str]
-    scale: float
-
-
-def read_replicate_footer(file: FileBytes) -> ReplicateFooter:
-    """Read the footer of a file that `write_replicates` wrote; else raises ManifestError."""
-    rows, schema, facts = stored_footer(file, "replicate weights")
+    Raises ManifestError for other rows, replicates or facts than promised.
+    """
+    stored_rows, schema, facts = footer
     try:
-        scale = float(facts["dpiw.scale"])
-    except (KeyError, ValueError) as reason:
-        raise ManifestError(
-            f"not readable as replicate weights{ASK_PUBLISHER}", field=file.name
-        ) from reason
-    return ReplicateFooter(name=file.name, rows=rows, schema=schema, facts=facts, scale=scale)
-
-
-def check_replicates(footer: ReplicateFooter, certificate: Certificate, *, rows: int) -> float:
-    """Return the scale; raises ManifestError for other rows, replicates or facts than promised."""
-    count, scale = replicates_promised(certificate), footer.scale
-    certified_facts = replicate_facts(certificate, count=count, scale=scale)
-    expected = {f"dpiw.{name}": value for name, value in certified_facts.items()}
-    good = math.isfinite(scale) and scale > 0 and footer.rows == rows
-    if not good or not footer.schema.equals(_schema(count)) or footer.facts != expected:
+        scale = float(facts.get("dpiw.scale", "nan"))
+    except ValueError:
+        scale = math.nan
+    count = replicates_promised(certificate)
+    good = 0 < scale < math.inf and stored_rows == rows and schema.equals(_schema(count))
+    if not good or facts != replicate_facts(certificate, count=count, scale=scale):
         raise ManifestError(
             f"not the replicate weights that the certificate promises{ASK_PUBLISHER}",
-            field=footer.name,
+            field=REPLICATES,
         )
     return scale
 
 
 def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> ReplicateWeights:
     """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
-    scale = check_replicates(read_replicate_footer(file), certificate, rows=rows)
+    scale = check_replicates(stored_footer(file, REPLICATES), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
         raise ManifestError(f"holds more weights than bytes{ASK_PUBLISHER}", field=file.name)
     try:

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,15 +239,11 @@ def read_signed(
         raise ManifestError(no_release(folder))
     data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
     signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError, then=then)
-    if expected is None:
-        manifest = kind.from_bytes(data)
-        if _vouching(data, signature, [manifest.signer]) is None:
-            raise SignatureError(_signed_by(data, signature, kind, [manifest.signer], then))
-        return manifest
     # Nothing in the file is interpreted before an expected key vouches for it.
-    vouching = _vouching(data, signature, expected)
+    keys = [kind.from_bytes(data).signer] if expected is None else expected
+    vouching = _vouching(data, signature, keys)
     if vouching is None:
-        raise SignatureError(_signed_by(data, signature, kind, expected, then))
+        raise SignatureError(_signed_by(data, signature, kind, keys, then))
     manifest = kind.from_bytes(data)
     if manifest.signer != vouching:
         raise SignatureError(f"the manifest names another key than key id {vouching.key_id}")
@@ -303,10 +300,9 @@ def check_files(
         if statuses[name].st_size != expected.size:
             raise ChecksumError(f"its size differs from the manifest{then}", field=name)
     names = sorted(manifest.files)
-    wanted = {name: (readers or {}).get(name) for name in names}
 
     def compared(name: str) -> Any:
-        if (reader := wanted[name]) is not None:
+        if (reader := (readers or {}).get(name)) is not None:
             return reader.parse(signed_bytes(folder, manifest, name, last=reader.last, then=then))
         if file_digest(folder / name) != manifest.files[name].sha256:
             raise ChecksumError(f"its SHA-256 differs from the manifest{then}", field=name)
@@ -326,20 +322,19 @@ def signed_bytes(
 ) -> FileBytes:
     """Read a listed file once and return its bytes, or the `last` of them; else ChecksumError."""
     expected = manifest.files[name]
-    skipped = 0 if last is None else max(0, expected.size - last)
-    digest, left = hashlib.sha256(), skipped
+    digest, left = hashlib.sha256(), expected.size
     try:
         with _open(folder / name) as stream:
-            while left and (block := stream.read(min(left, _BLOCK))):
+            while last and left > last and (block := stream.read(min(left - last, _BLOCK))):
                 digest.update(block)
                 left -= len(block)
-            data = stream.read(expected.size - skipped + 1)
+            data = stream.read(left + 1)
     except OSError as reason:
         raise ChecksumError(f"{reason.strerror}{then}", field=name) from reason
     digest.update(data)
-    if skipped + len(data) != expected.size or digest.hexdigest() != expected.sha256:
+    if len(data) != left or digest.hexdigest() != expected.sha256:
         raise ChecksumError(f"its SHA-256 differs from the manifest{then}", field=name)
-    return FileBytes(name=name, data=data, skipped=skipped)
+    return FileBytes(name=name, data=data)
 
 
 def file_digest(path: Path) -> str:
@@ -390,8 +385,7 @@ def _read(
 
 def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
     """Return the parser of each file. Without a trusted signer, file sizes limit the rows."""
-    from dpiw.release.parquet import RowReader, read_footer
-    from dpiw.release.replicate_weights import read_replicate_footer
+    from dpiw.release.parquet import RowReader, read_footer, stored_footer
 
     for name in REQUIRED:
         if name not in manifest.files:
@@ -403,13 +397,12 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
     else:
         reader = Reader(parse=read_footer, last=FOOTER)
     lists = [name for name in manifest.files if name.startswith("levels-")]
-    replicates = [name for name in manifest.files if name == REPLICATES]
     return {
         CERTIFICATE: Reader(parse=_certificate),
-        SCHEMA: Reader(parse=_dictionary),
+        SCHEMA: Reader(parse=lambda file: parse_canonical(file.data, what=SCHEMA)),
+        REPLICATES: Reader(parse=partial(stored_footer, what=REPLICATES), last=FOOTER),
         **dict.fromkeys(lists, Reader(parse=lambda file: file)),
         **dict.fromkeys(names, reader),
-        **dict.fromkeys(replicates, Reader(parse=read_replicate_footer, last=FOOTER)),
     }
 
 
@@ -417,10 +410,6 @@ def _certificate(file: FileBytes) -> Certificate:
     if len(file.data) > _MANIFEST_LIMIT:
         raise ManifestError(f"larger than {_MANIFEST_LIMIT} bytes", field=file.name)
     return Certificate.from_json(file.data)
-
-
-def _dictionary(file: FileBytes) -> Any:
-    return parse_canonical(file.data, what=file.name)
 
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:

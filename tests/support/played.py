@@ -25,5 +25,5 @@ def played_sample(played: Played) -> WeightedSample:
     exponentials = np.exp(weights.log_weights - weights.log_weights.max())
     weights_of_mean_one = exponentials / exponentials.mean()
     return WeightedSample(
-        table=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
+        frame=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
     )  # fmt: skip

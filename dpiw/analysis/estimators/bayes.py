@@ -20,6 +20,9 @@ from dpiw.analysis.names import column_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, WeightError
 
+_NOISE = 0.01
+"""Shape and rate of the inverse gamma prior of a residual variance: almost nothing is known."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalPosterior:
@@ -29,7 +32,6 @@ class NormalPosterior:
         root: shape (p, p); `root` @ `root`' is the covariance.
         size: sum of the weights.
         degrees: of freedom of the t law; infinite for a normal law.
-        noise_shape: of the residual variance's inverse gamma law, with `noise_rate` (linear only).
     """
 
     names: tuple[str, ...]
@@ -37,8 +39,6 @@ class NormalPosterior:
     root: Array = field(repr=False)
     size: float
     degrees: float = np.inf
-    noise_shape: float = np.nan
-    noise_rate: float = np.nan
 
     @property
     def covariance(self) -> Array:
@@ -98,27 +98,25 @@ def linear_posterior(
     features: Sequence[str],
     *,
     prior_scale: float = 100.0,
-    noise_shape: float = 0.01,
-    noise_rate: float = 0.01,
     weighted: bool = True,
 ) -> NormalPosterior:
     """Conjugate posterior of a linear regression with normal errors, in the columns' own units.
 
-    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(noise_shape, noise_rate),
+    Prior: coefficients | v ~ N(0, prior_scale^2 v I), v ~ inverse gamma(0.01, 0.01),
     both of the standardised model: coefficients in the target's weighted standard deviations by a
     column's, the intercept at the columns' weighted means less the target's, v as a share of the
     target's weighted variance. Rows with a missing value are left out.
     """
-    _check_positive(prior_scale, noise_shape, noise_rate)
+    _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
     x, unit = columns.matrix, np.sqrt(w @ columns.response**2 / w.sum()) or 1.0
     y = columns.response / unit
     precision = (x * w[:, None]).T @ x + np.eye(x.shape[1]) / prior_scale**2
     mean = np.asarray(np.linalg.solve(precision, x.T @ (w * y)), dtype=np.float64)
-    shape = noise_shape + w.sum() / 2
-    rate = noise_rate + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
+    shape = _NOISE + w.sum() / 2
+    rate = _NOISE + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
     degrees = 2 * shape
     if degrees <= 2:
         raise WeightError(field="posterior", allowed="more evidence than two observations")
@@ -129,8 +127,6 @@ def linear_posterior(
         root=columns.back @ (unit * root),
         size=float(w.sum()),
         degrees=degrees,
-        noise_shape=shape,
-        noise_rate=rate * unit**2,
     )
 
 
@@ -153,7 +149,7 @@ def logistic_posterior(
     """
     _check_positive(prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
     x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
@@ -181,8 +177,8 @@ def multinomial_posterior(
     """
     _check_positive(prior)
     sample, weights = scaled_weights(source, weighted=weighted)
-    column = column_name(sample._frame, column)
-    values = sample._frame[column]
+    column = column_name(sample.frame, column)
+    values = sample.frame[column]
     present = values.notna().to_numpy()
     text = values[present].astype(str)
     if pd.api.types.is_bool_dtype(values.dtype):
@@ -201,6 +197,6 @@ def multinomial_posterior(
     )
 
 
-def _check_positive(*values: float) -> None:
-    if not all(np.isfinite(value) and value > 0 for value in values):
-        raise ReleaseError(field="prior", allowed="finite numbers > 0")
+def _check_positive(value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise ReleaseError(field="prior", allowed="a finite number > 0")

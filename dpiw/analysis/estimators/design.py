@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import ROUNDINGS, Shifted, product_grain, shifted
 from dpiw.analysis.estimators.formulas import (
     as_in_r,
-    check_left,
-    check_powers,
+    check_meaning,
     check_right,
     uncomputed,
 )
@@ -135,8 +134,6 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     intervals hold them fixed.
     """
     library = optional("formulaic", extra="formula")
-    check_left(formula)
-    check_powers(formula)
     coded, own_names = private_formula(table, formula)
     try:
         parsed = library.Formula(coded)
@@ -154,6 +151,7 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
             allowed="a target, `~` and features, such as 'income ~ age + smoker'; or give"
             " the features as a list of columns",
         )
+    check_meaning(formula, coded, own_names)
     check_right(formula, parsed, own_names)
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):

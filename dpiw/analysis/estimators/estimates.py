@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -193,19 +193,16 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
         full_reach[indices] = reach
         return estimate.reached(full_reach)[:, indices]
 
-    sides, level = estimate.sides, estimate.level
+    sides, level, facts = estimate.sides, estimate.level, dict(estimate.facts)
+    if "inside" in facts:
+        facts["inside"] = facts["inside"][indices]
     return replace(
         estimate, names=tuple(estimate.names[k] for k in indices), values=estimate.values[indices],
         influence=estimate.influence[:, indices], refit=lambda w: estimate.refit(w)[indices],
         group=estimate.groups[:, indices], sides=None if sides is None else sides[:, :, indices],
         level=None if level is None else level[:, indices],
-        limits=estimate.least_and_most[:, indices], ends=ends, facts=_facts_of(estimate, indices),
+        limits=estimate.least_and_most[:, indices], ends=ends, facts=facts,
     )  # fmt: skip
-
-
-def _facts_of(estimate: Estimate, indices: list[int]) -> Mapping[str, Any]:
-    inside = estimate.facts.get("inside")
-    return estimate.facts if inside is None else {**estimate.facts, "inside": inside[indices]}
 
 
 def joint(*estimates: Estimate) -> Estimate:
@@ -230,6 +227,9 @@ def joint(*estimates: Estimate) -> Estimate:
 
     inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
 
+    def given(name: str) -> bool:
+        return any(getattr(estimate, name) is not None for estimate in estimates)
+
     def refit(weights: Array) -> Array:
         return np.concatenate([estimate.refit(weights) for estimate in estimates])
 
@@ -245,19 +245,14 @@ def joint(*estimates: Estimate) -> Estimate:
         refit=refit,
         sample=estimates[0].sample,
         group=np.hstack([estimate.groups for estimate in estimates]),
-        sides=None
-        if all(estimate.sides is None for estimate in estimates)
-        else np.concatenate([both_sides(estimate) for estimate in estimates], axis=2),
-        level=None
-        if all(estimate.level is None for estimate in estimates)
-        else np.hstack(
-            [
-                estimate.groups if estimate.level is None else estimate.level
-                for estimate in estimates
-            ]
-        ),
+        sides=np.concatenate([both_sides(e) for e in estimates], axis=2)
+        if given("sides")
+        else None,
+        level=np.hstack([e.groups if e.level is None else e.level for e in estimates])
+        if given("level")
+        else None,
         limits=np.hstack([estimate.least_and_most for estimate in estimates]),
-        ends=None if all(estimate.ends is None for estimate in estimates) else ends,
+        ends=ends if given("ends") else None,
         facts={
             "smooth": smooth.pop(),
             "normalised": all(estimate.facts.get("normalised", True) for estimate in estimates),

@@ -41,13 +41,13 @@ def fit_sklearn(
     """
     _check_fits(estimator)
     sample = weighted_sample(source)
-    target = column_name(sample._frame, target)
-    others = [c for c in sample._frame.columns if c != target]
+    target = column_name(sample.frame, target)
+    others = [c for c in sample.frame.columns if c != target]
     feature_names = [features] if isinstance(features, str) else features
     names = others if feature_names is None else list(feature_names)
-    names = [column_name(sample._frame, name) for name in names]
-    present = sample._frame[target].notna().to_numpy()
-    x, y = sample._frame.loc[present, names], sample._frame.loc[present, target]
+    names = [column_name(sample.frame, name) for name in names]
+    present = sample.frame[target].notna().to_numpy()
+    x, y = sample.frame.loc[present, names], sample.frame.loc[present, target]
     weights = sample.weights[present]
     parts = _parts(estimator)
     _check_takes_weights(estimator, parts)
@@ -57,13 +57,10 @@ def fit_sklearn(
 
 
 def _check_fits(estimator: Any) -> None:
-    name = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
-    if isinstance(estimator, type) and hasattr(estimator, "fit"):
-        raise ReleaseError(f"estimator: expected an instance: write {name}()", field="fit_sklearn")
-    if not callable(getattr(estimator, "fit", None)):
+    if isinstance(estimator, type) or not callable(getattr(estimator, "fit", None)):
         raise ReleaseError(
-            "estimator: expected one of scikit-learn's, with a method fit, then the source, as in"
-            f" fit_sklearn(LogisticRegression(), release, 'ill'); found {name}",
+            "estimator: expected an instance of scikit-learn's, with a method fit, then the source,"
+            f" as in fit_sklearn(LogisticRegression(), release, 'ill'); found {estimator!r:.80}",
             field="fit_sklearn",
         )
 
@@ -188,7 +185,7 @@ def to_statsmodels(
         raise ReleaseError(field="family", allowed=one_of(family, _FAMILIES))
     sm = optional("statsmodels.api", extra="statsmodels")
     sample = weighted_sample(source)
-    parts = design(sample._frame, target, features).kept(chosen(sample, None))
+    parts = design(sample.frame, target, features).kept(chosen(sample, None))
     x, y, weights = _rows(sample, parts)
     _check_raw_units(parts, sample.weights, x.to_numpy() * np.sqrt(weights)[:, None])
     if family == "gaussian":

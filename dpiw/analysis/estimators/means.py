@@ -119,8 +119,9 @@ def total(
         )  # fmt: skip
     release = sample.release
     if release is None or sample.totals is None:
+        count_of = "population" if sample.max_rows == 1 else "rows"
         raise ReleaseError(
-            f"self-normalised weights hold no scale; give the public `{_counted(sample)}`,"
+            f"self-normalised weights hold no scale; give the public `{count_of}`,"
             " or use a release with weights.normalisation: unnormalised",
             field="total",
         )
@@ -143,10 +144,6 @@ def _reach(given: pd.Series, declared: Declared | None, values: Array) -> Array:
     if (known := bounds(given, declared)) is not None:
         return np.array([np.minimum(known[0], 0.0), np.maximum(known[1], 0.0)])
     return np.array([[0.0 if values.min() >= 0 else -np.inf], [np.inf]])
-
-
-def _counted(sample: WeightedSample) -> str:
-    return "population" if sample.max_rows == 1 else "rows"
 
 
 def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float | None:

@@ -50,29 +50,21 @@ def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.D
 def _levels(
     parts: Design, x: Array, target: Array, ends: Sequence[float]
 ) -> Iterator[tuple[str, Rows, str]]:
-    """Yield where the target has one value of `ends`: a column's name, rows, and words for them."""
-    shifts = bool(parts.constant.any())
-    for name, column in zip(parts.names, x.T, strict=True):
-        for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
-            if _is_constant(target[column != end], ends):
-                yield name, column != end, f"{name!r} other than {_text(end) if end else 'zero'}"
+    """Yield flags, and levels left out, whose rows have one target of `ends`: name, rows, words."""
+    is_flag = np.asarray(np.isin(x, (0.0, 1.0)).all(axis=0))
+    for place in np.flatnonzero(is_flag):
+        name, rows = parts.names[place], x[:, place] > 0
+        if name != INTERCEPT and _is_constant(target[rows], ends):
+            yield name, rows, f"{name!r} other than zero"
     if parts.names[0] != INTERCEPT:
         return
     terms = np.array(parts.terms)
     for term in dict.fromkeys(parts.terms[1:]):
-        places = np.flatnonzero(terms == term)
-        flags, name = x[:, places], parts.names[places[0]]
-        rows = flags.sum(axis=1) == 0
-        is_flag = np.all((flags == 0) | (flags == 1)) and np.all(flags.sum(axis=1) <= 1)
-        if is_flag and ":" not in name and _is_constant(target[rows], ends):
+        places, name = np.flatnonzero(terms == term), parts.names[parts.terms.index(term)]
+        rows = x[:, places].sum(axis=1) == 0
+        is_split = is_flag[places].all() and (x[:, places].sum(axis=1) <= 1).all()
+        if is_split and ":" not in name and _is_constant(target[rows], ends):
             yield name, rows, f"the level that {name!r} and its like are compared with"
-
-
-def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
-    low, high = float(column.min()), float(column.max())
-    if shifts and not np.isin(column, (0.0, 1.0)).all():
-        return low, high
-    return (0.0,) if low >= 0 or high <= 0 else ()
 
 
 def _text(value: float) -> str:
@@ -191,7 +183,7 @@ def _regression(
     family: Family | None,
 ) -> Estimate:
     sample = weighted_sample(source)
-    parts = design(sample._frame, target, features)
+    parts = design(sample.frame, target, features)
     subset = parts.kept(chosen(sample, where))
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:
@@ -209,7 +201,7 @@ def _regression(
         raise WeightError(f"{message}; {target!r} has others")
     if family is not None:
         orthonormal(subset, sample.weights)  # names dependent features first
-        if told := separation(subset, sample.weights, family.ends, sample._frame):
+        if told := separation(subset, sample.weights, family.ends, sample.frame):
             raise WeightError(told, field=family.name)
     return _fitted(sample, subset, family)
 

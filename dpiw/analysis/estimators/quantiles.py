@@ -58,7 +58,7 @@ def quantile(
     values = cells(sample, column)
     bins_by_column = {} if sample.law is None else sample.law.bins
     known = isinstance(column, str)
-    bins = bins_by_column.get(known_name(sample._frame, str(column))) if known else None
+    bins = bins_by_column.get(known_name(sample.frame, str(column))) if known else None
 
     estimator = partial(_quantile, probability=probability, bins=bins)
     estimate = grouped(sample, values, where, by, label, estimator)

@@ -32,7 +32,7 @@ def describe(source: Source, *columns: str, where: Column | None = None) -> pd.D
     """
     sample = weighted_sample(source)
     weights = sample.weights * chosen(sample, where)
-    table = sample._frame
+    table = sample.frame
     names = columns or tuple(table.columns)
     rows = {
         name: _described(checked_column(table, name), weights, declared_as(sample, name))
@@ -85,26 +85,16 @@ def value_counts(
     sample = weighted_sample(source)
     parts, mask = levels(sample, column, bins), chosen(sample, where)
     names = tuple(f"{column}={label}" for label in parts.labels)
-    indicators = np.equal.outer(parts.codes, np.arange(len(parts.labels))).astype(np.float64)
-    return shares(sample, indicators * mask[:, None], names)
-
-
-def shares(source: Source, indicators: Array, names: tuple[str, ...]) -> Estimate:
-    """Return shares of cells that exclude each other, among the rows of all cells.
-
-    `indicators`: 0 or 1 for each row and cell, shape (n, p).
-    """
-    sample = weighted_sample(source)
-    counts = indicators.sum(axis=1)
+    indicators = np.equal.outer(parts.codes, np.arange(len(names))) * mask[:, None] * 1.0
 
     def refit(weights: Array) -> Array:
-        return np.asarray(weights @ indicators / (weights @ counts))
+        return np.asarray(weights @ indicators / (weights @ mask))
 
     values = refit(sample.weights)
-    influence = (indicators - np.outer(counts, values)) / float((sample.weights * counts).mean())
+    influence = (indicators - np.outer(mask, values)) / float((sample.weights * mask).mean())
     return Estimate(
         names=names, values=values, influence=influence, refit=refit, sample=sample,
-        group=counts[:, None] > 0, level=indicators > 0, limits=SHARE,
+        group=mask[:, None], level=indicators > 0, limits=SHARE,
     )  # fmt: skip
 
 
@@ -150,7 +140,6 @@ def crosstab(
 
 def binned_levels(sample: WeightedSample, name: str, bins: Bins) -> Levels:
     """Return `levels`, with `bins` applied to numbers and dates only."""
-    kind, values = pd.api.types, checked_column(sample._frame, name)
-    is_numeric = kind.is_numeric_dtype(values.dtype) and not kind.is_bool_dtype(values.dtype)
-    wide = is_numeric or kind.is_datetime64_any_dtype(values.dtype)
-    return levels(sample, name, bins if wide and values.nunique() > 2 else None)
+    values = checked_column(sample.frame, name)
+    is_wide = values.dtype.kind in "fiuM" and values.nunique() > 2
+    return levels(sample, name, bins if is_wide else None)

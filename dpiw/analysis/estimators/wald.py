@@ -21,7 +21,7 @@ from dpiw.analysis.errors.intervals import METHODS, NOISE_AWARE, noise_aware_cov
 from dpiw.analysis.estimators.estimates import Estimate, picked, place_of
 from dpiw.analysis.estimators.means import mean, moved
 from dpiw.analysis.estimators.tables import binned_levels
-from dpiw.analysis.names import known_name
+from dpiw.analysis.names import checked_column
 from dpiw.analysis.sample import Array, Source, check_estimate, weighted_sample
 from dpiw.errors import ReleaseError, nearest, one_of
 from dpiw.methods.weights.diagnostics import Verdict
@@ -66,11 +66,8 @@ class WaldTest:
 
     def __repr__(self) -> str:
         single = self.degrees == 1
-        test = (
-            f"z = {self.statistic:.4g}"
-            if single
-            else (f"W = {self.statistic:.4g}, {self.degrees} degrees of freedom")
-        )
+        name, freedom = "z" if single else "W", f", {self.degrees} degrees of freedom"
+        test = f"{name} = {self.statistic:.4g}{'' if single else freedom}"
         p_value = f"= {self.p_value:.3g}" if self.p_value >= _LEAST_TOLD else f"< {_LEAST_TOLD:.4f}"
         text = f"{self.hypothesis}: {test}, p {p_value}"
         text += f" ({self.method.replace('_', '-')}; {self.verdict})"
@@ -184,9 +181,9 @@ def t_test(
     label = column if isinstance(column, str) else "value"
     if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
         raise ReleaseError(f"value: expected a number, found {value!r}", field="t_test")
+    sample = weighted_sample(source)
     if by is None:
         null = int(value or 0) if isinstance(value, Integral | None) else float(value)
-        sample = weighted_sample(source)
         estimate, part = mean(sample, column, where=where), shifted(cells(sample, column))
         above = moved(mean(sample, part.values, where=where), float(part.origin - null))
         number = f"{null}" if isinstance(null, int) else f"{null:g}"
@@ -200,10 +197,7 @@ def t_test(
             " one group against a value: where=... and value=...",
             field="t_test",
         )
-    sample = weighted_sample(source)
-    own_name, table = known_name(sample._frame, by), sample._frame
-    is_present = table[own_name].notna().to_numpy() if own_name in table.columns else True
-    mask = chosen(sample, where) & is_present
+    mask = chosen(sample, where) & checked_column(sample.frame, by).notna().to_numpy()
     if not sample.weights[mask].sum() > 0:
         raise ReleaseError(f"column {by!r} is missing in every row that counts", field="t_test")
     values = shifted(cells(sample, column)).values  # the difference has no origin

@@ -40,7 +40,6 @@ class Axis:
     labels: tuple[str, ...]
     edges: tuple[float, ...]
     cells: int
-    nullable: bool
 
 
 def axis(column: Column) -> Axis:
@@ -48,28 +47,13 @@ def axis(column: Column) -> Axis:
     missing = (marker(MISSING, column.level_names),) if column.nullable else ()
     if column.is_discrete:
         labels = (*column.level_names, *missing)
-        return Axis(labels=labels, edges=(), cells=len(labels), nullable=column.nullable)
+        return Axis(labels=labels, edges=(), cells=len(labels))
     edges = _edges(column)
     return Axis(
         labels=(_bound(column, column.lower_number), _bound(column, column.upper_number)),
         edges=edges,
         cells=len(edges) - 1 + len(missing),
-        nullable=column.nullable,
     )
-
-
-def sums_of(
-    frame: pd.DataFrame, *masses: NDArray[np.float64], schema: PublicSchema
-) -> list[dict[str, NDArray[np.float64]]]:
-    """Sums of several masses of the rows, shape (rows,), by released column and cell."""
-    sums: list[dict[str, NDArray[np.float64]]] = [{} for _ in masses]
-    for column in schema.released:
-        cells = axis(column)
-        codes = _codes(frame[column.name], column, cells)
-        for totals, mass in zip(sums, masses, strict=True):
-            cell_sums = np.bincount(codes, weights=mass, minlength=cells.cells)
-            totals[column.name] = np.asarray(cell_sums, dtype=np.float64)
-    return sums
 
 
 def _edges(column: Column) -> tuple[float, ...]:
@@ -123,9 +107,8 @@ class RowsShown:
 
     def __init__(self, schema: PublicSchema, log_weights: NDArray[np.float64]) -> None:
         self.weights = mean_one_weights(log_weights)
-        self._schema, self._seen = schema, 0
-        names = [column.name for column in schema.released]
-        self._sums = [dict.fromkeys(names, np.zeros(1)) for _ in range(2)]
+        self._columns, self._seen = schema.released, 0
+        self._sums = {column.name: np.zeros((2, axis(column).cells)) for column in self._columns}
 
     def passing(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the frames; each is counted when the next is requested, after it was checked."""
@@ -134,16 +117,18 @@ class RowsShown:
             self._count(frame)
 
     def _count(self, frame: pd.DataFrame) -> None:
-        rows = slice(self._seen, self._seen + len(frame))
-        parts = sums_of(frame, np.ones(len(frame)), self.weights[rows], schema=self._schema)
-        for total, part in zip(self._sums, parts, strict=True):
-            total |= {name: total[name] + cells for name, cells in part.items()}
+        weights = self.weights[self._seen : self._seen + len(frame)]
+        for column in self._columns:
+            cells, sums = axis(column), self._sums[column.name]
+            codes = _codes(frame[column.name], column, cells)
+            for total, mass in zip(sums, (None, weights), strict=True):
+                total += np.bincount(codes, weights=mass, minlength=cells.cells)
         self._seen += len(frame)
 
     def shares(self, *, weighted: bool) -> dict[str, NDArray[np.float64]]:
         """Every released column's shares, shape (cells,), of the rows that have passed."""
         mass = self.weights.sum() if weighted else self._seen
-        return {name: cells / mass for name, cells in self._sums[weighted].items()}
+        return {name: sums[int(weighted)] / mass for name, sums in self._sums.items()}
 
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import ColumnKind
 from dpiw.data.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
-from dpiw.release.certificate import Certificate, CertifiedStage, flat
+from dpiw.release.certificate import Certificate, flat
 from dpiw.release.report import figures
 from dpiw.release.report.figures import RowsShown
 from dpiw.release.report.pages import (
@@ -159,7 +159,10 @@ def build_report(
             for stage in certificate.stages
             for event in stage.events
         ),
-        settings=tuple(_settings(stage) for stage in certificate.stages),
+        settings=tuple(
+            (stage.stage, _code(stage.parameters), "; ".join(map(_code, stage.noise)))
+            for stage in certificate.stages
+        ),
     )
 
 
@@ -187,10 +190,6 @@ def _constraints(
 
 def _share(value: object) -> str:
     return f"{value:.2%}" if isinstance(value, int | float) else "not stated"
-
-
-def _settings(stage: CertifiedStage) -> tuple[str, str, str]:
-    return stage.stage, _code(stage.parameters), "; ".join(_code(law) for law in stage.noise)
 
 
 def _code(value: Any) -> str:

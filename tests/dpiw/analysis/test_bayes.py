@@ -36,11 +36,10 @@ def test_a_release_is_worth_no_more_than_the_people_it_describes(released):
 def test_linear_posterior_is_the_conjugate_one():
     # The slow twin: known formulas updated one row at a time, with powered likelihoods.
     table, w = frame(), np.random.default_rng(2).gamma(2.0, 1.0, 60)
-    posterior = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0, noise_shape=2.0,
-                                          noise_rate=1.5)  # fmt: skip
+    posterior = analysis.linear_posterior((table, w), "y", ["x"], prior_scale=3.0)
     _, scaled = scaled_weights((table, w))
     (x, x_mean, x_unit), (y, y_mean, y_unit) = (by_hand(table[name], scaled) for name in "xy")
-    precision, mean, shape, rate = np.eye(2) / 9, np.zeros(2), 2.0, 1.5
+    precision, mean, shape, rate = np.eye(2) / 9, np.zeros(2), 0.01, 0.01
     for weight, feature, target in zip(scaled, x, y, strict=True):
         row = np.array([1.0, feature])
         updated = precision + weight * np.outer(row, row)
@@ -49,8 +48,7 @@ def test_linear_posterior_is_the_conjugate_one():
         precision, mean, shape = updated, moved, shape + weight / 2
     back = np.array([[1.0, -x_mean / x_unit], [0.0, 1 / x_unit]]) * y_unit
     np.testing.assert_allclose(posterior.mean, back @ mean + [y_mean, 0], rtol=1e-9)
-    assert posterior.noise_shape == pytest.approx(shape)
-    assert posterior.noise_rate == pytest.approx(rate * y_unit**2)
+    assert posterior.degrees == pytest.approx(2 * shape)
     expected = np.linalg.inv(precision) * rate / (shape - 1)  # of a t law with 2 shape degrees
     np.testing.assert_allclose(posterior.covariance, back @ expected @ back.T, rtol=1e-9)
 

@@ -93,7 +93,7 @@ def released(column, codes, seed=3):
         features=np.asarray(table[["x"]] - 0.5), weights=weights, covariance=1e-6 * np.eye(1),
         rows=PEOPLE, credit=1e4,
     )  # fmt: skip
-    sample = WeightedSample(table=table, weights=weights, law=law, release=release)
+    sample = WeightedSample(frame=table, weights=weights, law=law, release=release)
     return sample, schema.scale(table)
 
 
@@ -191,7 +191,7 @@ def test_what_no_row_shows_is_as_open_as_rows_people_and_noise_leave_it():
     rng, people, rows, noise, runs = np.random.default_rng(12), 400, 800, 2.0, 20_000
     nobody, table = np.zeros(rows, dtype=bool), pd.DataFrame({"x": np.zeros(rows)})
     law = SimpleNamespace(rows=people, count_noise=noise, base_rows=np.inf, max_rows=1)
-    sample = WeightedSample(table=table, weights=np.ones(rows), law=law)
+    sample = WeightedSample(frame=table, weights=np.ones(rows), law=law)
     bound = float(left_open(analysis.mean(sample, nobody), miss=0.025, noisy=True)[0])
 
     def rare(share):
@@ -243,7 +243,7 @@ def test_rows_that_no_schema_declares_are_not_lost():
     table = sample.table
     table["g"] = table["g"].astype(object)
     table.loc[:2, "g"] = ["new", None, "new"]
-    changed = replace(sample, table=table)
+    changed = replace(sample, frame=table)
     assert levels(changed, "g").labels == ("b", "a", "new", "missing")
     assert analysis.value_counts(changed, "g").values.sum() == pytest.approx(1)
 

@@ -38,7 +38,7 @@ def sample(rows=200, seed=91):
         }
     )
     release = SimpleNamespace(schema=SCHEMA.to_mapping())
-    return WeightedSample(table=frame, weights=np.ones(rows), release=release)
+    return WeightedSample(frame=frame, weights=np.ones(rows), release=release)
 
 
 PEOPLE = sample()

@@ -59,7 +59,7 @@ def release(rng):
         features=x, weights=weights, covariance=noise, rows=1e9, credit=CREDIT,
         calibration=CREDIT, base_rows=1e9,
     )  # fmt: skip
-    return WeightedSample(table=rows_of(a, b), weights=weights, law=law)
+    return WeightedSample(frame=rows_of(a, b), weights=weights, law=law)
 
 
 @functools.cache

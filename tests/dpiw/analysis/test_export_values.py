@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.analysis import read_back
+from dpiw.analysis import export_files
 from dpiw.analysis.export_files import export
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.levels import guarded, is_formula, unguarded
@@ -241,10 +241,15 @@ def test_a_formula_of_a_name_gets_another(tmp_path):
     assert export(release, tmp_path / "x.csv", names=names).read_text()[0] not in "=+-@"
 
 
+def swapped(frame, name):
+    """A frame whose last two rows of one column have changed places."""
+    return frame.assign(**{name: frame[name].iloc[[0, 2, 1]].to_numpy()})
+
+
 @pytest.mark.parametrize("ending", [".csv", ".dta", ".sav"])
 def test_a_writer_that_changes_a_cell_is_found(tmp_path, ending, monkeypatch):
     """The comparison sees one changed cell of any kind, also behind the first chunk of rows."""
-    monkeypatch.setattr(read_back, "_CHUNK", 2)
+    monkeypatch.setattr(export_files, "CHUNK", 2)
     columns = [
         Column(name="n", kind=ColumnKind.INTEGER, lower=0, upper=9),
         Column(name="x", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=9.0),
@@ -257,22 +262,30 @@ def test_a_writer_that_changes_a_cell_is_found(tmp_path, ending, monkeypatch):
         "t": pd.Series(pd.date_range("2001-01-01", periods=3, tz="UTC", unit="s")),
         "b": [True, False, True],
     })[["n", "x", "t", "g", "b"]]  # fmt: skip
-    path, rows = (
-        export(release_of(table, *columns), tmp_path / f"x{ending}"),
-        table.assign(weight=1.0),
-    )
-    check, more = {
-        ".csv": (read_back.changed_csv, ()), ".dta": (read_back.changed_stata, ({},)),
-        ".sav": (read_back.changed_spss, ({},)),
+    release = release_of(table, *columns, weights=np.array([0.5, 1.0, 1.5]))
+    library = pytest.importorskip("pyreadstat")
+    target, name = {
+        ".csv": (pd.DataFrame, "to_csv"), ".dta": (pd.DataFrame, "to_stata"),
+        ".sav": (library, "write_sav"),
     }[ending]  # fmt: skip
-    assert check(path, rows, columns, *more) == []
-    others = {"n": 4, "x": 2.25, "g": "high", "b": False, "t": table["t"][0], "weight": 2.0}
-    for name, other in others.items():
-        changed = rows.copy()
-        changed.loc[2, name] = other
-        assert check(path, changed, columns, *more) == [name]
-    for fewer_or_more in (rows.iloc[:2], pd.concat([rows, rows])):
-        assert check(path, fewer_or_more, columns, *more)
+    write = getattr(target, name)
+
+    def refused(change):
+        def changed(frame, *given, **named):
+            is_asked_about_a_name = len(frame) == 1
+            return write(frame if is_asked_about_a_name else change(frame), *given, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target, name, changed)
+            with pytest.raises(ReleaseError) as refusal:
+                export(release, tmp_path / f"x{ending}")
+        return re.findall(r"'(\w+)'", str(refusal.value))
+
+    export(release, tmp_path / f"x{ending}")
+    for column in (*table, "weight"):
+        assert refused(lambda frame, column=column: swapped(frame, column)) == [column]
+    for rows in ([0, 1], [0, 1, 2, 0]):
+        assert refused(lambda frame, rows=rows: frame.iloc[rows]) == [*table, "weight"]
 
 
 @settings(max_examples=20, **PROFILE)

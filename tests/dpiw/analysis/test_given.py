@@ -46,7 +46,7 @@ DOORS = {
         (t, None), s(t)["hours"], where=s(t)["age"] > 60, population=9),
     "weights": lambda t, s: analysis.mean((t, s(t)["age"]), "hours"),
     "a sample's weights": lambda t, s: analysis.mean(
-        analysis.WeightedSample(table=t, weights=s(t)["age"] / t["age"].mean()), "hours"),
+        analysis.WeightedSample(frame=t, weights=s(t)["age"] / t["age"].mean()), "hours"),
     "a regression's mask": lambda t, s: analysis.linear_regression(
         (t, None), "hours", ["town"], where=s(t)["age"] > 60),
     "shares": lambda t, s: analysis.value_counts((t, None), "town", where=s(t)["age"] > 60),

@@ -24,7 +24,7 @@ def sample():
     )  # fmt: skip
     table = pd.DataFrame({"x": x, "y": x**2, "g": np.where(x < 0.002, "few", "rest"), "all": 1.0})
     table["ten"] = 10.0
-    return WeightedSample(table=table, weights=np.ones(ROWS), law=law)
+    return WeightedSample(frame=table, weights=np.ones(ROWS), law=law)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
     weights = np.where(few, 25.0, 1.0)
     table = pd.DataFrame({"y": rng.normal(size=ROWS), "g": group})
     law = replace(sample.law, rows=10**6, credit=10**6)
-    two = replace(sample, table=table, weights=weights / weights.mean(), law=law)
+    two = replace(sample, frame=table, weights=weights / weights.mean(), law=law)
     means = analysis.mean(two, "y", by="g", where=table["g"].notna().to_numpy())
     large, thin = sorted(size_objections(means), key=len)
     assert large == []
@@ -95,7 +95,7 @@ def test_a_difference_is_no_better_than_either_group(sample, names):
 
 
 def test_one_row_has_no_interval_of_no_width(sample):
-    flagged, one = replace(sample, table=sample.table.assign(flag=True)), "x < 0.00004"
+    flagged, one = replace(sample, frame=sample.table.assign(flag=True)), "x < 0.00004"
     for method in ("noise_aware", "sandwich"):
         for column, limits in (("x", (-np.inf, np.inf)), ("flag", (0, 1))):
             found = analysis.mean(flagged, column, where=one).interval(method=method)
@@ -134,7 +134,7 @@ def uneven(sample):
     table["ten_or_twenty"] = np.where(few == "one", 20.0, 10.0)
     table["spent"] = np.where(few == "three", x, 0.0)
     table["ill"] = np.arange(ROWS) % 2 == 0
-    return replace(sample, table=table, law=noise)
+    return replace(sample, frame=table, law=noise)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_coefficient_rests_on_the_rows_that_it_compares(uneven, features, thin
 
 def test_a_coefficient_of_one_row_has_no_p_value(uneven):
     table = uneven.table.assign(g=np.where(uneven.table["few"] == "one", "z", "p"))
-    lone = replace(uneven, table=table)
+    lone = replace(uneven, frame=table)
     estimate = analysis.linear_regression(lone, "y", ["x", "g"])
     own = size_objections(estimate)
     assert estimate.interval().verdicts[-1] == "do not use"
@@ -205,6 +205,6 @@ def test_public_bounds_are_the_limits_of_a_mean_and_of_a_quantile(released):
     for estimator in (analysis.mean, analysis.median):
         found = estimator(released, "income", where=only).interval()
         assert (found.lower[0], found.upper[0]) == (column["lower"], column["upper"])
-    moved = replace(released.sample, table=released.table.assign(income=-1.0))
+    moved = replace(released.sample, frame=released.table.assign(income=-1.0))
     assert analysis.mean(moved, "income").limits is None  # not as it was released
     assert analysis.mean(released, lambda t: t["income"]).limits is None

@@ -30,7 +30,7 @@ def world(x, coefficients, *, scale, rows=1e9):
         features=x, weights=weights, covariance=scale**2 * np.eye(2), rows=rows, credit=1e-3
     )
     table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + 2 * x[:, 0] * x[:, 1]})
-    return WeightedSample(table=table, weights=weights, law=law)
+    return WeightedSample(frame=table, weights=weights, law=law)
 
 
 ESTIMANDS = {
@@ -73,7 +73,7 @@ def test_a_table_says_why_and_groups_are_told_by_their_level():
     rng = np.random.default_rng(50)
     sample = world(rows(3000, rng), BETA, scale=0.01, rows=150.0)  # 75 people a group
     table = sample.table.assign(g=np.where(sample.table["a"] > 0, "high", "low"))
-    interval = analysis.mean(replace(sample, table=table), "b", by="g", where="a < 0.9").interval()
+    interval = analysis.mean(replace(sample, frame=table), "b", by="g", where="a < 0.9").interval()
     assert "use" not in interval.verdicts
     assert interval.frame()["why"].tolist() == ["; ".join(texts) for texts in interval.reasons]
     for level, reasons in zip(("high", "low"), interval.reasons, strict=True):

@@ -29,10 +29,10 @@ from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.release.manifest import REPLICATES
+from dpiw.release.parquet import stored_footer
 from dpiw.release.publication import build_folder
 from dpiw.release.replicate_weights import (
     check_replicates,
-    read_replicate_footer,
     read_replicates,
     replicate_facts,
     replicates_promised,
@@ -233,7 +233,7 @@ def test_r_finds_the_same_standard_errors(survey, tmp_path):
     )
     file = export(release, tmp_path / "rows.csv", replicates=True)
     found = survey(ROOT / "examples" / "population" / "survey.R", file, repr(drawn.scale))
-    sample = WeightedSample(table=table, weights=weights, law=law)
+    sample = WeightedSample(frame=table, weights=weights, law=law)
     for name, estimate in {
         "age": analysis.mean(sample, "age"),
         "smokerTRUE": analysis.mean(sample, "smoker"),
@@ -281,12 +281,13 @@ def test_the_file_is_checked_against_the_certificate(publishing, tmp_path):
     def written(name, weights=full.weights, **changes):
         path = tmp_path / name
         replicates = ReplicateWeights(weights=weights, scale=full.scale)
-        facts = replicate_facts(certificate, count=40, scale=full.scale) | changes
+        facts = replicate_facts(certificate, count=40, scale=full.scale)
+        facts |= {f"dpiw.{name}": value for name, value in changes.items()}
         write_replicates(path, replicates, order=order[: len(weights)], facts=facts)
         return path
 
     def scale_in(path, rows=300):
-        footer = read_replicate_footer(file_bytes(path))
+        footer = stored_footer(file_bytes(path), what="weights")
         return check_replicates(footer, certificate, rows=rows)
 
     assert scale_in(written("good")) == full.scale

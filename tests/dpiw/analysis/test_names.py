@@ -119,7 +119,7 @@ def test_a_condition_means_the_column_of_any_of_many_names(name):
 def test_a_name_is_the_same_in_another_unicode_form(name, form):
     table, other = rows(name), unicodedata.normalize(form, name)
     schema = declared({"name": name, "kind": "continuous", "lower": 0, "upper": 4})
-    sample = WeightedSample(table=table, weights=np.ones(len(table)), schema=schema)
+    sample = WeightedSample(frame=table, weights=np.ones(len(table)), schema=schema)
     for typed in forms(other):
         np.testing.assert_array_equal(condition(table, f"{typed} > 2"), table[name] > 2)
     assert analysis.mean(sample, other).value == table[name].mean()

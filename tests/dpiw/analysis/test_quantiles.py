@@ -111,7 +111,7 @@ def test_a_bin_of_one_value_leaves_nothing_open(sample):
     table = pd.DataFrame({"k": np.repeat([1.0, 2.0, 3.0], 1000)})
     codes = {"k": np.repeat(np.arange(3, dtype=np.int32), 1000)}
     law = replace(sample.law, bins=codes)
-    median = analysis.quantile(analysis.WeightedSample(table=table, weights=np.ones(3000), law=law),
+    median = analysis.quantile(analysis.WeightedSample(frame=table, weights=np.ones(3000), law=law),
                                "k", 0.5)  # fmt: skip
     assert median.value == 2.0
     assert median.facts["inside"] == 0.0

@@ -63,7 +63,7 @@ def sample_of(*, seed=3, rows=4000.0, max_rows=1):
         features=features, weights=weights, covariance=1e-4 * np.eye(2), rows=rows, credit=200.0,
         max_rows=max_rows,
     )  # fmt: skip
-    return WeightedSample(table=table, weights=weights, law=law)
+    return WeightedSample(frame=table, weights=weights, law=law)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -241,7 +241,7 @@ def few_people(rng, *, repeated):
         features=phi, weights=weights, covariance=1e-9 * np.eye(3), rows=800.0, credit=1.0,
         calibration=1.0, base_rows=1e9, max_rows=5,
     )  # fmt: skip
-    return WeightedSample(table=pd.DataFrame({"x": x, "z": z}), weights=weights, law=law)
+    return WeightedSample(frame=pd.DataFrame({"x": x, "z": z}), weights=weights, law=law)
 
 
 @pytest.mark.nightly

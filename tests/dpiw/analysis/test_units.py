@@ -52,7 +52,7 @@ def sample_of(law):
         ),
         "none": None,
     }  # fmt: skip
-    return WeightedSample(table=frame, weights=weights, law=laws[law])
+    return WeightedSample(frame=frame, weights=weights, law=laws[law])
 
 
 Reading = tuple[np.ndarray, float, Any]
@@ -234,7 +234,7 @@ def test_no_public_estimator_is_missing():
 def moved(sample, column, scale, shift):
     frame = sample.table
     frame[column] = frame[column] * scale + shift
-    return replace(sample, table=frame)
+    return replace(sample, frame=frame)
 
 
 def check(case, before, after, column, unit):

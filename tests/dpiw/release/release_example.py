@@ -14,7 +14,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.figures import RowsShown, sums_of
+from dpiw.release.report.figures import RowsShown
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
@@ -171,6 +171,6 @@ def example_report(
 
 def marginals(frame, *, schema=SCHEMA, weights=None):
     """Each released column's shares, shape (cells,), counted at once."""
-    mass = np.ones(len(frame)) if weights is None else weights
-    (sums,) = sums_of(frame, mass, schema=schema)
-    return {name: total / mass.sum() for name, total in sums.items()}
+    rows = RowsShown(schema, np.zeros(len(frame)) if weights is None else np.log(weights))
+    assert [*rows.passing([frame])]
+    return rows.shares(weighted=weights is not None)

@@ -1,4 +1,3 @@
-import copy
 import hashlib
 import json
 import re
@@ -88,22 +87,6 @@ def test_what_an_analyst_does_to_rows_changes_no_estimate(release):
     for weights in (release.weights, release.log_weights):
         with pytest.raises(ValueError, match="read-only"):
             weights[:] = 1
-
-
-def test_a_name_that_a_release_lacks_is_an_attribute_error(release, monkeypatch):
-    """Python's own questions, such as those of `copy`, are answered as usual."""
-    with pytest.raises(AttributeError) as caught:
-        _ = release.medain  # type: ignore[attr-defined]
-    assert (caught.value.name, caught.value.obj) == ("medain", release)
-    assert not hasattr(release, "__deepcopy__")
-    pd.testing.assert_frame_equal(copy.copy(release).table, release.table)
-
-    def failing(self):
-        raise AttributeError("what failed inside")
-
-    monkeypatch.setattr(type(release), "sample", property(failing))
-    with pytest.raises(AttributeError, match="what failed inside"):
-        _ = release.sample
 
 
 def test_resampling_gives_unweighted_rows(release):

@@ -234,7 +234,7 @@ def sample_of(logs, *, base=None):
         base_rows=np.inf if base is None else base.effective_sample_size,
         base_k_hat=None if base is None else base.k_hat,
     )  # fmt: skip
-    return WeightedSample(table=pd.DataFrame({"x": x}), weights=weights, law=law)
+    return WeightedSample(frame=pd.DataFrame({"x": x}), weights=weights, law=law)
 
 
 def kept_back(sample, where=None):

@@ -139,7 +139,7 @@ def sample_of(rng, *, credit=2000.0, rows=3000, base_rows=np.inf):
     means = weights @ x / rows
     covariance = NOISE**2 * (np.eye(4) + 4 * np.outer(means, means))
     law = law_of(x, weights, covariance, credit=credit, base_rows=base_rows)
-    return WeightedSample(table=table, weights=weights, law=law)
+    return WeightedSample(frame=table, weights=weights, law=law)
 
 
 def test_a_small_credit_and_a_singular_spread():
