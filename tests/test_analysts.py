@@ -118,10 +118,10 @@ def test_the_sentence_for_a_paper_has_its_five_facts(names, capsys):
 def test_the_thresholds_in_the_guide_are_those_of_the_code():
     text = " ".join(GUIDE.read_text().split())
     use, care = constants.SUPPORT_USE, constants.SUPPORT_CARE
-    assert f"support at least {use}, at most {constants.GUESSED} of the variance a guess" in text
-    assert f"support {care} to {use}" in text
-    assert f"a support of at least {use}, `use with care` from {care}" in text
-    assert f"fewer than {constants.ROWS_USE:.0f} or {constants.ROWS_CARE:.0f} of the rows" in text
+    assert f"`use` needs a support of at least {use}, `use with care` {care}" in text
+    assert f"Above {constants.GUESSED} the verdict is `use with care` at best" in text
+    assert f"below {constants.ROWS_USE:.0f} effective generator rows" in text
+    assert f"and below {constants.ROWS_CARE:.0f} `do not use`" in text
     assert f"fewer than {PEOPLE_CARE:.0f} expected people" in text
 
 
