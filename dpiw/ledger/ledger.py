@@ -196,13 +196,8 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             record = known_attempt(known_run(page.book, run_key), attempt)
             if not record.voided:
-                self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.VOID,
-                    attempt=attempt,
-                    payload=record.charge.to_payload(),
-                )
+                charge = record.charge.to_payload()
+                self._append_for_run(page, EntryKind.VOID, run_key, attempt, **charge)
 
     def read(self, run_key: str, attempt: int) -> None:
         """Record one read of the confidential table, before its first byte is read.
@@ -211,7 +206,7 @@ class Ledger(LedgerReader):
         unpaid reads are used up, GrantSpentError if no stage waits for a draw.
         """
         with self._page(write=True) as page:
-            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
+            self._append_for_run(page, EntryKind.READ, run_key, attempt)
 
     def arm(
         self, run_key: str, attempt: int, stage: str, *, beside: frozenset[str] | None = None
@@ -223,7 +218,7 @@ class Ledger(LedgerReader):
         Raises BudgetExceededError if the account is overdrawn; GrantSpentError if it was taken
         before, the attempt was voided, or the run was recovered.
         """
-        return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
+        return self._take(EntryKind.ARM, run_key, attempt, stage, beside)
 
     def _take(
         self,
@@ -231,20 +226,16 @@ class Ledger(LedgerReader):
         run_key: str,
         attempt: int,
         stage: str,
-        facts: Mapping[str, Any],
         beside: frozenset[str] | None = None,
+        **facts: int,
     ) -> Grant:
         token = secrets.token_hex(32)
+        digest = token_digest(token)
         with self._page(write=True) as page:
             if beside is not None:
                 _check_alone(page.book, known_run(page.book, run_key), beside)
             entry = self._append_for_run(
-                page,
-                run_key,
-                kind=kind,
-                attempt=attempt,
-                stage=stage,
-                payload={"token_digest": token_digest(token), **facts},
+                page, kind, run_key, attempt, stage, token_digest=digest, **facts
             )
             population = page.book.runs[run_key].population
         return Grant(
@@ -265,14 +256,8 @@ class Ledger(LedgerReader):
         check_digest("digest", digest)
         with self._page(write=True) as page:
             granted(page.book, grant)
-            self._append_for_run(
-                page,
-                grant.run_key,
-                kind=EntryKind.CHECKPOINT,
-                attempt=grant.attempt,
-                stage=grant.stage,
-                payload={"step": step, "digest": digest},
-            )
+            place = (EntryKind.CHECKPOINT, grant.run_key, grant.attempt, grant.stage)
+            self._append_for_run(page, *place, step=step, digest=digest)
 
     def resume(self, run_key: str, attempt: int, stage: str, *, step: int) -> Grant:
         """Take the right to continue an armed stage from its last checkpoint, at `step`.
@@ -281,7 +266,7 @@ class Ledger(LedgerReader):
         the earlier holder is gone: two concurrent draws are not paid for. GrantSpentError if no
         resume is left, BudgetExceededError if the account is overdrawn.
         """
-        return self._take(EntryKind.RESUME, run_key, attempt, stage, {"step": step})
+        return self._take(EntryKind.RESUME, run_key, attempt, stage, step=step)
 
     def commit(self, grant: Grant, output_digest: str) -> None:
         """Record the durable output of a grant; the same digest again changes nothing.
@@ -300,9 +285,7 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             record = known_stage(known_run(page.book, run_key), attempt, stage)
             if record.state is not StageState.LOST:
-                self._append_for_run(
-                    page, run_key, kind=EntryKind.LOSE, attempt=attempt, stage=stage, payload={}
-                )
+                self._append_for_run(page, EntryKind.LOSE, run_key, attempt, stage)
 
     def _commit(
         self, run_key: str, attempt: int, stage: str, output_digest: str, grant: Grant | None
@@ -315,14 +298,10 @@ class Ledger(LedgerReader):
                 return
             conflict = record.state is StageState.COMMITTED
             if output_digest not in record.conflicts:
+                kind = EntryKind.CONFLICT if conflict else EntryKind.COMMIT
                 again = run.attempts[attempt - 1].charge.to_payload() if conflict else {}
                 self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.CONFLICT if conflict else EntryKind.COMMIT,
-                    attempt=attempt,
-                    stage=stage,
-                    payload={"output_digest": output_digest, **again},
+                    page, kind, run_key, attempt, stage, output_digest=output_digest, **again
                 )
         if conflict:  # raised only once the entry is durable
             raise LedgerConflictError(
@@ -371,8 +350,8 @@ class Ledger(LedgerReader):
         guess the ledger's content from one. LedgerConflictError if a stage is not committed.
         """
         with self._page(write=True) as page:
-            nonce = {"nonce": secrets.token_hex(32)}
-            return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload=nonce).hash
+            nonce = secrets.token_hex(32)
+            return self._append_for_run(page, EntryKind.CERTIFY, run_key, nonce=nonce).hash
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run; return the entry's place, the same for the same digest.
@@ -384,10 +363,7 @@ class Ledger(LedgerReader):
             run = known_run(page.book, run_key)
             if run.published is None:
                 return self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.PUBLISH,
-                    payload={"manifest_digest": manifest_digest},
+                    page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest
                 ).head
             if run.manifest_digest != manifest_digest:
                 raise LedgerConflictError("this run was published with another manifest")
@@ -402,8 +378,10 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
             if manifest_digest not in run.further:
-                payload = {"manifest_digest": manifest_digest, "rows_of": run.manifest_digest}
-                self._append_for_run(page, run_key, kind=EntryKind.PUBLISH, payload=payload)
+                paid = run.manifest_digest
+                self._append_for_run(
+                    page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest, rows_of=paid
+                )
 
 
 def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:

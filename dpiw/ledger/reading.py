@@ -399,9 +399,24 @@ class LedgerReader:
         self._store.append(page.connection, entry)
         return entry
 
-    def _append_for_run(self, page: Page, run_key: str, **fields: Any) -> Entry:
-        run = known_run(page.book, run_key)
-        return self._append(page, population=run.population, run_key=run_key, **fields)
+    def _append_for_run(
+        self,
+        page: Page,
+        kind: EntryKind,
+        run_key: str,
+        attempt: int | None = None,
+        stage: str | None = None,
+        **payload: Any,
+    ) -> Entry:
+        return self._append(
+            page,
+            kind=kind,
+            population=known_run(page.book, run_key).population,
+            run_key=run_key,
+            attempt=attempt,
+            stage=stage,
+            payload=payload,
+        )
 
 
 def label(clock: Clock) -> str:
