@@ -12,7 +12,6 @@ from dpiw.errors import (
     AlreadyPaidError,
     Command,
     LedgerConflictError,
-    LedgerTamperedError,
     Next,
 )
 from dpiw.ledger.accounts import Population, check_kind
@@ -28,6 +27,7 @@ from dpiw.ledger.entries import (
     check_name,
     operator,
 )
+from dpiw.ledger.location import tampered
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
     RecoveredRelease,
@@ -102,9 +102,7 @@ class Ledger(LedgerReader):
         if not is_new:
             report = ledger.verify()
             if not report.ok:
-                raise LedgerTamperedError(
-                    report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
-                )
+                raise tampered(ledger.location, report.fault, next=[KEEP_AND_AUDIT])
         return ledger
 
     def register(self, population: Population) -> Population:

@@ -7,10 +7,11 @@ fails here, which may hold a mistyped password. Needs no database library.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from dpiw.errors import Command, DPIWError, LedgerError, Next
+from dpiw.errors import Command, DPIWError, LedgerError, LedgerTamperedError, Next
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -19,6 +20,16 @@ CHARGED_THERE = (
     " (state: or ledger: of the spec, such as state: ../gardens/state)"
 )
 """Warning for a user who begins a ledger."""
+
+
+def unusable(ledger: object, found: str, *, allowed: str = "") -> LedgerError:
+    """The error about the ledger at this path or URL."""
+    return LedgerError(found, field=f"ledger {ledger}", allowed=allowed)
+
+
+def tampered(ledger: object, found: object, *, next: Iterable[Next] = ()) -> LedgerTamperedError:
+    """The error about the content of the ledger at this path or URL."""
+    return LedgerTamperedError(found, field=f"ledger {ledger}", next=next)
 
 
 BEGIN = Next("to begin one", Command.REGISTER, " --create")

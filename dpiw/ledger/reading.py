@@ -20,7 +20,6 @@ from dpiw.errors import (
     Command,
     DPIWError,
     GrantSpentError,
-    LedgerTamperedError,
     Next,
     SpecError,
 )
@@ -39,6 +38,7 @@ from dpiw.ledger.entries import (
     from_stored,
     operator,
 )
+from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
 from dpiw.ledger.values import (
@@ -111,7 +111,7 @@ def _entries(rows: Sequence[Row], location: str) -> list[Entry]:
     try:
         return [from_stored(row) for row in rows]
     except ValueError as error:
-        raise LedgerTamperedError("unreadable entry", field=f"ledger {location}") from error
+        raise tampered(location, "unreadable entry") from error
 
 
 def replay(
@@ -318,7 +318,7 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
+            raise tampered(self._store.location, "it has no entries")
         return head
 
     def contains(self, hash: str) -> bool:
@@ -334,10 +334,10 @@ class LedgerReader:
         with self._page(write=False) as page:
             lacking = next((head.hash for head in heads if not page.book.knows(head)), None)
         if lacking is not None:
-            raise LedgerTamperedError(
+            raise tampered(
+                self._store.location,
                 f"lacks the published head {lacking[:12]}; restored from an old copy, or"
                 " another ledger. Spending is refused until it is recovered",
-                field=f"ledger {self._store.location}",
                 next=[Next("to recover it", Command.RECOVER)],
             )
 
@@ -374,9 +374,9 @@ class LedgerReader:
     def _catch_up(self, connection: Connection) -> None:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
-            raise LedgerTamperedError(
+            raise tampered(
+                self._store.location,
                 f"entry {seen.seq} is no longer what it was",
-                field=f"ledger {self._store.location}",
                 next=[KEEP_AND_AUDIT],
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
@@ -384,13 +384,9 @@ class LedgerReader:
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
-            raise LedgerTamperedError(
-                replayed_fault or fault,
-                field=f"ledger {self._store.location}",
-                next=[KEEP_AND_AUDIT],
-            )
+            raise tampered(self._store.location, replayed_fault or fault, next=[KEEP_AND_AUDIT])
         if self._head is None:
-            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
+            raise tampered(self._store.location, "it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)

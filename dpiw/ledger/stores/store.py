@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpiw.errors import LedgerError
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
+from dpiw.ledger.location import unusable
 
 CHARGING = "('reserve', 'conflict', 'void', 'recover')"
 """Kinds that change what a population holds, for the budget guard of every store."""
@@ -71,7 +71,7 @@ class Store(ABC):
     @property
     def path(self) -> Path:
         """The ledger's file. Raises LedgerError if it is not a file."""
-        raise LedgerError("it is not a file", field=f"ledger {self.location}")
+        raise unusable(self.location, "it is not a file")
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
@@ -113,6 +113,4 @@ class Store(ABC):
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
-            raise LedgerError(
-                "the database did not keep the entry", field=f"ledger {self.location}"
-            )
+            raise unusable(self.location, "the database did not keep the entry")
