@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,29 +34,17 @@ class Charge:
         """This plus `times` the other (-1: less the other, which must be part of it)."""
         if (self.renyi is None) != (other.renyi is None):
             raise SpecError("vectors are summed with vectors only", field="renyi")
-        return Charge(
-            cost=PrivacyCost(
-                epsilon_units=self.cost.epsilon_units + times * other.cost.epsilon_units,
-                delta_units=self.cost.delta_units + times * other.cost.delta_units,
-                relation=self.cost.relation,
-            ),
-            renyi=self.renyi.plus(other.renyi, times=times)
-            if self.renyi is not None and other.renyi is not None
-            else None,
-        )
+        return self._combined(other, lambda ours, theirs: ours + times * theirs)
 
     def beyond(self, other: Charge) -> Charge:
         """How much this exceeds the other, part by part; nowhere below zero."""
-        return Charge(
-            cost=PrivacyCost(
-                epsilon_units=max(0, self.cost.epsilon_units - other.cost.epsilon_units),
-                delta_units=max(0, self.cost.delta_units - other.cost.delta_units),
-                relation=self.cost.relation,
-            ),
-            renyi=self.renyi.beyond(other.renyi)
-            if self.renyi is not None and other.renyi is not None
-            else None,
-        )
+        return self._combined(other, lambda ours, theirs: max(0, ours - theirs))
+
+    def _combined(self, other: Charge, how: Callable[[int, int], int]) -> Charge:
+        cost = self.cost.combined(other.cost, how)
+        if self.renyi is None or other.renyi is None:
+            return Charge(cost=cost)
+        return Charge(cost=cost, renyi=self.renyi.combined(other.renyi, how))
 
     @property
     def free(self) -> bool:

@@ -22,7 +22,7 @@ decimals of 60 digits, the same on every machine, rounded against ourselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
@@ -94,19 +94,17 @@ class RenyiVector:
 
     def plus(self, other: RenyiVector, *, times: int = 1) -> RenyiVector:
         """Add `times` the other, order by order."""
-        pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(
-            units=tuple(one + times * two for one, two in pairs),
-            lost_delta=self.lost_delta + times * other.lost_delta,
-        )
+        return self.combined(other, lambda ours, theirs: ours + times * theirs)
 
     def beyond(self, other: RenyiVector) -> RenyiVector:
         """Return the excess over the other, order by order; never below zero."""
+        return self.combined(other, lambda ours, theirs: max(0, ours - theirs))
+
+    def combined(self, other: RenyiVector, how: Callable[[int, int], int]) -> RenyiVector:
+        """Return the vector whose parts are `how(ours, theirs)`."""
         pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(
-            units=tuple(max(0, one - two) for one, two in pairs),
-            lost_delta=max(0, self.lost_delta - other.lost_delta),
-        )
+        units = tuple(how(ours, theirs) for ours, theirs in pairs)
+        return RenyiVector(units=units, lost_delta=how(self.lost_delta, other.lost_delta))
 
     def to_payload(self) -> dict[str, Any]:
         """Return the ledger's and certificate's form; `lost_delta_units` only if positive."""

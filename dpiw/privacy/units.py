@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -136,6 +138,14 @@ class _Amount:
         """Delta as the nearest float; sums and comparisons use the units."""
         return float(self.delta_units * DELTA_UNIT)
 
+    def combined(self, other: _Amount, how: Callable[[int, int], int]) -> Self:
+        """Return the amount whose parts are `how(ours, theirs)`, under this relation."""
+        return replace(
+            self,
+            epsilon_units=how(self.epsilon_units, other.epsilon_units),
+            delta_units=how(self.delta_units, other.delta_units),
+        )
+
     def __str__(self) -> str:
         epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
         return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"
@@ -152,11 +162,7 @@ class PrivacyCost(_Amount):
             raise UnsupportedRelationError(
                 f"costs under {self.relation.value} and {other.relation.value} cannot be added"
             )
-        return PrivacyCost(
-            epsilon_units=self.epsilon_units + other.epsilon_units,
-            delta_units=self.delta_units + other.delta_units,
-            relation=self.relation,
-        )
+        return self.combined(other, operator.add)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,11 +183,7 @@ class PrivacyBudget(_Amount):
     def minus(self, cost: PrivacyCost) -> PrivacyBudget:
         """Return what is left after `cost`; never below zero in either part."""
         self.covers(cost)
-        return PrivacyBudget(
-            epsilon_units=max(0, self.epsilon_units - cost.epsilon_units),
-            delta_units=max(0, self.delta_units - cost.delta_units),
-            relation=self.relation,
-        )
+        return self.combined(cost, lambda ours, theirs: max(0, ours - theirs))
 
 
 # Floats with a stated direction
