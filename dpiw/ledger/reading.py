@@ -41,13 +41,7 @@ from dpiw.ledger.entries import (
 from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
-from dpiw.ledger.values import (
-    Grant,
-    RunRecord,
-    StageRecord,
-    StageState,
-    token_digest,
-)
+from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState, token_digest
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
@@ -64,7 +58,7 @@ class FaultKind(enum.Enum):
     OVERSPENT = "overspent"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """The first fault of the chain, and the entry it shows at."""
 
@@ -143,22 +137,16 @@ def _chain_fault(
     seq, _ = after(head)
     row = rows[index]
     if row["seq"] != seq:
-        return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
+        return Fault(FaultKind.MISSING, seq, "no entry of this number")
     hashes = {stored["hash"] for stored in rows}
     if entry is None:
-        return _moved_fault(row, hashes, len(rows)) or Fault(
-            kind=FaultKind.EDITED, seq=seq, reason="its fields do not match its hash"
-        )
+        edited = Fault(FaultKind.EDITED, seq, "its fields do not match its hash")
+        return _moved_fault(row, hashes, len(rows)) or edited
     if entry.previous in hashes:
-        return Fault(
-            kind=FaultKind.OUT_OF_ORDER, seq=seq, reason="it continues an entry of another number"
-        )
+        return Fault(FaultKind.OUT_OF_ORDER, seq, "it continues an entry of another number")
     # Its own hash is sound, so the likelier forgery is the entry before it, hashed again.
-    return Fault(
-        kind=FaultKind.EDITED,
-        seq=max(1, seq - 1),
-        reason="the next entry continues another text of this one",
-    )
+    reason = "the next entry continues another text of this one"
+    return Fault(FaultKind.EDITED, max(1, seq - 1), reason)
 
 
 def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
@@ -170,29 +158,23 @@ def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
     for seq in range(1, 2 * count + 16):
         if entry_hash({**fields, "seq": seq}) == row["hash"]:
             moved = row["previous"] in hashes or row["previous"] == NO_ENTRY
-            return Fault(
-                kind=FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING,
-                seq=row["seq"],
-                reason=f"here stands the entry written as number {seq}",
-            )
+            kind = FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING
+            return Fault(kind, row["seq"], f"here stands the entry written as number {seq}")
     return None
 
 
 def _rule_fault(book: Book, entry: Entry) -> Fault | None:
     if entry.seq == 1 and entry.kind is not EntryKind.GENESIS:
-        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=1, reason="not a first entry")
+        return Fault(FaultKind.ILLEGAL_TRANSITION, 1, "not a first entry")
     try:
         book.apply(entry)
     except BudgetExceededError as error:
-        return Fault(kind=FaultKind.OVERSPENT, seq=entry.seq, reason=error.message)
+        return Fault(FaultKind.OVERSPENT, entry.seq, error.message)
     except DPIWError as error:
-        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=entry.seq, reason=error.message)
+        return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, error.message)
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Fault(
-            kind=FaultKind.ILLEGAL_TRANSITION,
-            seq=entry.seq,
-            reason=f"malformed {entry.kind.value} payload",
-        )
+        reason = f"malformed {entry.kind.value} payload"
+        return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, reason)
     return None
 
 
@@ -318,7 +300,7 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise tampered(self._store.location, "it has no entries")
+            raise tampered(self.location, "it has no entries")
         return head
 
     def contains(self, hash: str) -> bool:
@@ -335,7 +317,7 @@ class LedgerReader:
             lacking = next((head.hash for head in heads if not page.book.knows(head)), None)
         if lacking is not None:
             raise tampered(
-                self._store.location,
+                self.location,
                 f"lacks the published head {lacking[:12]}; restored from an old copy, or"
                 " another ledger. Spending is refused until it is recovered",
                 next=[Next("to recover it", Command.RECOVER)],
@@ -348,11 +330,9 @@ class LedgerReader:
         book = Book()
         head, fault = replay(rows, book=book, head=None)
         if not rows:
-            fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
+            fault = Fault(FaultKind.MISSING, 1, "the ledger is empty")
         report = VerifyReport(entries=len(rows), head=head, fault=fault)
-        return LedgerSnapshot(
-            location=self._store.location, rows=tuple(rows), report=report, book=book
-        )
+        return LedgerSnapshot(location=self.location, rows=tuple(rows), report=report, book=book)
 
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
@@ -375,7 +355,7 @@ class LedgerReader:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise tampered(
-                self._store.location,
+                self.location,
                 f"entry {seen.seq} is no longer what it was",
                 next=[KEEP_AND_AUDIT],
             )
@@ -384,9 +364,9 @@ class LedgerReader:
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
-            raise tampered(self._store.location, replayed_fault or fault, next=[KEEP_AND_AUDIT])
+            raise tampered(self.location, replayed_fault or fault, next=[KEEP_AND_AUDIT])
         if self._head is None:
-            raise tampered(self._store.location, "it has no entries")
+            raise tampered(self.location, "it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)
