@@ -232,17 +232,10 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             if beside is not None:
                 _check_alone(page.book, known_run(page.book, run_key), beside)
-            entry = self._append_for_run(
-                page, kind, run_key, attempt, stage, token_digest=digest, **facts
-            )
+            self._append_for_run(page, kind, run_key, attempt, stage, token_digest=digest, **facts)
             population = page.book.runs[run_key].population
         return Grant(
-            population=population,
-            run_key=run_key,
-            attempt=attempt,
-            stage=stage,
-            token=token,
-            seq=entry.seq,
+            population=population, run_key=run_key, attempt=attempt, stage=stage, token=token
         )
 
     def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:

@@ -318,7 +318,6 @@ class Grant:
     attempt: int
     stage: str
     token: str = field(repr=False)
-    seq: int
 
     @property
     def digest(self) -> str:
