@@ -43,15 +43,11 @@ def operator() -> str:
         if not _ACTOR.fullmatch(actor):
             raise SpecError(field=VARIABLE, allowed="up to 128 letters, digits and `_.:+@-`")
         return actor
-    return f"{_plain(_user())}@{_plain(socket.gethostname())}"
-
-
-def _user() -> str:
-    number = os.getuid()
     try:
-        return pwd.getpwuid(number).pw_name
+        user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container's user may have no name
-        return f"uid{number}"
+        user = f"uid{os.getuid()}"
+    return f"{_plain(user)}@{_plain(socket.gethostname())}"
 
 
 def _plain(name: str) -> str:

@@ -6,6 +6,7 @@ import enum
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from dpiw.errors import SpecError
@@ -257,10 +258,7 @@ class RunRecord:
     @property
     def held_charge(self) -> Charge:
         """As `held`, with the Renyi vector if there is one."""
-        total = self.attempts[0].held_charge
-        for attempt in self.attempts[1:]:
-            total = total.plus(attempt.held_charge)
-        return total
+        return reduce(Charge.plus, (attempt.held_charge for attempt in self.attempts))
 
     def is_rival_of(self, other: RunRecord) -> bool:
         """Whether it is another run of this population, period and release (unnamed: of any)."""
@@ -277,11 +275,9 @@ class RunRecord:
     @property
     def drawn_charge(self) -> Charge:
         """The irrevocable part: attempts with an armed stage."""
-        total = self.attempts[0].charge.beyond(self.attempts[0].charge)  # zero
-        for attempt in self.attempts:
-            if attempt.armed:
-                total = total.plus(attempt.held_charge)
-        return total
+        zero = self.attempts[0].charge.beyond(self.attempts[0].charge)
+        armed = (attempt.held_charge for attempt in self.attempts if attempt.armed)
+        return reduce(Charge.plus, armed, zero)
 
     @property
     def unpaid_reads(self) -> int:

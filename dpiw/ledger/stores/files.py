@@ -50,10 +50,8 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         status = path.stat()
     except OSError as error:
         near = nearest(path.name, names_in(path.parent, path.suffix, ".sqlite"))
-        raise no_ledger(
-            f"ledger {path}: no such file, so no ledger is there{near}",
-            begin=not near,
-        ) from error
+        found = f"ledger {path}: no such file, so no ledger is there{near}"
+        raise no_ledger(found, begin=not near) from error
     if stat.S_ISDIR(status.st_mode):
         inside = [name for name in names_in(path, ".sqlite") if (path / name).is_file()]
         such_as = f", such as {path / min(inside)}" if inside else ""
@@ -130,7 +128,12 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
     who open the ledger share one kernel. No known network file system is accepted.
     """
     folder = path.resolve().parent
-    _check_folder(path, folder)
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise unusable(path, "its folder cannot be written") from error
+    if fault := folder_fault(status):  # others could plant a log, which SQLite would replay
+        raise unusable(path, f"its folder {fault}")
     _check_file_system(path, folder, local_file_system)
 
 
@@ -148,13 +151,11 @@ def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
         if files.make_folder(folder, mode=0o700):
             folder.chmod(0o700)  # the umask may have taken more
     except FileNotFoundError as error:
-        raise unusable(
-            path, "its folder is to lie in one that does not exist; make that one first"
-        ) from error
+        found = "its folder is to lie in one that does not exist; make that one first"
+        raise unusable(path, found) from error
     except OSError as error:
-        reason = (
-            f"{folder.name} is a file; expected a folder" if folder.is_file() else error.strerror
-        )
+        a_file = f"{folder.name} is a file; expected a folder"
+        reason = a_file if folder.is_file() else error.strerror
         raise unusable(path, f"its folder cannot be made: {reason}") from error
 
 
@@ -171,16 +172,6 @@ def _check_file_system(path: Path, folder: Path, local_file_system: str | None) 
             allowed="a local disk. If every process that opens the ledger runs on this host,"
             f" write in the spec or command: sqlite:///PATH?local_file_system={kind}",
         )
-
-
-def _check_folder(path: Path, folder: Path) -> None:
-    """Refuse a folder that others can write: they could plant a log, which SQLite would replay."""
-    try:
-        status = folder.stat()
-    except OSError as error:
-        raise unusable(path, "its folder cannot be written") from error
-    if fault := folder_fault(status):
-        raise unusable(path, f"its folder {fault}")
 
 
 def _mounts() -> str:
@@ -206,13 +197,12 @@ def is_mount_point(path: Path, mounts: str) -> bool:
 
 def filesystem_type(directory: Path, mounts: str) -> str | None:
     """The file system type of `directory`, by a text like /proc/mounts; None if unknown."""
-    best: tuple[int, str] | None = None
-    for point, kind in _mounted(mounts):
-        if directory == point or point in directory.parents:
-            depth = len(point.parts)
-            if best is None or depth >= best[0]:  # a later mount covers an earlier one
-                best = (depth, kind)
-    return None if best is None else best[1]
+    above = [
+        (len(point.parts), place, kind)  # a later mount covers an earlier one
+        for place, (point, kind) in enumerate(_mounted(mounts))
+        if point in (directory, *directory.parents)
+    ]
+    return max(above)[2] if above else None
 
 
 def check_no_remains(path: Path) -> None:

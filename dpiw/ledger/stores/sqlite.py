@@ -104,7 +104,8 @@ class SQLiteStore(Store):
     def __init__(
         self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
     ) -> None:
-        super().__init__(_location(path, local_file_system))
+        option = f"sqlite:///{path}?local_file_system={local_file_system}"
+        super().__init__(str(path) if local_file_system is None else option)
         self._path = path
         self._local_file_system = local_file_system
         self._busy_timeout_seconds = busy_timeout_seconds
@@ -183,12 +184,6 @@ def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
     return SQLiteStore(
         Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
     )
-
-
-def _location(path: Path, local_file_system: str | None) -> str:
-    if local_file_system is None:
-        return str(path)
-    return f"sqlite:///{path}?local_file_system={local_file_system}"
 
 
 def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:

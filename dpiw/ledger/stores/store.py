@@ -14,21 +14,18 @@ from sqlalchemy.engine import Connection
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
 from dpiw.ledger.location import unusable
 
-CHARGING = "('reserve', 'conflict', 'void', 'recover')"
-"""Kinds that change what a population holds, for the budget guard of every store."""
-
-DRAWING = "('arm', 'resume')"
-"""Kinds that allow noise to be drawn, under a charge that was granted before."""
-
-ASKING = "('reserve', 'arm', 'resume')"
-"""Kinds that the budget must cover: a new charge, and a draw under a granted one."""
+_GROUPS = {
+    "<charging>": "('reserve', 'conflict', 'void', 'recover')",  # change what a population holds
+    "<drawing>": "('arm', 'resume')",  # allow noise to be drawn, under a charge granted before
+    "<asking>": "('reserve', 'arm', 'resume')",  # what the budget must cover
+}
+"""Kinds of entries by the groups that the budget guard of every store names."""
 
 
 def with_kinds(guard: str) -> str:
     """A guard's text with the kinds of entries that it is about."""
-    kinds = {"<charging>": CHARGING, "<drawing>": DRAWING, "<asking>": ASKING}
-    for name, kind in kinds.items():
-        guard = guard.replace(name, kind)
+    for name, kinds in _GROUPS.items():
+        guard = guard.replace(name, kinds)
     return guard
 
 
