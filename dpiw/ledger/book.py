@@ -110,8 +110,11 @@ class Book:
         self.account(name)
         return tuple(run for run in self.runs.values() if run.population == name)
 
-    def check(self, entry: Entry) -> Population | Recovery | RunRecord | None:
-        """Return what `entry` makes; raise unless it may come next. Changes nothing."""
+    def check(self, entry: Entry) -> None:
+        """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
+        self._stated(entry)
+
+    def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | None:
         check_fields(entry)
         if not entry.authored():
             raise LedgerConflictError("its signature is not one over this entry", field="by")
@@ -126,7 +129,7 @@ class Book:
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
-        stated = self.check(entry)
+        stated = self._stated(entry)
         if isinstance(stated, Population):
             self.populations[stated.name] = stated
             self._accounts[stated.name] = Account.opened(stated)
