@@ -91,11 +91,16 @@ def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
             try:
                 cost = _account(attempt, cache)
             except (PrivacyError, TypeError, ValueError, KeyError) as error:
-                findings.append(_unreadable(run, attempt, error))
+                text = f"{type(error).__name__}: its events are not those of this version of dpiw"
+                findings.append(Finding("events_unreadable", _subject(run, attempt), text))
                 continue
             costs[run.key, attempt.number] = cost
-            findings += _compare(run, attempt, cost)
+            findings += _compare(_subject(run, attempt), attempt, cost)
     return costs, findings
+
+
+def _subject(run: RunTally, attempt: AttemptTally) -> str:
+    return f"run {run.key[:12]} attempt {attempt.number}"
 
 
 def epsilon_of(units: Units) -> Decimal:
@@ -135,20 +140,13 @@ def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | N
         return None
 
 
-def _compare(run: RunTally, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
-    subject = f"run {run.key[:12]} attempt {attempt.number}"
-    findings = [
-        Finding(code="cost_above_charge", subject=subject, text=text)
-        for text in _above_charge(attempt, cost)
-    ]
+def _compare(subject: str, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
+    findings = [Finding("cost_above_charge", subject, t) for t in _above_charge(attempt, cost)]
     if cost.own is None:
         text = "its events are accounted for, but not a second time by the audit's own account"
-        findings.append(Finding(code="cost_not_recounted", subject=subject, text=text))
-    findings += [
-        Finding(code="accountants_disagree", subject=subject, text=text)
-        for text in (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
-    ]
-    return findings
+        findings.append(Finding("cost_not_recounted", subject, text))
+    differences = (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
+    return findings + [Finding("accountants_disagree", subject, text) for text in differences]
 
 
 def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
@@ -229,11 +227,3 @@ def _other_vector(cost: Recomputed) -> Iterator[str]:
                 " audit's own account"
             )
             return
-
-
-def _unreadable(run: RunTally, attempt: AttemptTally, error: Exception) -> Finding:
-    return Finding(
-        code="events_unreadable",
-        subject=f"run {run.key[:12]} attempt {attempt.number}",
-        text=f"{type(error).__name__}: its events are not those of this version of dpiw",
-    )

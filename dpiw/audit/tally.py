@@ -108,16 +108,14 @@ def _register(counted: Tally, entry: Fields) -> None:
         raise IllegalError(f"population {name}: no limit on reads without a draw")
     if payload["id_column"] is None and payload["max_rows"] != 1:
         raise IllegalError(f"population {name}: rows of a unit that nothing names")
+    same = ("relation", "max_rows", "id_column", "max_unpaid_reads")
     counted.populations[name] = PopulationTally(
         name=name,
-        relation=payload["relation"],
-        max_rows=payload["max_rows"],
-        id_column=payload["id_column"],
         budget=budget,
         composition=composition,
-        max_unpaid_reads=payload["max_unpaid_reads"],
         at=entry["at"],
         history=[(entry["seq"], Units())],
+        **{term: payload[term] for term in same},
     )
 
 
@@ -224,12 +222,9 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
         raise IllegalError("it reserves a loss")
+    resumable = payload.get("resumable", {})
     stages = {
-        name: StageTally(
-            state="reserved",
-            events=list(events),
-            resumption=payload.get("resumable", {}).get(name),
-        )
+        name: StageTally(state="reserved", events=list(events), resumption=resumable.get(name))
         for name, events in payload["stages"].items()
     }
     _check_repeats(payload)
