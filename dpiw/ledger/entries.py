@@ -201,17 +201,8 @@ class Entry:
         return {**self._hashed(), "hash": self.hash}
 
     def _hashed(self) -> dict[str, Any]:
-        return {
-            "seq": self.seq,
-            "previous": self.previous,
-            "kind": self.kind.value,
-            "population": self.population,
-            "run_key": self.run_key,
-            "attempt": self.attempt,
-            "stage": self.stage,
-            "payload": self.stored_payload,
-            "at": self.at,
-        }
+        fields = {name: value for name, value in vars(self).items() if name not in ("hash", "by")}
+        return {**fields, "kind": self.kind.value, "payload": self.stored_payload}
 
     @property
     def stored_payload(self) -> dict[str, Any]:
