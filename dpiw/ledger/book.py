@@ -227,18 +227,18 @@ def _check_drawable(book: Book, run: RunRecord, attempt: AttemptRecord) -> None:
     account.check_readable(pending=attempt.pending_read)
 
 
+def _conflict_at(stage: StageRecord, found: str) -> LedgerConflictError:
+    return LedgerConflictError(found, field=f"stage {stage.stage}")
+
+
 def _checkpoint(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
     if terms is None:
-        raise LedgerConflictError(
-            "reserved without terms of resumption", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "reserved without terms of resumption")
     first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
     if type(step) is not int or not first <= step <= min(most, terms.steps):
-        raise LedgerConflictError(
-            "not a step its next checkpoint may be at", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "not a step its next checkpoint may be at")
     digest = check_digest("digest", entry.payload["digest"])
     return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
 
@@ -254,12 +254,10 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
         )
     step = entry.payload["step"]
     if type(step) is not int or step != stage.checkpoint.step:
-        raise LedgerConflictError(
-            "it resumes from its last checkpoint", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "it resumes from its last checkpoint")
     token = check_digest("token_digest", entry.payload["token_digest"])
     if token in stage.tokens:
-        raise LedgerConflictError("a resume needs a new token", field=f"stage {stage.stage}")
+        raise _conflict_at(stage, "a resume needs a new token")
     return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
 
 
@@ -278,12 +276,11 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.COMMITTED)
     digest = check_digest("output_digest", entry.payload["output_digest"])
     if digest == stage.output_digest or digest in stage.conflicts:
-        raise LedgerConflictError("this output is already on record", field=f"stage {stage.stage}")
+        raise _conflict_at(stage, "this output is already on record")
     charge = run.attempts[stage.attempt - 1].charge.to_payload()
     if charge != {name: entry.payload[name] for name in charge}:
-        raise LedgerConflictError(
-            field="conflict", allowed="the attempt's cost to be charged again"
-        )
+        allowed = "the attempt's cost to be charged again"
+        raise LedgerConflictError(field="conflict", allowed=allowed)
     return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
 
 
@@ -328,19 +325,15 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     """Return the run, or raise LedgerConflictError."""
     run = book.runs.get(run_key or "")
     if run is None:
-        raise LedgerConflictError(
-            "this run has no reservation in this ledger",
-            next=[_STATES],
-        )
+        raise LedgerConflictError("this run has no reservation in this ledger", next=[_STATES])
     return run
 
 
 def _own_run(book: Book, entry: Entry) -> RunRecord:
     run = known_run(book, entry.run_key)
     if entry.population != run.population:
-        raise LedgerConflictError(
-            "this run was first reserved with another one", field="population"
-        )
+        found = "this run was first reserved with another one"
+        raise LedgerConflictError(found, field="population")
     return run
 
 

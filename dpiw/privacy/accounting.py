@@ -51,35 +51,31 @@ def calibrate(
         raise PrivacyError(field="delta", allowed="a number in [0, 1)")
     log_rho = math.log(_first_guess(epsilon, delta))
     for grid in (10 * GRID, GRID):
-        log_rho = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(log_rho)
+        search = _Search(make_events=make_events, target=epsilon, delta=delta, grid=grid)
+        log_rho = search.solve(log_rho)
     return math.exp(log_rho)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Search:
     """Root search for log epsilon(rho) = log target in log rho, where the curve is near a line."""
+
+    make_events: Callable[[float], Sequence[PrivacyEvent]]
+    target: float
+    delta: float
+    grid: float
 
     _AIM = math.log1p(-3e-5)
     _WIDTH = 1e-4
     _STEPS = 60
 
-    def __init__(
-        self,
-        make_events: Callable[[float], Sequence[PrivacyEvent]],
-        *,
-        epsilon: float,
-        delta: float,
-        grid: float,
-    ) -> None:
-        self._make_events = make_events
-        self._target, self._delta, self._grid = epsilon, delta, grid
-
     def _excess(self, log_rho: float) -> float:
-        events = self._make_events(math.exp(log_rho))
-        total = epsilon(events, delta=self._delta, grid=self._grid)
+        events = self.make_events(math.exp(log_rho))
+        total = epsilon(events, delta=self.delta, grid=self.grid)
         # Compared before the logarithm, so that "not above" is exact.
-        if total > self._target:
-            return max(math.log(total / self._target), 1e-16)
-        return math.log(max(total, 1e-300) / self._target)
+        if total > self.target:
+            return max(math.log(total / self.target), 1e-16)
+        return math.log(max(total, 1e-300) / self.target)
 
     def solve(self, log_rho: float) -> float:
         first = log_rho
