@@ -99,10 +99,9 @@ class Ledger(LedgerReader):
         )
         is_new = open_store(url, busy_timeout_seconds=BUSY_TIMEOUT_SECONDS).create(first)
         ledger = cls.open(url, clock=clock, actor=actor, key=key)
-        if not is_new:
-            report = ledger.verify()
-            if not report.ok:
-                raise tampered(ledger.location, report.fault, next=[KEEP_AND_AUDIT])
+        fault = None if is_new else ledger.verify().fault
+        if fault is not None:
+            raise tampered(ledger.location, fault, next=[KEEP_AND_AUDIT])
         return ledger
 
     def register(self, population: Population) -> Population:
@@ -110,12 +109,8 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             registered = page.book.populations.get(population.name)
             if registered is None:
-                self._append(
-                    page,
-                    kind=EntryKind.REGISTER,
-                    population=population.name,
-                    payload=population.to_payload(),
-                )
+                name, payload = population.name, population.to_payload()
+                self._append(page, kind=EntryKind.REGISTER, population=name, payload=payload)
                 return population
             if registered.to_payload() != population.to_payload():
                 raise LedgerConflictError(
@@ -323,15 +318,9 @@ class Ledger(LedgerReader):
             check_kind(account.population, alone)
             check_releases(page.book, releases, alone, reads=reads)
             charge = asked_for(page.book, account, releases)
-            loss_charge = stated_loss(account.plus(charge), loss)
-            self._append(
-                page,
-                kind=EntryKind.RECOVER,
-                population=population,
-                payload=payload_of(
-                    releases, loss=loss_charge, reads=reads, charged=charge.plus(loss_charge)
-                ),
-            )
+            stated = stated_loss(account.plus(charge), loss)
+            payload = payload_of(releases, loss=stated, reads=reads, charged=charge.plus(stated))
+            self._append(page, kind=EntryKind.RECOVER, population=population, payload=payload)
         return self.recoveries(population)[-1]
 
     def certify(self, run_key: str) -> str:

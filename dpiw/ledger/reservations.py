@@ -50,11 +50,8 @@ def check_same_reservation(
     check_same_run(run, population, payload)
     record = run.attempts[attempt - 1]
     stages = {name: list(stage.events) for name, stage in record.stages.items()}
-    before = {
-        **record.charge.to_payload(),
-        "relation": record.cost.relation.value,
-        "stages": stages,
-    }
+    relation = record.cost.relation.value
+    before = {**record.charge.to_payload(), "relation": relation, "stages": stages}
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
         raise LedgerConflictError(
@@ -91,9 +88,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
         at=entry.at,
         by=entry.by,
     )
-    if run is None:
-        return _first_attempt(entry, attempt)
-    return _further_attempt(run, entry, attempt)
+    return _first_attempt(entry, attempt) if run is None else _further_attempt(run, entry, attempt)
 
 
 def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
@@ -113,9 +108,8 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
     if attempt.attempt != 1:
-        raise LedgerConflictError(
-            "this run's first attempt is 1", field=f"attempt {attempt.attempt}"
-        )
+        number = f"attempt {attempt.attempt}"
+        raise LedgerConflictError("this run's first attempt is 1", field=number)
     return RunRecord(
         run_key=check_digest("run_key", entry.run_key or ""),
         population=entry.population or "",

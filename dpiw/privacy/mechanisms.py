@@ -32,9 +32,8 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
     """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
-        raise UncalibratedError(
-            field="noise scale", allowed="a finite number > 0, set by calibration"
-        )
+        allowed = "a finite number > 0, set by calibration"
+        raise UncalibratedError(field="noise scale", allowed=allowed)
     _, exponent = math.frexp(scale)
     return math.ldexp(1.0, exponent - 1 - bits)
 
@@ -57,9 +56,8 @@ def calibrated_law(
     not finite and > 0, or a multiplier so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
-        raise UncalibratedError(
-            field="noise multiplier and sensitivity", allowed="finite numbers > 0"
-        )
+        what = "noise multiplier and sensitivity"
+        raise UncalibratedError(field=what, allowed="finite numbers > 0")
     # step <= 2^-30 scale gives scale <= m S / (1 - m k 2^-30) for slack k steps; the last factor
     # rounds up, against ourselves.
     slack = _slack_steps(kind, dimension)
@@ -128,9 +126,8 @@ def noisy_vector(
     """
     step = lattice_step(law.scale)
     if vector.ndim != 1:
-        raise PrivacyError(
-            f"found {vector.ndim} dimensions", field="vector", allowed="an array of one dimension"
-        )
+        found = f"found {vector.ndim} dimensions"
+        raise PrivacyError(found, field="vector", allowed="an array of one dimension")
     _check_length(vector, law)
     units = _integers(vector.astype(np.float64), step=step, what="vector")
     noisy = units + _draw(law, step=step, noise=noise)

@@ -53,9 +53,8 @@ class PrivacyUnit:
         if self.max_rows < 1:
             raise setting_error(self, "unit.max_rows", "a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
-            raise SpecError(
-                "needed when unit.max_rows > 1, to bound rows per person", field="unit.id_column"
-            )
+            found = "needed when unit.max_rows > 1, to bound rows per person"
+            raise SpecError(found, field="unit.id_column")
 
 
 def rows_caveat(max_rows: int) -> str:
