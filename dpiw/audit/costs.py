@@ -66,16 +66,6 @@ class Recomputed:
         """What a charge must cover: the smallest valid bound; infinite if there is none."""
         return float(getattr(self.bounds, self.bounds.used))
 
-    @property
-    def pld(self) -> float | None:
-        """Epsilon by privacy loss distributions alone; None if they give no bound."""
-        return self.bounds.pld if math.isfinite(self.bounds.pld) else None
-
-    @property
-    def rdp(self) -> float | None:
-        """Epsilon by Renyi accounting alone; None if it gives no bound."""
-        return self.bounds.rdp if math.isfinite(self.bounds.rdp) else None
-
 
 Key = tuple[str, int]
 """A run's key and an attempt's number."""

@@ -170,16 +170,15 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
         + f": {events_text(stage.events)}" * (cost is not None)
         for name, stage in attempt.stages.items()
     )  # fmt: skip
-    return (
-        str(attempt.seq),
-        decimal_text(attempt.cost.epsilon, EPSILON_UNIT),
-        "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
-        "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
-        "–" if cost is None else _own(cost),
-        run.key[:12],
-        run.plan_digest[:12],
-        stages,
-    )
+    figures = ("–", "–", "–")
+    if cost is not None:
+        figures = (_figure(cost.bounds.pld), _figure(cost.bounds.rdp), _own(cost))
+    charged = decimal_text(attempt.cost.epsilon, EPSILON_UNIT)
+    return (str(attempt.seq), charged, *figures, run.key[:12], run.plan_digest[:12], stages)
+
+
+def _figure(epsilon: float) -> str:
+    return f"{epsilon:.6g}" if math.isfinite(epsilon) else "–"
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:

@@ -100,10 +100,9 @@ class Book:
 
     def recovered_by(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery that lists this run's release, or None."""
-        for recovery in self.recoveries:
-            if any(release.is_of(run_key, plan_digest, period) for release in recovery.releases):
-                return recovery
-        return None
+        run = (run_key, plan_digest, period)
+        found = (r for r in self.recoveries if any(release.is_of(*run) for release in r.releases))
+        return next(found, None)
 
     def runs_of(self, name: str) -> tuple[RunRecord, ...]:
         """All runs of a population, in the order of their first reservation."""

@@ -257,15 +257,12 @@ class LedgerReader:
 
     def confirm(self, grant: Grant) -> None:
         """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
-        record = self._read(lambda book: granted(book, grant))
-        if record.state is not StageState.ARMED:
-            raise GrantSpentError(_not_usable(record))
+        _check_state(self._read(lambda book: granted(book, grant)), StageState.ARMED)
 
     def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
         """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED)."""
         record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
-        if record.state not in (StageState.RESERVED, StageState.ARMED):
-            raise GrantSpentError(_not_usable(record))
+        _check_state(record, StageState.RESERVED, StageState.ARMED)
 
     def run(self, run_key: str) -> RunRecord:
         """The run's record. Raises LedgerConflictError if it has no reservation."""
@@ -416,5 +413,7 @@ def granted(book: Book, grant: Grant) -> StageRecord:
     return record
 
 
-def _not_usable(record: StageRecord) -> str:
-    return f"stage {record.stage} of attempt {record.attempt} is {record.state.value}"
+def _check_state(record: StageRecord, *usable: StageState) -> None:
+    if record.state not in usable:
+        place = f"stage {record.stage} of attempt {record.attempt}"
+        raise GrantSpentError(f"{place} is {record.state.value}")
