@@ -31,7 +31,7 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger, tampered, unusable
+from dpiw.ledger.location import EXPECTED, no_ledger, tampered, unusable
 from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
@@ -89,8 +89,8 @@ _UNREACHABLE = "no answer: no server there, no such database, not let in, or the
 class PostgreSQLStore(Store):
     """Connections to one ledger database (`?host=FOLDER`: a socket), each checked before use.
 
-    The URL must name user, host and database (environments of a run's processes may differ), no
-    password; else LedgerError.
+    The URL must name user, host and database (environments of a run's processes may differ); else
+    LedgerError. `check_location` has refused passwords and other options before.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -207,15 +207,6 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
 
 
 def _check_url(url: URL) -> None:
-    if url.password is not None:
-        raise LedgerError(
-            "a URL must hold no password; put it where PGPASSFILE says", field="ledger"
-        )
-    unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
-    if unknown:
-        raise LedgerError(
-            f"these options of the URL are not admissible: {', '.join(unknown)}", field="ledger"
-        )
     hosts = [host for host in (url.host, url.query.get("host")) if host]
     one_host = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
     if not (one_host and url.username and url.database):
