@@ -143,10 +143,10 @@ def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
     charged = epsilon_of(attempt.cost)
     least, name = max((cost.epsilon, cost.bounds.used), *_floors(cost))
     if Decimal(least) > charged * (1 + _ROUNDING):
+        delta = decimal_text(attempt.cost.delta, DELTA_UNIT)
         yield (
-            f"its events cost epsilon={least:.9g} at "
-            f"delta={decimal_text(attempt.cost.delta, DELTA_UNIT)} ({_NAMES[name]}); charged was "
-            f"{decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
+            f"its events cost epsilon={least:.9g} at delta={delta} ({_NAMES[name]}); charged was"
+            f" {decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
         )
     vector = attempt.cost.renyi
     if vector and any(c < r for c, r in zip(vector, cost.renyi, strict=False)):
@@ -175,19 +175,16 @@ def _contradictions(cost: Recomputed) -> Iterator[str]:
     for name in ("sum", "gaussian", "pld", "rdp"):
         value = float(getattr(cost.bounds, name))
         if value < floor * (1 - _SLACK):
-            yield (
-                f"{_NAMES[name]}: epsilon={value:.9g}; it cannot be less than {floor:.9g}, by"
-                f" {_NAMES[below]}"
-            )
+            least = f"{floor:.9g}, by {_NAMES[below]}"
+            yield f"{_NAMES[name]}: epsilon={value:.9g}; it cannot be less than {least}"
 
 
 def _disagreements(cost: Recomputed) -> Iterator[str]:
     if cost.own is None:
         return
     bounds, account = cost.bounds, cost.own
-    expected = [
-        ("sum", bounds.sum, Range(low=account.sum, high=account.sum), float(_ROUNDING), 0.0)
-    ]
+    exact = Range(low=account.sum, high=account.sum)
+    expected = [("sum", bounds.sum, exact, float(_ROUNDING), 0.0)]
     if account.epsilon is not None and account.rdp is not None:
         bound = account.epsilon.bound
         expected += [
@@ -200,10 +197,8 @@ def _disagreements(cost: Recomputed) -> Iterator[str]:
         absent = math.isinf(value) and (name != "sum" or math.isinf(account.sum))
         low, high = where.low * (1 - share) - step, where.high * (1 + share) + step
         if not absent and not low <= value <= high:
-            yield (
-                f"{_NAMES[name]}: epsilon={value:.9g}; expected {where.low:.9g} to"
-                f" {where.high:.9g}, by the audit's own account"
-            )
+            ends = f"{where.low:.9g} to {where.high:.9g}, by the audit's own account"
+            yield f"{_NAMES[name]}: epsilon={value:.9g}; expected {ends}"
 
 
 def _other_vector(cost: Recomputed) -> Iterator[str]:
@@ -212,8 +207,6 @@ def _other_vector(cost: Recomputed) -> Iterator[str]:
     for order, units, expected in zip(ORDERS, cost.renyi, cost.own.renyi, strict=True):
         value = float(units * EPSILON_UNIT)
         if not expected * (1 - AGREEMENT) - _SLACK <= value <= expected * (1 + AGREEMENT) + _SLACK:
-            yield (
-                f"Renyi vector at order {order}: {value:.9g}; expected {expected:.9g}, by the"
-                " audit's own account"
-            )
+            figures = f"{value:.9g}; expected {expected:.9g}, by the audit's own account"
+            yield f"Renyi vector at order {order}: {figures}"
             return

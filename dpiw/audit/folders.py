@@ -42,10 +42,7 @@ class FolderFacts:
 
 
 def check_folders(
-    folders: Sequence[Path],
-    *,
-    public_keys: Mapping[str, Path],
-    counted: Tally | None,
+    folders: Sequence[Path], *, public_keys: Mapping[str, Path], counted: Tally | None
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 

@@ -7,13 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import (
-    KEEP_AND_AUDIT,
-    AlreadyPaidError,
-    Command,
-    LedgerConflictError,
-    Next,
-)
+from dpiw.errors import KEEP_AND_AUDIT, AlreadyPaidError, Command, LedgerConflictError, Next
 from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.entries import (

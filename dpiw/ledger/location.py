@@ -40,10 +40,7 @@ def no_ledger(found: str, *, begin: bool = True) -> LedgerError:
 
     `begin`: also say how to begin one.
     """
-    if not begin:
-        error = LedgerError(found)
-    else:
-        error = LedgerError(f"{found}\n{CHARGED_THERE}", next=[BEGIN])
+    error = LedgerError(f"{found}\n{CHARGED_THERE}", next=[BEGIN]) if begin else LedgerError(found)
     error.absent = found
     return error
 

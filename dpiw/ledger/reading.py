@@ -352,9 +352,7 @@ class LedgerReader:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             raise tampered(
-                self.location,
-                f"entry {seen.seq} is no longer what it was",
-                next=[KEEP_AND_AUDIT],
+                self.location, f"entry {seen.seq} is no longer what it was", next=[KEEP_AND_AUDIT]
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)

@@ -221,9 +221,7 @@ def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
         raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
     url = URL.create(
-        "sqlite+pysqlite",
-        database=f"file:{quote(str(path))}",
-        query={"mode": "rw", "uri": "true"},
+        "sqlite+pysqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}
     )
     # No pool: a connection never crosses a fork, and every one is checked.
     engine = sa.create_engine(
