@@ -85,9 +85,8 @@ def published_otherwise(certificate: Certificate, counted: Tally) -> str:
     for run in counted.runs_of(certificate.population):
         same = (run.plan_digest, run.period) == (certificate.plan_digest, certificate.period)
         if same and run.manifest_digest is not None:
-            published = f"; run {run.key[:12]}, which it names, is published as"
-            why = (
-                "this folder was changed and signed again, or drawn once more under another ledger"
+            return (
+                f"; run {run.key[:12]}, which it names, is published as {run.manifest_digest[:12]}:"
+                " this folder was changed and signed again, or drawn once more under another ledger"
             )
-            return f"{published} {run.manifest_digest[:12]}: {why}"
     return ""
