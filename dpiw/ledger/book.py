@@ -247,10 +247,8 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
     _not_recovered(book, run)
     _check_drawable(book, run, run.attempts[stage.attempt - 1])
     if stage.checkpoint is None or stage.resumes_left < 1:
-        raise GrantSpentError(
-            "no checkpoint on record, or no resume left of those reserved",
-            field=f"stage {stage.stage}",
-        )
+        found = "no checkpoint on record, or no resume left of those reserved"
+        raise GrantSpentError(found, field=f"stage {stage.stage}")
     step = entry.payload["step"]
     if type(step) is not int or step != stage.checkpoint.step:
         raise _conflict_at(stage, "it resumes from its last checkpoint")

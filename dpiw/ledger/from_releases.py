@@ -350,9 +350,8 @@ def recover(
         try:
             check_terms(missing.release.certificate, terms)
         except LedgerConflictError as error:
-            raise LedgerConflictError(
-                f"{error}{way_out(ledger, missing.release.certificate)}"
-            ) from None
+            remedy = way_out(ledger, missing.release.certificate)
+            raise LedgerConflictError(f"{error}{remedy}") from None
     if not previous_lost:
         _check_previous(ledger, releases)
     for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):

@@ -54,14 +54,14 @@ def check_same_reservation(
     before = {**record.charge.to_payload(), "relation": relation, "stages": stages}
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
-        raise LedgerConflictError(
-            "reserved before with another cost or stages", field=f"attempt {attempt}"
-        )
+        raise _conflict(attempt, "reserved before with another cost or stages")
     if record.voided:
-        raise LedgerConflictError(
-            f"key reused after void; the next attempt is {len(run.attempts) + 1}",
-            field=f"attempt {attempt}",
-        )
+        following = len(run.attempts) + 1
+        raise _conflict(attempt, f"key reused after void; the next attempt is {following}")
+
+
+def _conflict(attempt: int, found: str) -> LedgerConflictError:
+    return LedgerConflictError(found, field=f"attempt {attempt}")
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
@@ -108,8 +108,7 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
     if attempt.attempt != 1:
-        number = f"attempt {attempt.attempt}"
-        raise LedgerConflictError("this run's first attempt is 1", field=number)
+        raise _conflict(attempt.attempt, "this run's first attempt is 1")
     return RunRecord(
         run_key=check_digest("run_key", entry.run_key or ""),
         population=entry.population or "",
@@ -128,11 +127,9 @@ def _release(entry: Entry) -> str | None:
 
 def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
     check_same_run(run, entry.population, entry.payload)
-    if attempt.attempt != len(run.attempts) + 1:
-        raise LedgerConflictError(
-            f"this run's next attempt is {len(run.attempts) + 1}",
-            field=f"attempt {attempt.attempt}",
-        )
+    following = len(run.attempts) + 1
+    if attempt.attempt != following:
+        raise _conflict(attempt.attempt, f"this run's next attempt is {following}")
     current = run.stages
     for name, stage in attempt.stages.items():
         prior = current.get(name)

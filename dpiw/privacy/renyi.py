@@ -70,19 +70,17 @@ class RenyiVector:
 
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
-        rule: name of the list of orders.
         lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
 
     Raises:
-        SpecError: another rule or length, or something else than whole numbers >= 0.
+        SpecError: another length, or something else than whole numbers >= 0.
     """
 
     units: tuple[int, ...]
-    rule: str = RULE
     lost_delta: int = 0
 
     def __post_init__(self) -> None:
-        if self.rule != RULE or len(self.units) != len(ORDERS):
+        if len(self.units) != len(ORDERS):
             raise SpecError(field="renyi", allowed=f"{len(ORDERS)} whole numbers under rule {RULE}")
         if any(type(number) is not int or number < 0 for number in (*self.units, self.lost_delta)):
             raise SpecError(field="renyi", allowed="whole numbers >= 0")
@@ -108,22 +106,19 @@ class RenyiVector:
 
     def to_payload(self) -> dict[str, Any]:
         """Return the ledger's and certificate's form; `lost_delta_units` only if positive."""
-        payload: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
+        payload: dict[str, Any] = {"rule": RULE, "units": list(self.units)}
         return payload | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
 
     @classmethod
     def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
         """Read `to_payload`'s form; raise SpecError otherwise."""
         try:
-            vector = cls(
-                units=tuple(stated["units"]),
-                rule=stated["rule"],
-                lost_delta=stated.get("lost_delta_units", 0),
-            )
+            units, lost = tuple(stated["units"]), stated.get("lost_delta_units", 0)
+            vector = cls(units=units, lost_delta=lost)
         except (KeyError, TypeError, AttributeError):
             raise SpecError(field="renyi", allowed="a rule and a list of whole numbers") from None
         if vector.to_payload() != dict(stated):
-            raise SpecError(field="renyi", allowed="a rule, its units and nothing else")
+            raise SpecError(field="renyi", allowed=f"rule {RULE}, its units and nothing else")
         return vector
 
 

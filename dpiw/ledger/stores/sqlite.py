@@ -7,7 +7,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -235,8 +235,7 @@ def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
 def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
     # SQLAlchemy's recipe: the driver must not open transactions behind our back.
     dbapi_connection.isolation_level = None
-    cursor = dbapi_connection.cursor()
-    try:
+    with closing(dbapi_connection.cursor()) as cursor:
         for name, (setting, expected) in _SETTINGS.items():
             cursor.execute(f"PRAGMA {name} = {setting}")
             (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
@@ -244,8 +243,6 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
                 raise LedgerError(
                     f"SQLite refused {name}={setting}; not safe to spend", field="ledger"
                 )
-    finally:
-        cursor.close()
 
 
 def _on_begin(connection: Connection) -> None:
