@@ -82,10 +82,8 @@ class Book:
     def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account had irrevocably drawn after the entry with this hash."""
         history = self._drawn[name]
-        before = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
-        if before == 0:
-            return Account.opened(self.account(name).population).drawn
-        return history[before - 1][1]
+        after = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
+        return history[after - 1][1]
 
     def in_chain(self, hash: str) -> bool:
         """Whether the chain has an entry with this hash."""
@@ -132,7 +130,7 @@ class Book:
         if isinstance(stated, Population):
             self.populations[stated.name] = stated
             self._accounts[stated.name] = Account.opened(stated)
-            self._drawn[stated.name] = []
+            self._drawn[stated.name] = [(0, self._accounts[stated.name].drawn)]
         elif isinstance(stated, Recovery):
             self.recoveries.append(stated)
             account = self.account(stated.population)
