@@ -158,17 +158,15 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
     """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
-    return [_verified(folder, keys) for folder in folders_of(roots)]
-
-
-def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
-    try:
-        return verify(folder, public_key=keys)
-    except ReleaseError as error:
-        changed = (
-            "; where the curator's key was changed, --key is given once for each, older ones too"
-        ) * isinstance(error, SignatureError)
-        raise type(error)(f"{folder}: {error}{changed}") from error
+    changed = "; where the curator's key was changed, --key is given once for each, older ones too"
+    verified = []
+    for folder in folders_of(roots):
+        try:
+            verified.append(verify(folder, public_key=keys))
+        except ReleaseError as error:
+            remedy = changed if isinstance(error, SignatureError) else ""
+            raise type(error)(f"{folder}: {error}{remedy}") from error
+    return verified
 
 
 def missing_releases(

@@ -57,8 +57,5 @@ def more_such(account: Account, run: RunRecord) -> str:
 
 def count_text(count: int) -> str:
     """`no more such release fits`, `1 more such release fits`, `7 more such releases fit`."""
-    if count >= MOST_ADMITTED:
-        return f"at least {MOST_ADMITTED} more such releases fit"
-    if count == 1:
-        return "1 more such release fits"
-    return f"{count or 'no'} more such release{'s' if count else ''} fit{'' if count else 's'}"
+    least = "at least " if count >= MOST_ADMITTED else ""
+    return f"{least}{count or 'no'} more such {'releases fit' if count > 1 else 'release fits'}"

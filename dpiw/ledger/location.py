@@ -45,8 +45,6 @@ def no_ledger(found: str, *, begin: bool = True) -> LedgerError:
     return error
 
 
-SQLITE_OPTIONS = frozenset({"local_file_system"})
-
 POSTGRESQL_OPTIONS = frozenset(
     {
         "host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding",
@@ -55,7 +53,7 @@ POSTGRESQL_OPTIONS = frozenset(
 )  # fmt: skip
 """Admissible options: where to connect and how; none sets session behaviour or a password."""
 
-_SCHEMES = {"sqlite": SQLITE_OPTIONS, "postgresql+psycopg": POSTGRESQL_OPTIONS}
+_SCHEMES = {"sqlite": frozenset({"local_file_system"}), "postgresql+psycopg": POSTGRESQL_OPTIONS}
 
 _PASSWORD = re.compile(r":.*@|pass(word|wd|phrase)?\s*=|\bpwd\s*=", re.IGNORECASE | re.DOTALL)
 """`user:secret@` in any form, or a setting that holds a password."""

@@ -151,8 +151,7 @@ class StageRecord:
 
     def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
-        canonical_events: list[Any] = canonical(list(events), field="events")
-        return canonical_events == [dict(event) for event in self.events]
+        return bool(canonical(list(events), field="events") == [dict(e) for e in self.events])
 
 
 @dataclass(frozen=True, kw_only=True)
