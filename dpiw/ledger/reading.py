@@ -284,7 +284,7 @@ class LedgerReader:
             rows = self._store.rows(connection)
         return tuple(
             entry
-            for entry in _entries(rows, self._store.location)
+            for entry in _entries(rows, self.location)
             if population in (None, entry.population) and run_key in (None, entry.run_key)
         )
 
