@@ -394,10 +394,7 @@ def level_threshold(*, scale: float, rows: int, delta: float) -> float:
     Args:
         scale: standard deviation of the noise on the lattice of `mechanisms.noisy_counts`, in rows.
         rows: most rows of one unit.
-        delta: of the column, in (0, 1/2).
-
-    Raises:
-        UncalibratedError: no noise, no rows, or a delta outside (0, 1/2).
+        delta: of the column, in (0, 1/2). UncalibratedError for another, no noise or no rows.
 
     Source: Desfontaines, Voss, Gipson & Mandayam (2022), "Differentially private partition
     selection"; with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS".

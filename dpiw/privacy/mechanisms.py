@@ -150,11 +150,8 @@ def noisy_sum(
         noise: where the draws come from.
 
     Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
-        `total` were. Errors hold no value.
-
-    Raises:
-        UncalibratedError: the scale is no finite number > 0.
-        PrivacyError: another type or shape, or an entry that is not finite; without any value.
+        `total` were. UncalibratedError unless the scale is a finite number > 0; PrivacyError for
+        another type or shape, or an entry that is not finite. Errors hold no value.
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
@@ -175,7 +172,8 @@ def select(
     """Choose an index by the exponential mechanism; larger scores are better.
 
     P(i) is proportional to exp(epsilon * score[i] / (2 S')), where S' = S + one lattice step covers
-    the rounding of the scores.
+    the rounding of the scores. Raises UncalibratedError unless epsilon and sensitivity are finite
+    numbers > 0, PrivacyError for a score that is not finite or leaves the lattice range.
 
     Args:
         scores: shape (candidates,), finite.
@@ -187,10 +185,6 @@ def select(
         bounded range epsilon.
 
     Source: McSherry & Talwar (2007); Gumbel noise: Durfee & Rogers (2019).
-
-    Raises:
-        UncalibratedError: epsilon or the sensitivity is not a finite number > 0.
-        PrivacyError: a score is not finite or leaves the lattice range.
     """
     if not all(math.isfinite(value) and value > 0 for value in (epsilon, sensitivity)):
         raise UncalibratedError(field="select", allowed="finite epsilon > 0 and sensitivity > 0")

@@ -66,14 +66,11 @@ def units_up(epsilon: Decimal) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiVector:
-    """Renyi epsilons at the rule's orders, in units of 1e-12.
+    """Renyi epsilons at the rule's orders, in units of 1e-12; SpecError for other numbers.
 
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
         lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
-
-    Raises:
-        SpecError: another length, or something else than whole numbers >= 0.
     """
 
     units: tuple[int, ...]
@@ -125,19 +122,12 @@ class RenyiVector:
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
     """Return B at each order, rounded down, < `BEYOND`; SpecError if all are 0."""
     with exactly():
-        most = tuple(
-            min(
-                max(0, int((epsilon_units - shift - _SLACK).to_integral_value(ROUND_FLOOR))),
-                BEYOND - 1,
-            )
-            for shift in _shifts(delta_units)
-        )
+        exact = (epsilon_units - shift - _SLACK for shift in _shifts(delta_units))
+        whole = (int(value.to_integral_value(ROUND_FLOOR)) for value in exact)
+        most = tuple(min(max(0, units), BEYOND - 1) for units in whole)
     if not any(most):
-        raise SpecError(
-            "too small for its delta under `renyi`",
-            field="population.epsilon",
-            allowed="a larger one",
-        )
+        found = "too small for its delta under `renyi`"
+        raise SpecError(found, field="population.epsilon", allowed="a larger one")
     return most
 
 
@@ -184,15 +174,11 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
     remaining = delta_left_units - delta_units
     if remaining <= 0:
         return RenyiVector(units=(BEYOND,) * len(ORDERS), lost_delta=delta_units)
+    if not (epsilon_units or delta_units):
+        return RenyiVector.nothing()
     with exactly():
         epsilon = epsilon_units * EPSILON_UNIT
         fall = (Decimal(delta_left_units) / remaining).ln()
-        return RenyiVector(
-            units=tuple(
-                units_up(min(epsilon, a * epsilon**2 / 2) + fall / (a - 1))
-                if epsilon_units or delta_units
-                else 0
-                for a in ORDERS
-            ),
-            lost_delta=delta_units,
-        )
+        exact = (min(epsilon, a * epsilon**2 / 2) + fall / (a - 1) for a in ORDERS)
+        units = tuple(map(units_up, exact))
+    return RenyiVector(units=units, lost_delta=delta_units)

@@ -194,9 +194,7 @@ def float_below(value: Exact) -> float:
     """Return the largest float not above `value`: for a target, or a delta to account at.
 
     The nearest float may be above (1e-5); then the float before it is the largest one not above.
-
-    Raises:
-        ValueError: `value` is not finite, or below every finite float.
+    Raises ValueError if `value` is not finite, or below every finite float.
     """
     exact = _fraction(value)
     if exact > Fraction(sys.float_info.max):
