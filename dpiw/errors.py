@@ -12,13 +12,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
@@ -154,27 +153,21 @@ KEEP_AND_AUDIT = Next("leave the ledger as it is, and audit it", Command.AUDIT)
 """What to do about a ledger whose chain is broken."""
 
 
-class Aside(Generic[T]):
+class Aside:
     """Something about an error that stays in this process: a default until it is set.
 
     It is stored beside the error: no pickler, `vars`, `copy`, `repr`, `args` or notes find it.
     """
 
-    def __init__(self, default: T) -> None:
+    def __init__(self, default: Any) -> None:
         self._default = default
-        self._kept: WeakKeyDictionary[BaseException, T] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[BaseException, Any] = WeakKeyDictionary()
 
-    @overload
-    def __get__(self, error: None, owner: type[BaseException]) -> Aside[T]: ...
-
-    @overload
-    def __get__(self, error: BaseException, owner: type[BaseException]) -> T: ...
-
-    def __get__(self, error: BaseException | None, owner: type[BaseException]) -> Aside[T] | T:
+    def __get__(self, error: BaseException | None, owner: type[BaseException]) -> Any:
         """Return what is kept of an error; of the class, this object."""
         return self if error is None else self._kept.get(error, self._default)
 
-    def __set__(self, error: BaseException, kept: T) -> None:
+    def __set__(self, error: BaseException, kept: Any) -> None:
         """Keep something of an error for as long as the error lives."""
         self._kept[error] = kept
 
@@ -216,7 +209,7 @@ class DPIWError(Exception):
     mark: Mark | None = None
     several: tuple[DPIWError, ...] = ()
     next: tuple[Next, ...] = ()
-    whole = Aside["DPIWError | None"](None)
+    whole = Aside(None)
 
     def __init__(
         self,
@@ -261,7 +254,7 @@ class DPIWError(Exception):
 
     def told(self, commands: Mapping[Command, str] | None = None) -> str:
         """Return the whole message and its commands, as a person must type them."""
-        whole = self.whole or self
+        whole: DPIWError = self.whole or self
         return "\n".join([whole.message, *(line.typed(commands or {}) for line in whole.next)])
 
     def __str__(self) -> str:

@@ -56,17 +56,14 @@ class AuditedEpsilon:
     bound: Range
 
 
-def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
-    """Account events together at a delta in (0, 1); PrivacyError for none, or an unknown type."""
-    with np.errstate(all="ignore"):  # what is not finite is caught where it is used
-        return _audited(_lossy(events), delta)
-
-
 def _lossy(events: Sequence[PrivacyEvent]) -> list[PrivacyEvent]:
     return [event for event in events if not isinstance(event, ThresholdEvent)]
 
 
-def _audited(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
+@np.errstate(all="ignore")  # what is not finite is caught where it is used
+def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsilon:
+    """Account events together at a delta in (0, 1); PrivacyError for none, or an unknown type."""
+    events = _lossy(events)
     worst = epsilon_range([_worst(event) for event in events], delta)
     high = max(worst.high, _turned(events, delta, worst.high))
     if any(isinstance(event, ExponentialMechanismEvent) for event in events):

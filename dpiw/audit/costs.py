@@ -66,16 +66,6 @@ class Recomputed:
         """What a charge must cover: the smallest valid bound; infinite if there is none."""
         return float(getattr(self.bounds, self.bounds.used))
 
-    @property
-    def pld(self) -> float | None:
-        """Epsilon by privacy loss distributions alone; None if they give no bound."""
-        return self.bounds.pld if math.isfinite(self.bounds.pld) else None
-
-    @property
-    def rdp(self) -> float | None:
-        """Epsilon by Renyi accounting alone; None if it gives no bound."""
-        return self.bounds.rdp if math.isfinite(self.bounds.rdp) else None
-
 
 Key = tuple[str, int]
 """A run's key and an attempt's number."""
@@ -91,11 +81,16 @@ def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
             try:
                 cost = _account(attempt, cache)
             except (PrivacyError, TypeError, ValueError, KeyError) as error:
-                findings.append(_unreadable(run, attempt, error))
+                text = f"{type(error).__name__}: its events are not those of this version of dpiw"
+                findings.append(Finding("events_unreadable", _subject(run, attempt), text))
                 continue
             costs[run.key, attempt.number] = cost
-            findings += _compare(run, attempt, cost)
+            findings += _compare(_subject(run, attempt), attempt, cost)
     return costs, findings
+
+
+def _subject(run: RunTally, attempt: AttemptTally) -> str:
+    return f"run {run.key[:12]} attempt {attempt.number}"
 
 
 def epsilon_of(units: Units) -> Decimal:
@@ -135,30 +130,23 @@ def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | N
         return None
 
 
-def _compare(run: RunTally, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
-    subject = f"run {run.key[:12]} attempt {attempt.number}"
-    findings = [
-        Finding(code="cost_above_charge", subject=subject, text=text)
-        for text in _above_charge(attempt, cost)
-    ]
+def _compare(subject: str, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
+    findings = [Finding("cost_above_charge", subject, t) for t in _above_charge(attempt, cost)]
     if cost.own is None:
         text = "its events are accounted for, but not a second time by the audit's own account"
-        findings.append(Finding(code="cost_not_recounted", subject=subject, text=text))
-    findings += [
-        Finding(code="accountants_disagree", subject=subject, text=text)
-        for text in (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
-    ]
-    return findings
+        findings.append(Finding("cost_not_recounted", subject, text))
+    differences = (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
+    return findings + [Finding("accountants_disagree", subject, text) for text in differences]
 
 
 def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
     charged = epsilon_of(attempt.cost)
     least, name = max((cost.epsilon, cost.bounds.used), *_floors(cost))
     if Decimal(least) > charged * (1 + _ROUNDING):
+        delta = decimal_text(attempt.cost.delta, DELTA_UNIT)
         yield (
-            f"its events cost epsilon={least:.9g} at "
-            f"delta={decimal_text(attempt.cost.delta, DELTA_UNIT)} ({_NAMES[name]}); charged was "
-            f"{decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
+            f"its events cost epsilon={least:.9g} at delta={delta} ({_NAMES[name]}); charged was"
+            f" {decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
         )
     vector = attempt.cost.renyi
     if vector and any(c < r for c, r in zip(vector, cost.renyi, strict=False)):
@@ -187,19 +175,16 @@ def _contradictions(cost: Recomputed) -> Iterator[str]:
     for name in ("sum", "gaussian", "pld", "rdp"):
         value = float(getattr(cost.bounds, name))
         if value < floor * (1 - _SLACK):
-            yield (
-                f"{_NAMES[name]}: epsilon={value:.9g}; it cannot be less than {floor:.9g}, by"
-                f" {_NAMES[below]}"
-            )
+            least = f"{floor:.9g}, by {_NAMES[below]}"
+            yield f"{_NAMES[name]}: epsilon={value:.9g}; it cannot be less than {least}"
 
 
 def _disagreements(cost: Recomputed) -> Iterator[str]:
     if cost.own is None:
         return
     bounds, account = cost.bounds, cost.own
-    expected = [
-        ("sum", bounds.sum, Range(low=account.sum, high=account.sum), float(_ROUNDING), 0.0)
-    ]
+    exact = Range(low=account.sum, high=account.sum)
+    expected = [("sum", bounds.sum, exact, float(_ROUNDING), 0.0)]
     if account.epsilon is not None and account.rdp is not None:
         bound = account.epsilon.bound
         expected += [
@@ -212,10 +197,8 @@ def _disagreements(cost: Recomputed) -> Iterator[str]:
         absent = math.isinf(value) and (name != "sum" or math.isinf(account.sum))
         low, high = where.low * (1 - share) - step, where.high * (1 + share) + step
         if not absent and not low <= value <= high:
-            yield (
-                f"{_NAMES[name]}: epsilon={value:.9g}; expected {where.low:.9g} to"
-                f" {where.high:.9g}, by the audit's own account"
-            )
+            ends = f"{where.low:.9g} to {where.high:.9g}, by the audit's own account"
+            yield f"{_NAMES[name]}: epsilon={value:.9g}; expected {ends}"
 
 
 def _other_vector(cost: Recomputed) -> Iterator[str]:
@@ -224,16 +207,6 @@ def _other_vector(cost: Recomputed) -> Iterator[str]:
     for order, units, expected in zip(ORDERS, cost.renyi, cost.own.renyi, strict=True):
         value = float(units * EPSILON_UNIT)
         if not expected * (1 - AGREEMENT) - _SLACK <= value <= expected * (1 + AGREEMENT) + _SLACK:
-            yield (
-                f"Renyi vector at order {order}: {value:.9g}; expected {expected:.9g}, by the"
-                " audit's own account"
-            )
+            figures = f"{value:.9g}; expected {expected:.9g}, by the audit's own account"
+            yield f"Renyi vector at order {order}: {figures}"
             return
-
-
-def _unreadable(run: RunTally, attempt: AttemptTally, error: Exception) -> Finding:
-    return Finding(
-        code="events_unreadable",
-        subject=f"run {run.key[:12]} attempt {attempt.number}",
-        text=f"{type(error).__name__}: its events are not those of this version of dpiw",
-    )

@@ -52,23 +52,21 @@ class EntrySigners:
     def findings(self) -> list[Finding]:
         """Findings on other keys, missing or invalid signatures, and an unsigned history."""
         others = self.unlike(self.given) if self.given else {}
+        rest = f"{not_by(self.given)} {', '.join(self.given)}"
         findings = [
-            Finding(code="entry_other_key", subject=listed_entries(entries),
-                    text=f"signed by key id {key}, {not_by(self.given)} {', '.join(self.given)}")
+            Finding("entry_other_key", listed_entries(entries), f"signed by key id {key}, {rest}")
             for key, entries in others.items()
-        ]  # fmt: skip
+        ]
         if self.forged:
             text = "its signature is not one over what it says"
-            subject = listed_entries(self.forged)
-            findings.append(Finding(code="entry_forged", subject=subject, text=text))
+            findings.append(Finding("entry_forged", listed_entries(self.forged), text))
         if self.published and self.given and not self.signed.keys() & set(self.given):
             keys = "the given key" if len(self.given) == 1 else "a given key"
             text = f"none is signed by {keys}: nothing shows who wrote them"
-            findings.append(Finding(code="entries_not_signed", subject="entries", text=text))
+            findings.append(Finding("entries_not_signed", "entries", text))
         if self.missing:
             text = "no signature, though an earlier entry of the same kind has one"
-            subject = listed_entries(self.missing)
-            findings.append(Finding(code="entry_unsigned", subject=subject, text=text))
+            findings.append(Finding("entry_unsigned", listed_entries(self.missing), text))
         return findings
 
 

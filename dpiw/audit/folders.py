@@ -42,10 +42,7 @@ class FolderFacts:
 
 
 def check_folders(
-    folders: Sequence[Path],
-    *,
-    public_keys: Mapping[str, Path],
-    counted: Tally | None,
+    folders: Sequence[Path], *, public_keys: Mapping[str, Path], counted: Tally | None
 ) -> tuple[tuple[FolderFacts, ...], list[Finding]]:
     """Check every folder, and that folders and publishing entries belong together.
 
@@ -67,41 +64,33 @@ def check_folders(
     findings += signers(facts, pinned=bool(public_keys))
     findings += _twice(facts)
     seen = {folder.manifest_digest for folder in facts}
+    named = [(digest, run.key[:12], "published") for digest, run in runs.items()]
+    named += [(digest, recovered.run, "recovered") for digest, recovered in lost.items()]
     findings += [
-        Finding("folder_missing", f"run {run.key[:12]}", f"published as {digest[:12]}; no folder")
-        for digest, run in runs.items()
-        if digest not in seen
-    ]
-    findings += [
-        Finding("folder_missing", f"run {recovered.run}", f"recovered as {digest[:12]}; no folder")
-        for digest, recovered in lost.items()
+        Finding("folder_missing", f"run {run}", f"{how} as {digest[:12]}; no folder")
+        for digest, run, how in named
         if digest not in seen
     ]
     return tuple(facts), findings
 
 
 def _published(counted: Tally) -> dict[str, RunTally]:
-    runs = counted.runs.values()
     return {
         digest: run
-        for run in runs
+        for run in counted.runs.values()
         if run.manifest_digest is not None
         for digest in (run.manifest_digest, *run.further)
     }
 
 
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
-    first: dict[str, str] = {}
-    findings = []
-    for folder in facts:
-        if folder.manifest_digest is None:
-            continue
-        original = first.setdefault(folder.manifest_digest, folder.name)
-        if original != folder.name:
-            findings.append(
-                Finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
-            )
-    return findings
+    first: dict[str | None, str] = {}
+    return [
+        Finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
+        for folder in facts
+        if folder.manifest_digest is not None
+        and (original := first.setdefault(folder.manifest_digest, folder.name)) != folder.name
+    ]
 
 
 def _heads(facts: Iterable[FolderFacts]) -> dict[str, str]:
@@ -165,20 +154,14 @@ def _recovered_as_stated(
     """
     certificate, previous = release.certificate, release.manifest.facts.previous
     return (
-        recovered.head,
-        recovered.population,
-        recovered.previous or previous,
-        recovered.cost.amount,
-        recovered.held,
-        recovered.drawn,
-    ) == (
-        certificate.ledger_head,
-        certificate.population,
-        previous,
-        _units(certificate.epsilon, certificate.delta),
-        _stated_account(certificate, "held"),
-        _stated_account(certificate, "drawn"),
-    ) and recovered.after in (None, heads.get(previous or "", recovered.after))
+        recovered.head == certificate.ledger_head
+        and recovered.population == certificate.population
+        and (recovered.previous or previous) == previous
+        and recovered.after in (None, heads.get(previous or "", recovered.after))
+        and recovered.cost.amount == _units(certificate.epsilon, certificate.delta)
+        and recovered.held == _stated_account(certificate, "held")
+        and recovered.drawn == _stated_account(certificate, "drawn")
+    )
 
 
 def _stated_account(certificate: Certificate, part: str) -> Units | None:
@@ -211,6 +194,7 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         return ["ledger_head"]
     moments = between(run.history, first, last)
     attempts = stated_attempts(certificate)
+    budget = _units(certificate.budget_epsilon, certificate.budget_delta)
     checks = {
         "population": certificate.population == run.population,
         "period": certificate.period == run.period,
@@ -228,10 +212,7 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         == _resumes(run, certificate),
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, held) for held in between(population.history, first, last)],
-        "budget_epsilon and budget_delta": _units(
-            certificate.budget_epsilon, certificate.budget_delta
-        )
-        == population.budget,
+        "budget_epsilon and budget_delta": budget == population.budget,
         "stages and events": _same_events(certificate, run),
     }
     return [name for name, same in checks.items() if not same]
@@ -277,8 +258,7 @@ def _units(epsilon: str, delta: str) -> Units:
 
 def _same_events(certificate: Certificate, run: RunTally) -> bool:
     certified = {record.stage: _texts(record.events) for record in certificate.stages}
-    reserved = {name: _texts(stage.events) for name, stage in run.latest.items()}
-    return certified == reserved
+    return certified == {name: _texts(stage.events) for name, stage in run.latest.items()}
 
 
 def _texts(events: Iterable[object]) -> list[object]:
@@ -319,6 +299,7 @@ def check_folder(
     """Check one folder by itself; it must verify under one of the given keys, if any."""
     digest = manifest_digest(folder)
     run = runs.get(digest or "")
+    subject, code = f"release {folder.name}", "folder_unsound"
     release, other_key, text = None, None, ""
     try:
         if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
@@ -337,12 +318,9 @@ def check_folder(
         release=release,
         other_key=other_key,
     )
-    if not text:
-        return facts, []
-    subject, code = f"release {folder.name}", "folder_unsound"
     if other_key is not None:
         code, text = "other_key", f"whole, and signed by key id {other_key}, {not_by(public_keys)}"
-    return facts, [Finding(code, subject, text)]
+    return facts, [Finding(code, subject, text)] if text else []
 
 
 def _own_key(folder: Path) -> str | None:
@@ -360,7 +338,7 @@ def by_one_other_key(
     if len(keys) != 1 or None in keys:
         return findings
     text = f"all {len(facts)} are whole, and signed by key id {keys.pop()}, {not_by(given)}"
-    return [Finding(code="other_key", subject="releases", text=text)]
+    return [Finding("other_key", "releases", text)]
 
 
 def folders_of_keys(facts: Iterable[FolderFacts], keys: Iterable[str]) -> dict[str, int]:
@@ -375,8 +353,8 @@ def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
     if pinned or not keys:
         return []
     text = "whole, but no public key was given: nothing shows who signed them"
-    findings = [Finding(code="key_not_pinned", subject="releases", text=text)]
+    findings = [Finding("key_not_pinned", "releases", text)]
     if len(keys) > 1:
         text = f"signed by key ids {', '.join(keys)}"
-        findings.append(Finding(code="several_keys", subject="releases", text=text))
+        findings.append(Finding("several_keys", "releases", text))
     return findings

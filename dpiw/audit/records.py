@@ -334,10 +334,8 @@ class RecoveredTally:
 
     def is_of(self, run: RunTally) -> bool:
         """Whether it is the release of this run."""
-        return run.key.startswith(self.run) and (self.plan_digest, self.period) == (
-            run.plan_digest,
-            run.period,
-        )
+        same_plan = (self.plan_digest, self.period) == (run.plan_digest, run.period)
+        return run.key.startswith(self.run) and same_plan
 
 
 @dataclass(kw_only=True)

@@ -107,13 +107,12 @@ def _population_view(
     }
 
 
-def _unreleased(rows: list[Unreleased], population: PopulationTally) -> tuple[tuple[str, ...], ...]:
-    lines = [
+def _unreleased(rows: list[Unreleased], population: PopulationTally) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = [
         (str(row.entry), f"{row.run.key[:12]} · {row.run.period}", row.why, f"{row.amount}")
         for row in rows
     ]
-    amount = total_text(rows, population)
-    return (*lines, *[("", "", "spent with no folder", amount)] * bool(rows))
+    return lines + [("", "", "spent with no folder", total_text(rows, population))] * bool(rows)
 
 
 def _forecast(population: PopulationTally, counted: Tally) -> str:
@@ -171,16 +170,15 @@ def _cost(run: RunTally, attempt: AttemptTally, report: AuditReport) -> tuple[st
         + f": {events_text(stage.events)}" * (cost is not None)
         for name, stage in attempt.stages.items()
     )  # fmt: skip
-    return (
-        str(attempt.seq),
-        decimal_text(attempt.cost.epsilon, EPSILON_UNIT),
-        "–" if cost is None or cost.pld is None else f"{cost.pld:.6g}",
-        "–" if cost is None or cost.rdp is None else f"{cost.rdp:.6g}",
-        "–" if cost is None else _own(cost),
-        run.key[:12],
-        run.plan_digest[:12],
-        stages,
-    )
+    figures = ("–", "–", "–")
+    if cost is not None:
+        figures = (_figure(cost.bounds.pld), _figure(cost.bounds.rdp), _own(cost))
+    charged = decimal_text(attempt.cost.epsilon, EPSILON_UNIT)
+    return (str(attempt.seq), charged, *figures, run.key[:12], run.plan_digest[:12], stages)
+
+
+def _figure(epsilon: float) -> str:
+    return f"{epsilon:.6g}" if math.isfinite(epsilon) else "–"
 
 
 def _release(run: RunTally, attempt: AttemptTally) -> str:
@@ -234,11 +232,11 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     """
     refuse_release(folder, field="out")
     paths = folder / "audit.json", folder / "audit.html"
+    texts = report_json(report), build_page(report).encode()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _keep(paths)
-        for path, data in zip(paths, (report_json(report), build_page(report).encode()),
-                              strict=True):  # fmt: skip
+        for path, data in zip(paths, texts, strict=True):
             write_durably(path, data)
     except OSError as reason:
         raise ReleaseError(reason.strerror, field=f"audit report {folder.name}") from reason
@@ -296,15 +294,11 @@ def _amount(units: Units) -> dict[str, str]:
 def _population(
     population: PopulationTally, counted: Tally, runs: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    same = ("name", "relation", "max_rows", "id_column", "composition", "max_unpaid_reads")
     return {
-        "name": population.name,
-        "relation": population.relation,
-        "max_rows": population.max_rows,
-        "id_column": population.id_column,
-        "composition": population.composition,
+        **{name: getattr(population, name) for name in same},
         "registered_at": population.at,
         "unpaid_reads": counted.unpaid_reads(population.name),
-        "max_unpaid_reads": population.max_unpaid_reads,
         "budget": _amount(population.budget),
         "spent": _amount(worth(population, population.spent)),
         "runs": runs,
@@ -325,16 +319,12 @@ def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
 
 
 def _run(run: RunTally, report: AuditReport) -> dict[str, Any]:
+    same = ("plan_digest", "period", "state", "max_attempts", "manifest_digest", "last_at")
     return {
+        **{name: getattr(run, name) for name in same},
         "run_key": run.key,
-        "plan_digest": run.plan_digest,
-        "period": run.period,
-        "state": run.state,
-        "max_attempts": run.max_attempts,
         "held": _amount(run.held),
-        "manifest_digest": run.manifest_digest,
         "published_entry": run.published,
-        "last_at": run.last_at,
         "attempts": [
             {
                 "attempt": attempt.number,

@@ -9,28 +9,17 @@ from dpiw.release.certificate import Certificate
 
 def findings_of_runs(counted: Tally) -> list[Finding]:
     """Findings on all runs, recoveries, losses and unpaid reads of a ledger."""
-    findings = [
-        Finding(
-            "recovered",
-            f"entry {release.seq}",
-            f"release {digest[:12]}, run {release.run}, was lost",
-        )
-        for digest, release in counted.recovered.items()
-    ]
-    findings += [
-        Finding("loss_stated", f"entry {seq}", f"population {name}: {loss}")
-        for seq, name, loss in counted.losses
-    ]
-    findings += [
-        Finding(
-            "unpaid_reads",
-            f"population {name}",
-            f"its tables were read {reads} of at most {population.max_unpaid_reads} times without a"
-            " draw",
-        )
-        for name, population in counted.populations.items()
-        if (reads := counted.unpaid_reads(name))
-    ]
+    findings = []
+    for digest, release in counted.recovered.items():
+        text = f"release {digest[:12]}, run {release.run}, was lost"
+        findings.append(Finding("recovered", f"entry {release.seq}", text))
+    for seq, name, loss in counted.losses:
+        findings.append(Finding("loss_stated", f"entry {seq}", f"population {name}: {loss}"))
+    for name, population in counted.populations.items():
+        if reads := counted.unpaid_reads(name):
+            most = population.max_unpaid_reads
+            text = f"its tables were read {reads} of at most {most} times without a draw"
+            findings.append(Finding("unpaid_reads", f"population {name}", text))
     findings += _period_twice(counted)
     for run in counted.runs.values():
         for attempt in run.attempts:
@@ -98,7 +87,6 @@ def published_otherwise(certificate: Certificate, counted: Tally) -> str:
         if same and run.manifest_digest is not None:
             return (
                 f"; run {run.key[:12]}, which it names, is published as {run.manifest_digest[:12]}:"
-                " this folder was changed and signed again, or drawn once more under another"
-                " ledger"
+                " this folder was changed and signed again, or drawn once more under another ledger"
             )
     return ""

@@ -27,21 +27,20 @@ _LAWS = {
 }
 """Laws of noise by the type of the event that may be charged for them."""
 
+_UNREADABLE = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+
 
 def check_stated_noise(folder: FolderFacts) -> list[Finding]:
     """Compare every stated scale with its event; report certificates that state no sensitivity."""
-    if folder.release is None:
-        return []
-    findings: list[tuple[str, str]] = []
-    for stage in folder.release.certificate.stages:
+    subject, findings = f"release {folder.name}", list[Finding]()
+    for stage in () if folder.release is None else folder.release.certificate.stages:
         try:
-            findings += [("noise_too_small", text) for text in _faults(stage)]
-            findings += [("noise_not_checked", text) for text in _unchecked(stage)]
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+            findings += [Finding("noise_too_small", subject, text) for text in _faults(stage)]
+            findings += [Finding("noise_not_checked", subject, text) for text in _unchecked(stage)]
+        except _UNREADABLE:
             text = f"stage {stage.stage}: what it states of its noise cannot be read"
-            findings.append(("noise_too_small", text))
-    subject = f"release {folder.name}"
-    return [Finding(code=code, subject=subject, text=text) for code, text in findings]
+            findings.append(Finding("noise_too_small", subject, text))
+    return findings
 
 
 def _faults(stage: CertifiedStage) -> Iterator[str]:
@@ -107,12 +106,9 @@ def check_thresholds(folder: FolderFacts) -> list[Finding]:
     for stage in certificate.stages:
         try:
             faults += _threshold_faults(stage, certificate.unit)
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        except _UNREADABLE:
             faults.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
-    return [
-        Finding(code="threshold_too_low", subject=f"release {folder.name}", text=text)
-        for text in faults
-    ]
+    return [Finding("threshold_too_low", f"release {folder.name}", text) for text in faults]
 
 
 def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]:
@@ -123,13 +119,11 @@ def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]
     if sum(event["count"] for event in events) != columns:
         yield f"stage {stage.stage}: shows levels of {columns} columns; charged for fewer or more"
         return
-    scale, threshold = (
-        _finite(stage.noise[0]["scale"]),
-        _finite(stage.parameters["threshold"]),
-    )
-    moved = unit.max_rows * (
-        1 if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE else 2**0.5
-    )
+    scale, threshold = stage.noise[0]["scale"], stage.parameters["threshold"]
+    if not (math.isfinite(scale) and math.isfinite(threshold)):
+        raise ValueError
+    replaced = unit.relation is not NeighbouringRelation.ADD_OR_REMOVE_ONE
+    moved = unit.max_rows * (2**0.5 if replaced else 1)
     gaussians = [event for event in stage.events if event["type"] == "gaussian"]
     if sum(event["count"] for event in gaussians) != columns or not all(
         scale >= event["noise_multiplier"] * moved * (1 - _TAIL_ROUNDING) for event in gaussians
@@ -142,12 +136,6 @@ def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]
                 f"stage {stage.stage}: a level of one person alone is shown with probability up to"
                 f" {chance:.3g}; charged was {event['delta']:.3g}"
             )
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError
-    return number
 
 
 def _chance(threshold: float, scale: float, rows: int) -> float:

@@ -120,11 +120,9 @@ def found(report: AuditReport) -> tuple[str, ...]:
     lines = [f"{f.severity.value}: {f.subject}: {f.text} ({f.code})" for f in grave[:_MOST_TOLD]]
     rest = [f"and {len(grave) - _MOST_TOLD} more errors and warnings"]
     signed = "" if report.signers is None else f" ({report.signers.statement})"
-    folders = (
-        f"{len(report.folders)} release folder{'s' * (len(report.folders) > 1)}"
-        if report.folders
-        else ("no release folder: the one that was named holds none")
-    )
+    folders = "no release folder: the one that was named holds none"
+    if report.folders:
+        folders = f"{len(report.folders)} release folder{'s' * (len(report.folders) > 1)}"
     return (
         f"{report.entries} ledger entries{signed}, {folders}",
         *lines,

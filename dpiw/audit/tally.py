@@ -108,16 +108,14 @@ def _register(counted: Tally, entry: Fields) -> None:
         raise IllegalError(f"population {name}: no limit on reads without a draw")
     if payload["id_column"] is None and payload["max_rows"] != 1:
         raise IllegalError(f"population {name}: rows of a unit that nothing names")
+    same = ("relation", "max_rows", "id_column", "max_unpaid_reads")
     counted.populations[name] = PopulationTally(
         name=name,
-        relation=payload["relation"],
-        max_rows=payload["max_rows"],
-        id_column=payload["id_column"],
         budget=budget,
         composition=composition,
-        max_unpaid_reads=payload["max_unpaid_reads"],
         at=entry["at"],
         history=[(entry["seq"], Units())],
+        **{term: payload[term] for term in same},
     )
 
 
@@ -125,10 +123,9 @@ def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Uni
     total = population.spent.plus(charge)
     population.history.append((entry["seq"], total))
     if (charge.epsilon > 0 or charge.delta > 0) and not fits(population, total):
-        counted.tell(
-            "overspent", f"population {population.name}",
-            f"with entry {entry['seq']} ({entry['kind']}) it holds more than its lifetime budget",
-        )  # fmt: skip
+        place = f"entry {entry['seq']} ({entry['kind']})"
+        text = f"with {place} it holds more than its lifetime budget"
+        counted.tell("overspent", f"population {population.name}", text)
 
 
 def _draw(population: PopulationTally, entry: Fields, charge: Units) -> None:
@@ -141,21 +138,18 @@ def _check_reads(counted: Tally, entry: Fields, run: RunTally) -> None:
     """Before a table is opened: may this end without a draw, too? An arm continues a read."""
     population, attempt = counted.populations[run.population], _attempt(run, entry)
     goes_on = entry["kind"] != "read" and attempt.reads > 0 and not attempt.committed
-    if counted.unpaid_reads(population.name) - goes_on >= population.max_unpaid_reads:
-        counted.tell(
-            "too_many_reads", f"population {population.name}",
-            f"entry {entry['seq']} ({entry['kind']}) opens its table after"
-            f" {population.max_unpaid_reads} times without a draw",
-        )  # fmt: skip
+    most = population.max_unpaid_reads
+    if counted.unpaid_reads(population.name) - goes_on >= most:
+        place = f"entry {entry['seq']} ({entry['kind']})"
+        text = f"{place} opens its table after {most} times without a draw"
+        counted.tell("too_many_reads", f"population {population.name}", text)
 
 
 def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) -> None:
     if not fits(population, population.spent):
-        counted.tell(
-            "overspent", f"population {population.name}",
-            f"entry {entry['seq']} ({entry['kind']}) draws while more is held than its lifetime"
-            " budget",
-        )  # fmt: skip
+        place = f"entry {entry['seq']} ({entry['kind']})"
+        text = f"{place} draws while more is held than its lifetime budget"
+        counted.tell("overspent", f"population {population.name}", text)
 
 
 def _recover(counted: Tally, entry: Fields) -> None:
@@ -224,12 +218,9 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
         raise IllegalError("it reserves a loss")
+    resumable = payload.get("resumable", {})
     stages = {
-        name: StageTally(
-            state="reserved",
-            events=list(events),
-            resumption=payload.get("resumable", {}).get(name),
-        )
+        name: StageTally(state="reserved", events=list(events), resumption=resumable.get(name))
         for name, events in payload["stages"].items()
     }
     _check_repeats(payload)
@@ -240,9 +231,8 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
             key=key, population=population.name, plan_digest=terms[0], period=terms[1],
             max_attempts=terms[2],
         )  # fmt: skip
-    elif (run.population, run.plan_digest, run.period, run.max_attempts) != (
-        population.name, *terms,
-    ):  # fmt: skip
+    known = (run.population, run.plan_digest, run.period, run.max_attempts)
+    if known != (population.name, *terms):
         raise IllegalError("it reserves a known run under other terms")
     if number != len(run.attempts) + 1 or not stages:
         raise IllegalError("not the run's next attempt, or without stages")
@@ -254,10 +244,8 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
         number=number, cost=cost, stages=stages, seq=entry["seq"], at=entry["at"], stated=payload
     ))  # fmt: skip
     if sum(not attempt.voided for attempt in run.attempts) > run.max_attempts:
-        counted.tell(
-            "too_many_attempts", f"run {key[:12]}",
-            f"attempt {number} where max_attempts={run.max_attempts}",
-        )  # fmt: skip
+        text = f"attempt {number} where max_attempts={run.max_attempts}"
+        counted.tell("too_many_attempts", f"run {key[:12]}", text)
     return run, before
 
 
@@ -285,10 +273,8 @@ def _check_again(
         if prior is None or prior.state not in ("lost", "voided"):
             raise IllegalError(f"it reserves stage {name} again, which is neither lost nor voided")
         if (prior.events, prior.resumption) != (stage.events, stage.resumption):
-            counted.tell(
-                "events_changed", f"run {run.key[:12]}",
-                f"attempt {entry['attempt']} declares other events for {name} than before",
-            )  # fmt: skip
+            text = f"attempt {entry['attempt']} declares other events for {name} than before"
+            counted.tell("events_changed", f"run {run.key[:12]}", text)
 
 
 def _attempt(run: RunTally, entry: Fields) -> AttemptTally:

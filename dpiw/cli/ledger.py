@@ -20,7 +20,7 @@ from dpiw.cli.parser import (
     write_lines,
 )
 from dpiw.cli.register import add_register
-from dpiw.cli.show import add_show, run_of, run_show, since
+from dpiw.cli.show import add_show, run_of, run_show
 from dpiw.errors import (
     KEEP_AND_AUDIT,
     LedgerConflictError,
@@ -30,8 +30,10 @@ from dpiw.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Ledger, PublishedHead, Recovery
+    from dpiw.ledger import Entry, Ledger, PublishedHead, Recovery
     from dpiw.ledger.from_releases import MissingRelease
+
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -309,7 +311,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
     all_entries = Ledger.open(named_ledger(arguments.ledger)).entries()
     check_population(all_entries, arguments.population)
-    entries = since(all_entries, arguments.since)
+    entries = _since(all_entries, arguments.since)
     write_lines(
         arguments,
         (
@@ -319,3 +321,17 @@ def run_export(arguments: argparse.Namespace) -> int:
         ),
     )
     return 0
+
+
+def _since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
+    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
+    if text is None:
+        return entries
+    if text.isdecimal():
+        return [entry for entry in entries if entry.seq >= int(text)]
+    if not _MOMENT.fullmatch(text):
+        raise SpecError(
+            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z"
+        )
+    first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
+    return entries[first:]

@@ -6,9 +6,7 @@ import argparse
 import csv
 import io
 import json
-import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +25,6 @@ CSV_FIELDS = (
 )  # fmt: skip
 """Columns of `--csv`: `epsilon` and `delta` are what the entry changed, `spent_*` the sum."""
 
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
-
 _TERMS = ("budget", "relation", "max_rows", "id_column", "composition")
 
 
@@ -36,9 +32,6 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     """The arguments of `show`."""
     parser.add_argument("--population", help="only this one")
     parser.add_argument("--run", help="only the run of this key, or of its first digits")
-    parser.add_argument(
-        "--since", metavar="SEQ|DATE", help="only runs and recoveries with an entry since then"
-    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--csv", action="store_true", help="every charge as a line of CSV")
@@ -50,13 +43,13 @@ def run_show(arguments: argparse.Namespace) -> int:
 
     ledger = Ledger.open(named_ledger(arguments.ledger))
     check_population(ledger.entries(), arguments.population)
-    facts = _facts(ledger, arguments.population, arguments.run, arguments.since)
+    facts = _facts(ledger, arguments.population, arguments.run)
     if arguments.csv:
         write_lines(arguments, _charge_lines(facts))
     elif arguments.json:
         write_lines(arguments, [json.dumps(facts, indent=2, sort_keys=True)])
     else:
-        write_lines(arguments, _table(facts, arguments.since))
+        write_lines(arguments, _table(facts))
     warnings = _doubts(arguments.ledger, ledger)
     aside = argparse.Namespace(stream=sys.stderr)  # what a program reads stays what it is
     write_lines(aside if arguments.csv or arguments.json else arguments, warnings)
@@ -72,9 +65,7 @@ def _doubts(named: str, ledger: Ledger) -> list[str]:
     return doubts(load_spec(Path(named)), ledger, Path(named))
 
 
-def _facts(
-    ledger: Ledger, population: str | None, run_key: str | None, start: str | None
-) -> dict[str, Any]:
+def _facts(ledger: Ledger, population: str | None, run_key: str | None) -> dict[str, Any]:
     from dpiw.ledger.history import spending
 
     entries = ledger.entries()
@@ -84,29 +75,25 @@ def _facts(
     name = run.population if run else population
     registered_populations = [ledger.population(name)] if name else ledger.populations()
     head = ledger.head()
-    recent = {entry.seq for entry in since(entries, start)}
-    active = {entry.run_key for entry in entries if entry.seq in recent}
     facts: dict[str, Any] = {"head": {"seq": head.seq, "hash": head.hash}, "populations": []}
-    spent = [charge for charge in spending(entries) if charge.entry.seq in recent]
+    spent = spending(entries)
     for registered in registered_populations:
         all_runs = {record.run_key: record for record in ledger.runs(registered.name)}
-        runs = [run] if run else [r for r in all_runs.values() if r.run_key in active]
+        runs = [run] if run else list(all_runs.values())
         details = _population(ledger, registered)
-        details["recoveries"] = [r for r in details["recoveries"] if r["seq"] in recent]
         details["spending"] = [
             _charge_facts(charge, all_runs.get(charge.entry.run_key or ""))
             for charge in spent
             if charge.entry.population == registered.name
             and (run is None or charge.entry.run_key == run.run_key)
         ]
-        details["runs_not_shown"] = len(all_runs) - len(runs)
         facts["populations"].append(details | {"runs": [_run(record) for record in runs]})
     if run:
         facts["entries"] = [
             {"seq": e.seq, "kind": e.kind.value, "attempt": e.attempt, "stage": e.stage, "at": e.at}
             | {"by": None if e.by is None else str(e.by)}
             for e in entries
-            if e.run_key == run.run_key and e.seq in recent
+            if e.run_key == run.run_key
         ]
     return facts
 
@@ -208,7 +195,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _table(facts: dict[str, Any], start: str | None) -> list[str]:
+def _table(facts: dict[str, Any]) -> list[str]:
     from dpiw.ledger.accounts import told_column
 
     lines = [f"ledger head {facts['head']['hash']}, entry {facts['head']['seq']}"]
@@ -233,14 +220,7 @@ def _table(facts: dict[str, Any], start: str | None) -> list[str]:
             f" charged {recovery['charged']}, {recovery['at']}"
             for recovery in population["recoveries"]
         ]
-        hidden = 0 if start is None else population["runs_not_shown"]
-        if population["runs"] or not hidden:
-            lines += [f"  {line}" for line in _run_lines(population["runs"])]
-        if hidden:
-            words, stay = ("runs have", "stay") if hidden > 1 else ("run has", "stays")
-            lines.append(
-                f"  {hidden} {words} no entry since {start}, and {stay} unseen: no --since"
-            )
+        lines += [f"  {line}" for line in _run_lines(population["runs"])]
         lines += _spending_lines(population)
     if "entries" in facts:
         lines += ["", "entries of this run"]
@@ -345,17 +325,3 @@ def _charge_lines(facts: dict[str, Any]) -> list[str]:
         terms = {"population": population["name"]} | {name: population[name] for name in _TERMS}
         table.writerows(terms | charge for charge in population["spending"])
     return written.getvalue().splitlines()
-
-
-def since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
-    if text is None:
-        return entries
-    if text.isdecimal():
-        return [entry for entry in entries if entry.seq >= int(text)]
-    if not _MOMENT.fullmatch(text):
-        raise SpecError(
-            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z"
-        )
-    first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
-    return entries[first:]

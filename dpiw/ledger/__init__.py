@@ -5,14 +5,7 @@ from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead
 from dpiw.ledger.ledger import Ledger
 from dpiw.ledger.reading import Fault, FaultKind, VerifyReport
 from dpiw.ledger.recovery import RecoveredRelease, Recovery
-from dpiw.ledger.values import (
-    AttemptRecord,
-    Grant,
-    RunRecord,
-    RunState,
-    StageRecord,
-    StageState,
-)
+from dpiw.ledger.values import AttemptRecord, Grant, RunRecord, RunState, StageRecord, StageState
 
 __all__ = [
     "MAX_UNPAID_READS",

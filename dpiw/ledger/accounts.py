@@ -119,7 +119,7 @@ class Population:
             raise setting_error(self, "population.epsilon", f"at least {EPSILON_UNIT}")
         if self.renyi:
             _positive_decimal("epsilon", self.epsilon, BEYOND * EPSILON_UNIT)
-            order_budgets(self.budget.epsilon_units, self.budget.delta_units)
+            budgets(self)
 
     @property
     def budget(self) -> PrivacyBudget:
@@ -129,11 +129,8 @@ class Population:
     def protects(self, unit: PrivacyUnit) -> bool:
         """Whether this is the registered privacy unit."""
         column = None if unit.id_column is None else column_label(unit.id_column)
-        return (unit.relation, unit.max_rows, column) == (
-            self.relation,
-            self.max_rows,
-            self.id_column,
-        )
+        ours = (self.relation, self.max_rows, self.id_column)
+        return (unit.relation, unit.max_rows, column) == ours
 
     def differing(self, other: Population) -> str:
         """Names of the terms that differ."""
@@ -161,9 +158,7 @@ class Population:
             terms["renyi"] = {
                 "rule": RULE,
                 "orders": [str(order) for order in ORDERS],
-                "budget_units": list(
-                    order_budgets(self.budget.epsilon_units, self.budget.delta_units)
-                ),
+                "budget_units": list(budgets(self)),
             }
         return terms
 
@@ -375,8 +370,7 @@ def check_kind(population: Population, charge: Charge) -> None:
         raise SpecError(
             f"population {population.name} is registered with composition {rule}",
             field="renyi",
-            allowed=f"{('a' if population.composition is CompositionRule.RENYI else 'no')}"
-            f" vector of {len(ORDERS)} orders",
+            allowed=f"{'a' if population.renyi else 'no'} vector of {len(ORDERS)} orders",
         )
 
 

@@ -82,10 +82,8 @@ class Book:
     def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account had irrevocably drawn after the entry with this hash."""
         history = self._drawn[name]
-        before = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
-        if before == 0:
-            return Account.opened(self.account(name).population).drawn
-        return history[before - 1][1]
+        after = bisect_right(history, self._places[hash], key=lambda pair: pair[0])
+        return history[after - 1][1]
 
     def in_chain(self, hash: str) -> bool:
         """Whether the chain has an entry with this hash."""
@@ -100,10 +98,9 @@ class Book:
 
     def recovered_by(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery that lists this run's release, or None."""
-        for recovery in self.recoveries:
-            if any(release.is_of(run_key, plan_digest, period) for release in recovery.releases):
-                return recovery
-        return None
+        run = (run_key, plan_digest, period)
+        found = (r for r in self.recoveries if any(release.is_of(*run) for release in r.releases))
+        return next(found, None)
 
     def runs_of(self, name: str) -> tuple[RunRecord, ...]:
         """All runs of a population, in the order of their first reservation."""
@@ -133,7 +130,7 @@ class Book:
         if isinstance(stated, Population):
             self.populations[stated.name] = stated
             self._accounts[stated.name] = Account.opened(stated)
-            self._drawn[stated.name] = []
+            self._drawn[stated.name] = [(0, self._accounts[stated.name].drawn)]
         elif isinstance(stated, Recovery):
             self.recoveries.append(stated)
             account = self.account(stated.population)
@@ -227,18 +224,18 @@ def _check_drawable(book: Book, run: RunRecord, attempt: AttemptRecord) -> None:
     account.check_readable(pending=attempt.pending_read)
 
 
+def _conflict_at(stage: StageRecord, found: str) -> LedgerConflictError:
+    return LedgerConflictError(found, field=f"stage {stage.stage}")
+
+
 def _checkpoint(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
     if terms is None:
-        raise LedgerConflictError(
-            "reserved without terms of resumption", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "reserved without terms of resumption")
     first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
     if type(step) is not int or not first <= step <= min(most, terms.steps):
-        raise LedgerConflictError(
-            "not a step its next checkpoint may be at", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "not a step its next checkpoint may be at")
     digest = check_digest("digest", entry.payload["digest"])
     return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
 
@@ -248,18 +245,14 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
     _not_recovered(book, run)
     _check_drawable(book, run, run.attempts[stage.attempt - 1])
     if stage.checkpoint is None or stage.resumes_left < 1:
-        raise GrantSpentError(
-            "no checkpoint on record, or no resume left of those reserved",
-            field=f"stage {stage.stage}",
-        )
+        found = "no checkpoint on record, or no resume left of those reserved"
+        raise GrantSpentError(found, field=f"stage {stage.stage}")
     step = entry.payload["step"]
     if type(step) is not int or step != stage.checkpoint.step:
-        raise LedgerConflictError(
-            "it resumes from its last checkpoint", field=f"stage {stage.stage}"
-        )
+        raise _conflict_at(stage, "it resumes from its last checkpoint")
     token = check_digest("token_digest", entry.payload["token_digest"])
     if token in stage.tokens:
-        raise LedgerConflictError("a resume needs a new token", field=f"stage {stage.stage}")
+        raise _conflict_at(stage, "a resume needs a new token")
     return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
 
 
@@ -278,12 +271,11 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.COMMITTED)
     digest = check_digest("output_digest", entry.payload["output_digest"])
     if digest == stage.output_digest or digest in stage.conflicts:
-        raise LedgerConflictError("this output is already on record", field=f"stage {stage.stage}")
+        raise _conflict_at(stage, "this output is already on record")
     charge = run.attempts[stage.attempt - 1].charge.to_payload()
     if charge != {name: entry.payload[name] for name in charge}:
-        raise LedgerConflictError(
-            field="conflict", allowed="the attempt's cost to be charged again"
-        )
+        allowed = "the attempt's cost to be charged again"
+        raise LedgerConflictError(field="conflict", allowed=allowed)
     return _with_stage(run, replace(stage, conflicts=(*stage.conflicts, digest)))
 
 
@@ -328,19 +320,15 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     """Return the run, or raise LedgerConflictError."""
     run = book.runs.get(run_key or "")
     if run is None:
-        raise LedgerConflictError(
-            "this run has no reservation in this ledger",
-            next=[_STATES],
-        )
+        raise LedgerConflictError("this run has no reservation in this ledger", next=[_STATES])
     return run
 
 
 def _own_run(book: Book, entry: Entry) -> RunRecord:
     run = known_run(book, entry.run_key)
     if entry.population != run.population:
-        raise LedgerConflictError(
-            "this run was first reserved with another one", field="population"
-        )
+        found = "this run was first reserved with another one"
+        raise LedgerConflictError(found, field="population")
     return run
 
 

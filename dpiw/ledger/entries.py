@@ -43,15 +43,11 @@ def operator() -> str:
         if not _ACTOR.fullmatch(actor):
             raise SpecError(field=VARIABLE, allowed="up to 128 letters, digits and `_.:+@-`")
         return actor
-    return f"{_plain(_user())}@{_plain(socket.gethostname())}"
-
-
-def _user() -> str:
-    number = os.getuid()
     try:
-        return pwd.getpwuid(number).pw_name
+        user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container's user may have no name
-        return f"uid{number}"
+        user = f"uid{os.getuid()}"
+    return f"{_plain(user)}@{_plain(socket.gethostname())}"
 
 
 def _plain(name: str) -> str:
@@ -205,17 +201,8 @@ class Entry:
         return {**self._hashed(), "hash": self.hash}
 
     def _hashed(self) -> dict[str, Any]:
-        return {
-            "seq": self.seq,
-            "previous": self.previous,
-            "kind": self.kind.value,
-            "population": self.population,
-            "run_key": self.run_key,
-            "attempt": self.attempt,
-            "stage": self.stage,
-            "payload": self.stored_payload,
-            "at": self.at,
-        }
+        fields = {name: value for name, value in vars(self).items() if name not in ("hash", "by")}
+        return {**fields, "kind": self.kind.value, "payload": self.stored_payload}
 
     @property
     def stored_payload(self) -> dict[str, Any]:

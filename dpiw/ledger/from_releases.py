@@ -48,10 +48,12 @@ def certified_terms(certificate: Certificate) -> Population:
             max_unpaid_reads=account["max_unpaid_reads"],
         )
     except (SpecError, ValueError) as error:
-        raise LedgerConflictError(
-            "the terms in its certificate are no registration's",
-            field=f"release {certificate.release_id}",
-        ) from error
+        found = "the terms in its certificate are no registration's"
+        raise _unfit(certificate, found) from error
+
+
+def _unfit(certificate: Certificate, found: object) -> LedgerConflictError:
+    return LedgerConflictError(found, field=f"release {certificate.release_id}")
 
 
 def _budget(stated: Certificate) -> PrivacyBudget:
@@ -86,10 +88,10 @@ def check_terms(certificate: Certificate, population: Population) -> None:
     theirs = (certificate.population, _budget(certificate), certificate.account["composition"])
     ours = (population.name, population.budget, population.composition.value)
     if theirs != ours or not population.protects(certificate.unit):
-        raise LedgerConflictError(
+        raise _unfit(
+            certificate,
             f"its certificate states other terms for population {population.name} ("
             f"{terms_text(certificate)}) than this ledger's registration",
-            field=f"release {certificate.release_id}",
         )
 
 
@@ -156,17 +158,15 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
     """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
-    return [_verified(folder, keys) for folder in folders_of(roots)]
-
-
-def _verified(folder: Path, keys: Sequence[Path]) -> VerifiedRelease:
-    try:
-        return verify(folder, public_key=keys)
-    except ReleaseError as error:
-        changed = (
-            "; where the curator's key was changed, --key is given once for each, older ones too"
-        ) * isinstance(error, SignatureError)
-        raise type(error)(f"{folder}: {error}{changed}") from error
+    changed = "; where the curator's key was changed, --key is given once for each, older ones too"
+    verified = []
+    for folder in folders_of(roots):
+        try:
+            verified.append(verify(folder, public_key=keys))
+        except ReleaseError as error:
+            remedy = changed if isinstance(error, SignatureError) else ""
+            raise type(error)(f"{folder}: {error}{remedy}") from error
+    return verified
 
 
 def missing_releases(
@@ -248,17 +248,11 @@ def _account(certificate: Certificate, part: str, population: Population) -> Cha
             raise SpecError("not in canonical form")
         check_kind(population, charge)
     except (KeyError, TypeError, AttributeError, SpecError) as error:
-        raise LedgerConflictError(
-            f"account.{part} cannot be read", field=f"release {certificate.release_id}"
-        ) from error
+        raise _unfit(certificate, f"account.{part} cannot be read") from error
     worth = Account(population=population, held=charge, drawn=charge).spent
-    if part == "held" and worth != _cost(
-        certificate, certificate.spent_epsilon, certificate.spent_delta
-    ):
-        raise LedgerConflictError(
-            "its account is not worth what it says was spent",
-            field=f"release {certificate.release_id}",
-        )
+    spent = _cost(certificate, certificate.spent_epsilon, certificate.spent_delta)
+    if part == "held" and worth != spent:
+        raise _unfit(certificate, "its account is not worth what it says was spent")
     return charge
 
 
@@ -272,21 +266,17 @@ def _check_previous(ledger: Ledger, releases: Sequence[MissingRelease]) -> None:
     for missing in releases:
         before = missing.previous
         if missing.stands_in:
-            raise SpecError(
-                f"it holds more rows of an earlier release (manifest {missing.digest[:12]}), which"
-                " is neither in --releases nor recovered. Add the earlier release's folder with"
-                " --releases. If the folder is lost, add --previous-lost: the ledger then charges"
-                " once all that this release's certificate says was spent",
-                field=f"release {missing.release.certificate.release_id}",
-            )
-        if before is not None and missing.after is None and before not in known:
-            raise SpecError(
-                f"the release before it (manifest {before[:12]}) is neither in --releases"
-                " nor recovered. Add its folder with --releases. If the folder is lost,"
-                " add --previous-lost: the ledger then charges all that this release's"
-                " certificate says was spent",
-                field=f"release {missing.release.certificate.release_id}",
-            )
+            other = f"the release whose rows it adds to (manifest {missing.digest[:12]})"
+        elif before is not None and missing.after is None and before not in known:
+            other = f"the release before it (manifest {before[:12]})"
+        else:
+            continue
+        raise SpecError(
+            f"{other} is neither in --releases nor recovered. Add its folder with --releases. If"
+            " the folder is lost, add --previous-lost: the ledger then charges all that this"
+            " release's certificate says was spent",
+            field=f"release {missing.release.certificate.release_id}",
+        )
 
 
 def certificate_vector(stated: Certificate) -> RenyiVector:
@@ -301,24 +291,21 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
             for record in stated.stages
         }
     except PrivacyError as reason:
-        raise LedgerConflictError(reason, field=f"release {stated.release_id}") from None
+        raise _unfit(stated, reason) from None
     total = RenyiVector.nothing()
     for attempt in stated.attempts:
         epsilon, delta, names = _attempt(attempt, stated)
         if not names or not names <= set(events):
-            raise LedgerConflictError(
+            raise _unfit(
+                stated,
                 "an attempt's stages are not those whose events its certificate lists;"
                 " its Renyi cost cannot be recomputed",
-                field=f"release {stated.release_id}",
             )
         attempt_events = [event for name in sorted(names) for event in events[name]]
         times = _times(attempt_events, epsilon, delta)
         total = total.plus(RenyiVector(units=accounting.renyi_vector(attempt_events)), times=times)
     if not any(total.units):
-        raise LedgerConflictError(
-            "its certificate lists no attempt that held anything",
-            field=f"release {stated.release_id}",
-        )
+        raise _unfit(stated, "its certificate lists no attempt that held anything")
     return total
 
 
@@ -326,9 +313,7 @@ def _attempt(attempt: Mapping[str, Any], stated: Certificate) -> tuple[Decimal, 
     try:
         return Decimal(attempt["epsilon"]), Decimal(attempt["delta"]), set(attempt["stages"])
     except (KeyError, TypeError, ArithmeticError):
-        raise LedgerConflictError(
-            "an attempt in its certificate cannot be read", field=f"release {stated.release_id}"
-        ) from None
+        raise _unfit(stated, "an attempt in its certificate cannot be read") from None
 
 
 def _times(events: Sequence[PrivacyEvent], epsilon: Decimal, delta: Decimal) -> int:
@@ -363,9 +348,8 @@ def recover(
         try:
             check_terms(missing.release.certificate, terms)
         except LedgerConflictError as error:
-            raise LedgerConflictError(
-                f"{error}{way_out(ledger, missing.release.certificate)}"
-            ) from None
+            remedy = way_out(ledger, missing.release.certificate)
+            raise LedgerConflictError(f"{error}{remedy}") from None
     if not previous_lost:
         _check_previous(ledger, releases)
     for name, value in (("epsilon", loss_epsilon), ("delta", loss_delta)):

@@ -16,25 +16,15 @@ from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, PrivacyCost, decimal_te
 class Spending:
     """One entry that changed what a population holds; `run` None: a recovery.
 
-    The units are the change of the plain sum, negative for a void. `spent` is what the population
-    had spent after it, by its own rule of composition.
+    `epsilon` and `delta` are the change of the plain sum as exact decimals, negative for a void.
+    `spent` is what the population had spent after it, by its own rule of composition.
     """
 
     entry: Entry
     run: RunRecord | None
-    epsilon_units: int
-    delta_units: int
+    epsilon: str
+    delta: str
     spent: PrivacyCost
-
-    @property
-    def epsilon(self) -> str:
-        """The change of epsilon as an exact decimal."""
-        return decimal_text(self.epsilon_units, EPSILON_UNIT)
-
-    @property
-    def delta(self) -> str:
-        """The change of delta as an exact decimal."""
-        return decimal_text(self.delta_units, DELTA_UNIT)
 
 
 def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
@@ -48,16 +38,15 @@ def spending(entries: Iterable[Entry]) -> tuple[Spending, ...]:
             continue
         account = book.account(name)
         after = account.held.cost
-        if (after.epsilon_units, after.delta_units) != (before.epsilon_units, before.delta_units):
-            changes.append(
-                Spending(
-                    entry=entry,
-                    run=book.runs.get(entry.run_key or ""),
-                    epsilon_units=after.epsilon_units - before.epsilon_units,
-                    delta_units=after.delta_units - before.delta_units,
-                    spent=account.spent,
-                )
+        if after != before:
+            change = Spending(
+                entry=entry,
+                run=book.runs.get(entry.run_key or ""),
+                epsilon=decimal_text(after.epsilon_units - before.epsilon_units, EPSILON_UNIT),
+                delta=decimal_text(after.delta_units - before.delta_units, DELTA_UNIT),
+                spent=account.spent,
             )
+            changes.append(change)
     return tuple(changes)
 
 
@@ -68,8 +57,5 @@ def more_such(account: Account, run: RunRecord) -> str:
 
 def count_text(count: int) -> str:
     """`no more such release fits`, `1 more such release fits`, `7 more such releases fit`."""
-    if count >= MOST_ADMITTED:
-        return f"at least {MOST_ADMITTED} more such releases fit"
-    if count == 1:
-        return "1 more such release fits"
-    return f"{count or 'no'} more such release{'s' if count else ''} fit{'' if count else 's'}"
+    least = "at least " if count >= MOST_ADMITTED else ""
+    return f"{least}{count or 'no'} more such {'releases fit' if count > 1 else 'release fits'}"

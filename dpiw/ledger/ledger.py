@@ -7,14 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import (
-    KEEP_AND_AUDIT,
-    AlreadyPaidError,
-    Command,
-    LedgerConflictError,
-    LedgerTamperedError,
-    Next,
-)
+from dpiw.errors import KEEP_AND_AUDIT, AlreadyPaidError, Command, LedgerConflictError, Next
 from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.entries import (
@@ -28,6 +21,7 @@ from dpiw.ledger.entries import (
     check_name,
     operator,
 )
+from dpiw.ledger.location import tampered
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
     RecoveredRelease,
@@ -99,12 +93,9 @@ class Ledger(LedgerReader):
         )
         is_new = open_store(url, busy_timeout_seconds=BUSY_TIMEOUT_SECONDS).create(first)
         ledger = cls.open(url, clock=clock, actor=actor, key=key)
-        if not is_new:
-            report = ledger.verify()
-            if not report.ok:
-                raise LedgerTamperedError(
-                    report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
-                )
+        fault = None if is_new else ledger.verify().fault
+        if fault is not None:
+            raise tampered(ledger.location, fault, next=[KEEP_AND_AUDIT])
         return ledger
 
     def register(self, population: Population) -> Population:
@@ -112,12 +103,8 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             registered = page.book.populations.get(population.name)
             if registered is None:
-                self._append(
-                    page,
-                    kind=EntryKind.REGISTER,
-                    population=population.name,
-                    payload=population.to_payload(),
-                )
+                name, payload = population.name, population.to_payload()
+                self._append(page, kind=EntryKind.REGISTER, population=name, payload=payload)
                 return population
             if registered.to_payload() != population.to_payload():
                 raise LedgerConflictError(
@@ -196,13 +183,8 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             record = known_attempt(known_run(page.book, run_key), attempt)
             if not record.voided:
-                self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.VOID,
-                    attempt=attempt,
-                    payload=record.charge.to_payload(),
-                )
+                charge = record.charge.to_payload()
+                self._append_for_run(page, EntryKind.VOID, run_key, attempt, **charge)
 
     def read(self, run_key: str, attempt: int) -> None:
         """Record one read of the confidential table, before its first byte is read.
@@ -211,7 +193,7 @@ class Ledger(LedgerReader):
         unpaid reads are used up, GrantSpentError if no stage waits for a draw.
         """
         with self._page(write=True) as page:
-            self._append_for_run(page, run_key, kind=EntryKind.READ, attempt=attempt, payload={})
+            self._append_for_run(page, EntryKind.READ, run_key, attempt)
 
     def arm(
         self, run_key: str, attempt: int, stage: str, *, beside: frozenset[str] | None = None
@@ -223,7 +205,7 @@ class Ledger(LedgerReader):
         Raises BudgetExceededError if the account is overdrawn; GrantSpentError if it was taken
         before, the attempt was voided, or the run was recovered.
         """
-        return self._take(EntryKind.ARM, run_key, attempt, stage, {}, beside)
+        return self._take(EntryKind.ARM, run_key, attempt, stage, beside)
 
     def _take(
         self,
@@ -231,29 +213,18 @@ class Ledger(LedgerReader):
         run_key: str,
         attempt: int,
         stage: str,
-        facts: Mapping[str, Any],
         beside: frozenset[str] | None = None,
+        **facts: int,
     ) -> Grant:
         token = secrets.token_hex(32)
+        digest = token_digest(token)
         with self._page(write=True) as page:
             if beside is not None:
                 _check_alone(page.book, known_run(page.book, run_key), beside)
-            entry = self._append_for_run(
-                page,
-                run_key,
-                kind=kind,
-                attempt=attempt,
-                stage=stage,
-                payload={"token_digest": token_digest(token), **facts},
-            )
+            self._append_for_run(page, kind, run_key, attempt, stage, token_digest=digest, **facts)
             population = page.book.runs[run_key].population
         return Grant(
-            population=population,
-            run_key=run_key,
-            attempt=attempt,
-            stage=stage,
-            token=token,
-            seq=entry.seq,
+            population=population, run_key=run_key, attempt=attempt, stage=stage, token=token
         )
 
     def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:
@@ -265,14 +236,8 @@ class Ledger(LedgerReader):
         check_digest("digest", digest)
         with self._page(write=True) as page:
             granted(page.book, grant)
-            self._append_for_run(
-                page,
-                grant.run_key,
-                kind=EntryKind.CHECKPOINT,
-                attempt=grant.attempt,
-                stage=grant.stage,
-                payload={"step": step, "digest": digest},
-            )
+            place = (EntryKind.CHECKPOINT, grant.run_key, grant.attempt, grant.stage)
+            self._append_for_run(page, *place, step=step, digest=digest)
 
     def resume(self, run_key: str, attempt: int, stage: str, *, step: int) -> Grant:
         """Take the right to continue an armed stage from its last checkpoint, at `step`.
@@ -281,7 +246,7 @@ class Ledger(LedgerReader):
         the earlier holder is gone: two concurrent draws are not paid for. GrantSpentError if no
         resume is left, BudgetExceededError if the account is overdrawn.
         """
-        return self._take(EntryKind.RESUME, run_key, attempt, stage, {"step": step})
+        return self._take(EntryKind.RESUME, run_key, attempt, stage, step=step)
 
     def commit(self, grant: Grant, output_digest: str) -> None:
         """Record the durable output of a grant; the same digest again changes nothing.
@@ -300,9 +265,7 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             record = known_stage(known_run(page.book, run_key), attempt, stage)
             if record.state is not StageState.LOST:
-                self._append_for_run(
-                    page, run_key, kind=EntryKind.LOSE, attempt=attempt, stage=stage, payload={}
-                )
+                self._append_for_run(page, EntryKind.LOSE, run_key, attempt, stage)
 
     def _commit(
         self, run_key: str, attempt: int, stage: str, output_digest: str, grant: Grant | None
@@ -315,14 +278,10 @@ class Ledger(LedgerReader):
                 return
             conflict = record.state is StageState.COMMITTED
             if output_digest not in record.conflicts:
+                kind = EntryKind.CONFLICT if conflict else EntryKind.COMMIT
                 again = run.attempts[attempt - 1].charge.to_payload() if conflict else {}
                 self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.CONFLICT if conflict else EntryKind.COMMIT,
-                    attempt=attempt,
-                    stage=stage,
-                    payload={"output_digest": output_digest, **again},
+                    page, kind, run_key, attempt, stage, output_digest=output_digest, **again
                 )
         if conflict:  # raised only once the entry is durable
             raise LedgerConflictError(
@@ -353,15 +312,9 @@ class Ledger(LedgerReader):
             check_kind(account.population, alone)
             check_releases(page.book, releases, alone, reads=reads)
             charge = asked_for(page.book, account, releases)
-            loss_charge = stated_loss(account.plus(charge), loss)
-            self._append(
-                page,
-                kind=EntryKind.RECOVER,
-                population=population,
-                payload=payload_of(
-                    releases, loss=loss_charge, reads=reads, charged=charge.plus(loss_charge)
-                ),
-            )
+            stated = stated_loss(account.plus(charge), loss)
+            payload = payload_of(releases, loss=stated, reads=reads, charged=charge.plus(stated))
+            self._append(page, kind=EntryKind.RECOVER, population=population, payload=payload)
         return self.recoveries(population)[-1]
 
     def certify(self, run_key: str) -> str:
@@ -371,8 +324,8 @@ class Ledger(LedgerReader):
         guess the ledger's content from one. LedgerConflictError if a stage is not committed.
         """
         with self._page(write=True) as page:
-            nonce = {"nonce": secrets.token_hex(32)}
-            return self._append_for_run(page, run_key, kind=EntryKind.CERTIFY, payload=nonce).hash
+            nonce = secrets.token_hex(32)
+            return self._append_for_run(page, EntryKind.CERTIFY, run_key, nonce=nonce).hash
 
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run; return the entry's place, the same for the same digest.
@@ -384,10 +337,7 @@ class Ledger(LedgerReader):
             run = known_run(page.book, run_key)
             if run.published is None:
                 return self._append_for_run(
-                    page,
-                    run_key,
-                    kind=EntryKind.PUBLISH,
-                    payload={"manifest_digest": manifest_digest},
+                    page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest
                 ).head
             if run.manifest_digest != manifest_digest:
                 raise LedgerConflictError("this run was published with another manifest")
@@ -402,8 +352,10 @@ class Ledger(LedgerReader):
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
             if manifest_digest not in run.further:
-                payload = {"manifest_digest": manifest_digest, "rows_of": run.manifest_digest}
-                self._append_for_run(page, run_key, kind=EntryKind.PUBLISH, payload=payload)
+                paid = run.manifest_digest
+                self._append_for_run(
+                    page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest, rows_of=paid
+                )
 
 
 def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:

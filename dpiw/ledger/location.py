@@ -7,10 +7,11 @@ fails here, which may hold a mistyped password. Needs no database library.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from dpiw.errors import Command, DPIWError, LedgerError, Next
+from dpiw.errors import Command, DPIWError, LedgerError, LedgerTamperedError, Next
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -21,6 +22,16 @@ CHARGED_THERE = (
 """Warning for a user who begins a ledger."""
 
 
+def unusable(ledger: object, found: str, *, allowed: str = "") -> LedgerError:
+    """The error about the ledger at this path or URL."""
+    return LedgerError(found, field=f"ledger {ledger}", allowed=allowed)
+
+
+def tampered(ledger: object, found: object, *, next: Iterable[Next] = ()) -> LedgerTamperedError:
+    """The error about the content of the ledger at this path or URL."""
+    return LedgerTamperedError(found, field=f"ledger {ledger}", next=next)
+
+
 BEGIN = Next("to begin one", Command.REGISTER, " --create")
 
 
@@ -29,15 +40,10 @@ def no_ledger(found: str, *, begin: bool = True) -> LedgerError:
 
     `begin`: also say how to begin one.
     """
-    if not begin:
-        error = LedgerError(found)
-    else:
-        error = LedgerError(f"{found}\n{CHARGED_THERE}", next=[BEGIN])
+    error = LedgerError(f"{found}\n{CHARGED_THERE}", next=[BEGIN]) if begin else LedgerError(found)
     error.absent = found
     return error
 
-
-SQLITE_OPTIONS = frozenset({"local_file_system"})
 
 POSTGRESQL_OPTIONS = frozenset(
     {
@@ -47,7 +53,7 @@ POSTGRESQL_OPTIONS = frozenset(
 )  # fmt: skip
 """Admissible options: where to connect and how; none sets session behaviour or a password."""
 
-_SCHEMES = {"sqlite": SQLITE_OPTIONS, "postgresql+psycopg": POSTGRESQL_OPTIONS}
+_SCHEMES = {"sqlite": frozenset({"local_file_system"}), "postgresql+psycopg": POSTGRESQL_OPTIONS}
 
 _PASSWORD = re.compile(r":.*@|pass(word|wd|phrase)?\s*=|\bpwd\s*=", re.IGNORECASE | re.DOTALL)
 """`user:secret@` in any form, or a setting that holds a password."""

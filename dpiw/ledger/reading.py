@@ -20,7 +20,6 @@ from dpiw.errors import (
     Command,
     DPIWError,
     GrantSpentError,
-    LedgerTamperedError,
     Next,
     SpecError,
 )
@@ -39,15 +38,10 @@ from dpiw.ledger.entries import (
     from_stored,
     operator,
 )
+from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
-from dpiw.ledger.values import (
-    Grant,
-    RunRecord,
-    StageRecord,
-    StageState,
-    token_digest,
-)
+from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState, token_digest
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
@@ -64,7 +58,7 @@ class FaultKind(enum.Enum):
     OVERSPENT = "overspent"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """The first fault of the chain, and the entry it shows at."""
 
@@ -111,7 +105,7 @@ def _entries(rows: Sequence[Row], location: str) -> list[Entry]:
     try:
         return [from_stored(row) for row in rows]
     except ValueError as error:
-        raise LedgerTamperedError("unreadable entry", field=f"ledger {location}") from error
+        raise tampered(location, "unreadable entry") from error
 
 
 def replay(
@@ -143,22 +137,16 @@ def _chain_fault(
     seq, _ = after(head)
     row = rows[index]
     if row["seq"] != seq:
-        return Fault(kind=FaultKind.MISSING, seq=seq, reason="no entry of this number")
+        return Fault(FaultKind.MISSING, seq, "no entry of this number")
     hashes = {stored["hash"] for stored in rows}
     if entry is None:
-        return _moved_fault(row, hashes, len(rows)) or Fault(
-            kind=FaultKind.EDITED, seq=seq, reason="its fields do not match its hash"
-        )
+        edited = Fault(FaultKind.EDITED, seq, "its fields do not match its hash")
+        return _moved_fault(row, hashes, len(rows)) or edited
     if entry.previous in hashes:
-        return Fault(
-            kind=FaultKind.OUT_OF_ORDER, seq=seq, reason="it continues an entry of another number"
-        )
+        return Fault(FaultKind.OUT_OF_ORDER, seq, "it continues an entry of another number")
     # Its own hash is sound, so the likelier forgery is the entry before it, hashed again.
-    return Fault(
-        kind=FaultKind.EDITED,
-        seq=max(1, seq - 1),
-        reason="the next entry continues another text of this one",
-    )
+    reason = "the next entry continues another text of this one"
+    return Fault(FaultKind.EDITED, max(1, seq - 1), reason)
 
 
 def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
@@ -170,29 +158,23 @@ def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
     for seq in range(1, 2 * count + 16):
         if entry_hash({**fields, "seq": seq}) == row["hash"]:
             moved = row["previous"] in hashes or row["previous"] == NO_ENTRY
-            return Fault(
-                kind=FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING,
-                seq=row["seq"],
-                reason=f"here stands the entry written as number {seq}",
-            )
+            kind = FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING
+            return Fault(kind, row["seq"], f"here stands the entry written as number {seq}")
     return None
 
 
 def _rule_fault(book: Book, entry: Entry) -> Fault | None:
     if entry.seq == 1 and entry.kind is not EntryKind.GENESIS:
-        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=1, reason="not a first entry")
+        return Fault(FaultKind.ILLEGAL_TRANSITION, 1, "not a first entry")
     try:
         book.apply(entry)
     except BudgetExceededError as error:
-        return Fault(kind=FaultKind.OVERSPENT, seq=entry.seq, reason=error.message)
+        return Fault(FaultKind.OVERSPENT, entry.seq, error.message)
     except DPIWError as error:
-        return Fault(kind=FaultKind.ILLEGAL_TRANSITION, seq=entry.seq, reason=error.message)
+        return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, error.message)
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Fault(
-            kind=FaultKind.ILLEGAL_TRANSITION,
-            seq=entry.seq,
-            reason=f"malformed {entry.kind.value} payload",
-        )
+        reason = f"malformed {entry.kind.value} payload"
+        return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, reason)
     return None
 
 
@@ -275,15 +257,12 @@ class LedgerReader:
 
     def confirm(self, grant: Grant) -> None:
         """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
-        record = self._read(lambda book: granted(book, grant))
-        if record.state is not StageState.ARMED:
-            raise GrantSpentError(_not_usable(record))
+        _check_state(self._read(lambda book: granted(book, grant)), StageState.ARMED)
 
     def confirm_reserved(self, run_key: str, attempt: int, stage: str) -> None:
         """Raise GrantSpentError unless this stage may still be drawn (RESERVED or ARMED)."""
         record = self._read(lambda book: known_stage(known_run(book, run_key), attempt, stage))
-        if record.state not in (StageState.RESERVED, StageState.ARMED):
-            raise GrantSpentError(_not_usable(record))
+        _check_state(record, StageState.RESERVED, StageState.ARMED)
 
     def run(self, run_key: str) -> RunRecord:
         """The run's record. Raises LedgerConflictError if it has no reservation."""
@@ -305,7 +284,7 @@ class LedgerReader:
             rows = self._store.rows(connection)
         return tuple(
             entry
-            for entry in _entries(rows, self._store.location)
+            for entry in _entries(rows, self.location)
             if population in (None, entry.population) and run_key in (None, entry.run_key)
         )
 
@@ -318,7 +297,7 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
+            raise tampered(self.location, "it has no entries")
         return head
 
     def contains(self, hash: str) -> bool:
@@ -334,10 +313,10 @@ class LedgerReader:
         with self._page(write=False) as page:
             lacking = next((head.hash for head in heads if not page.book.knows(head)), None)
         if lacking is not None:
-            raise LedgerTamperedError(
+            raise tampered(
+                self.location,
                 f"lacks the published head {lacking[:12]}; restored from an old copy, or"
                 " another ledger. Spending is refused until it is recovered",
-                field=f"ledger {self._store.location}",
                 next=[Next("to recover it", Command.RECOVER)],
             )
 
@@ -348,11 +327,9 @@ class LedgerReader:
         book = Book()
         head, fault = replay(rows, book=book, head=None)
         if not rows:
-            fault = Fault(kind=FaultKind.MISSING, seq=1, reason="the ledger is empty")
+            fault = Fault(FaultKind.MISSING, 1, "the ledger is empty")
         report = VerifyReport(entries=len(rows), head=head, fault=fault)
-        return LedgerSnapshot(
-            location=self._store.location, rows=tuple(rows), report=report, book=book
-        )
+        return LedgerSnapshot(location=self.location, rows=tuple(rows), report=report, book=book)
 
     def verify(self) -> VerifyReport:
         """Replay everything: hashes, order, legality of every step, sums against budgets.
@@ -374,23 +351,17 @@ class LedgerReader:
     def _catch_up(self, connection: Connection) -> None:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
-            raise LedgerTamperedError(
-                f"entry {seen.seq} is no longer what it was",
-                field=f"ledger {self._store.location}",
-                next=[KEEP_AND_AUDIT],
+            raise tampered(
+                self.location, f"entry {seen.seq} is no longer what it was", next=[KEEP_AND_AUDIT]
             )
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
-            raise LedgerTamperedError(
-                replayed_fault or fault,
-                field=f"ledger {self._store.location}",
-                next=[KEEP_AND_AUDIT],
-            )
+            raise tampered(self.location, replayed_fault or fault, next=[KEEP_AND_AUDIT])
         if self._head is None:
-            raise LedgerTamperedError("it has no entries", field=f"ledger {self._store.location}")
+            raise tampered(self.location, "it has no entries")
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)
@@ -399,9 +370,24 @@ class LedgerReader:
         self._store.append(page.connection, entry)
         return entry
 
-    def _append_for_run(self, page: Page, run_key: str, **fields: Any) -> Entry:
-        run = known_run(page.book, run_key)
-        return self._append(page, population=run.population, run_key=run_key, **fields)
+    def _append_for_run(
+        self,
+        page: Page,
+        kind: EntryKind,
+        run_key: str,
+        attempt: int | None = None,
+        stage: str | None = None,
+        **payload: Any,
+    ) -> Entry:
+        return self._append(
+            page,
+            kind=kind,
+            population=known_run(page.book, run_key).population,
+            run_key=run_key,
+            attempt=attempt,
+            stage=stage,
+            payload=payload,
+        )
 
 
 def label(clock: Clock) -> str:
@@ -425,5 +411,7 @@ def granted(book: Book, grant: Grant) -> StageRecord:
     return record
 
 
-def _not_usable(record: StageRecord) -> str:
-    return f"stage {record.stage} of attempt {record.attempt} is {record.state.value}"
+def _check_state(record: StageRecord, *usable: StageState) -> None:
+    if record.state not in usable:
+        place = f"stage {record.stage} of attempt {record.attempt}"
+        raise GrantSpentError(f"{place} is {record.state.value}")

@@ -62,10 +62,8 @@ class RecoveredRelease:
 
     def is_of(self, run_key: str, plan_digest: str, period: str) -> bool:
         """Whether it is the release of this run."""
-        return run_key.startswith(self.run) and (self.plan_digest, self.period) == (
-            plan_digest,
-            period,
-        )
+        same_plan = (self.plan_digest, self.period) == (plan_digest, period)
+        return run_key.startswith(self.run) and same_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +129,7 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
         raise SpecError("not the charge of this loss", field="recover.loss")
     charged = Charge.from_payload(entry.payload, relation)
     if charged != releases_charge.plus(loss):
-        raise LedgerConflictError(
-            "not the charge that the listed releases ask for", field="recover"
-        )
+        raise _conflict("not the charge that the listed releases ask for")
     return Recovery(
         population=account.population.name,
         releases=releases,
@@ -153,19 +149,19 @@ def check_releases(
         raise SpecError(field="recover.reads", allowed=f"a whole number of 0 to {MOST_READS}")
     for release in releases:
         if book.in_chain(release.hash):
-            raise LedgerConflictError(f"head {release.hash[:12]} is not missing", field="recover")
+            raise _conflict(f"head {release.hash[:12]} is not missing")
         if release.after is not None and not (release.previous and book.in_chain(release.after)):
-            raise LedgerConflictError(
-                f"head {release.after[:12]}, of the release before it, is not in this ledger",
-                field="recover",
-            )
+            head = f"head {release.after[:12]}, of the release before it,"
+            raise _conflict(f"{head} is not in this ledger")
     digests = [release.manifest_digest for release in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
-        raise LedgerConflictError("a release is recovered once", field="recover")
+        raise _conflict("a release is recovered once")
     if not releases and loss.free and not reads:
-        raise LedgerConflictError(
-            "nothing to recover; neither a release nor a loss", field="recover"
-        )
+        raise _conflict("nothing to recover; neither a release nor a loss")
+
+
+def _conflict(found: str) -> LedgerConflictError:
+    return LedgerConflictError(found, field="recover")
 
 
 def recovered(recoveries: Iterable[Recovery]) -> list[RecoveredRelease]:

@@ -50,21 +50,18 @@ def check_same_reservation(
     check_same_run(run, population, payload)
     record = run.attempts[attempt - 1]
     stages = {name: list(stage.events) for name, stage in record.stages.items()}
-    before = {
-        **record.charge.to_payload(),
-        "relation": record.cost.relation.value,
-        "stages": stages,
-    }
+    relation = record.cost.relation.value
+    before = {**record.charge.to_payload(), "relation": relation, "stages": stages}
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
-        raise LedgerConflictError(
-            "reserved before with another cost or stages", field=f"attempt {attempt}"
-        )
+        raise _conflict(attempt, "reserved before with another cost or stages")
     if record.voided:
-        raise LedgerConflictError(
-            f"key reused after void; the next attempt is {len(run.attempts) + 1}",
-            field=f"attempt {attempt}",
-        )
+        following = len(run.attempts) + 1
+        raise _conflict(attempt, f"key reused after void; the next attempt is {following}")
+
+
+def _conflict(attempt: int, found: str) -> LedgerConflictError:
+    return LedgerConflictError(found, field=f"attempt {attempt}")
 
 
 def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> RunRecord:
@@ -91,9 +88,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
         at=entry.at,
         by=entry.by,
     )
-    if run is None:
-        return _first_attempt(entry, attempt)
-    return _further_attempt(run, entry, attempt)
+    return _first_attempt(entry, attempt) if run is None else _further_attempt(run, entry, attempt)
 
 
 def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
@@ -113,9 +108,7 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
     if attempt.attempt != 1:
-        raise LedgerConflictError(
-            "this run's first attempt is 1", field=f"attempt {attempt.attempt}"
-        )
+        raise _conflict(attempt.attempt, "this run's first attempt is 1")
     return RunRecord(
         run_key=check_digest("run_key", entry.run_key or ""),
         population=entry.population or "",
@@ -134,11 +127,9 @@ def _release(entry: Entry) -> str | None:
 
 def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> RunRecord:
     check_same_run(run, entry.population, entry.payload)
-    if attempt.attempt != len(run.attempts) + 1:
-        raise LedgerConflictError(
-            f"this run's next attempt is {len(run.attempts) + 1}",
-            field=f"attempt {attempt.attempt}",
-        )
+    following = len(run.attempts) + 1
+    if attempt.attempt != following:
+        raise _conflict(attempt.attempt, f"this run's next attempt is {following}")
     current = run.stages
     for name, stage in attempt.stages.items():
         prior = current.get(name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from dpiw.errors import SpecError
@@ -34,29 +35,17 @@ class Charge:
         """This plus `times` the other (-1: less the other, which must be part of it)."""
         if (self.renyi is None) != (other.renyi is None):
             raise SpecError("vectors are summed with vectors only", field="renyi")
-        return Charge(
-            cost=PrivacyCost(
-                epsilon_units=self.cost.epsilon_units + times * other.cost.epsilon_units,
-                delta_units=self.cost.delta_units + times * other.cost.delta_units,
-                relation=self.cost.relation,
-            ),
-            renyi=self.renyi.plus(other.renyi, times=times)
-            if self.renyi is not None and other.renyi is not None
-            else None,
-        )
+        return self._combined(other, lambda ours, theirs: ours + times * theirs)
 
     def beyond(self, other: Charge) -> Charge:
         """How much this exceeds the other, part by part; nowhere below zero."""
-        return Charge(
-            cost=PrivacyCost(
-                epsilon_units=max(0, self.cost.epsilon_units - other.cost.epsilon_units),
-                delta_units=max(0, self.cost.delta_units - other.cost.delta_units),
-                relation=self.cost.relation,
-            ),
-            renyi=self.renyi.beyond(other.renyi)
-            if self.renyi is not None and other.renyi is not None
-            else None,
-        )
+        return self._combined(other, lambda ours, theirs: max(0, ours - theirs))
+
+    def _combined(self, other: Charge, how: Callable[[int, int], int]) -> Charge:
+        cost = self.cost.combined(other.cost, how)
+        if self.renyi is None or other.renyi is None:
+            return Charge(cost=cost)
+        return Charge(cost=cost, renyi=self.renyi.combined(other.renyi, how))
 
     @property
     def free(self) -> bool:
@@ -162,8 +151,7 @@ class StageRecord:
 
     def declares(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Whether `events`, in the ledger's own form, are what this stage was reserved for."""
-        canonical_events: list[Any] = canonical(list(events), field="events")
-        return canonical_events == [dict(event) for event in self.events]
+        return bool(canonical(list(events), field="events") == [dict(e) for e in self.events])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,10 +257,7 @@ class RunRecord:
     @property
     def held_charge(self) -> Charge:
         """As `held`, with the Renyi vector if there is one."""
-        total = self.attempts[0].held_charge
-        for attempt in self.attempts[1:]:
-            total = total.plus(attempt.held_charge)
-        return total
+        return reduce(Charge.plus, (attempt.held_charge for attempt in self.attempts))
 
     def is_rival_of(self, other: RunRecord) -> bool:
         """Whether it is another run of this population, period and release (unnamed: of any)."""
@@ -289,11 +274,9 @@ class RunRecord:
     @property
     def drawn_charge(self) -> Charge:
         """The irrevocable part: attempts with an armed stage."""
-        total = self.attempts[0].charge.beyond(self.attempts[0].charge)  # zero
-        for attempt in self.attempts:
-            if attempt.armed:
-                total = total.plus(attempt.held_charge)
-        return total
+        zero = self.attempts[0].charge.beyond(self.attempts[0].charge)
+        armed = (attempt.held_charge for attempt in self.attempts if attempt.armed)
+        return reduce(Charge.plus, armed, zero)
 
     @property
     def unpaid_reads(self) -> int:
@@ -330,7 +313,6 @@ class Grant:
     attempt: int
     stage: str
     token: str = field(repr=False)
-    seq: int
 
     @property
     def digest(self) -> str:

@@ -15,8 +15,9 @@ from fractions import Fraction
 from typing import Any
 
 from dpiw.errors import PrivacyError
-from dpiw.privacy import accounting
-from dpiw.privacy.event_records import event_from_json, event_to_json, stored_event
+from dpiw.privacy.event_records import event_from_json as event_from_json
+from dpiw.privacy.event_records import event_to_json as event_to_json
+from dpiw.privacy.event_records import stored_event as stored_event
 from dpiw.privacy.events import (
     DeclaredEvent,
     ExponentialMechanismEvent,
@@ -27,13 +28,10 @@ from dpiw.privacy.events import (
     ThresholdEvent,
     merge_events,
     pure_epsilon,
-    to_dp_event,
 )
-from dpiw.privacy.gaussian import (
-    block_is_cheap,
-    gaussian_epsilon,
-    gaussian_noise_multiplier,
-)
+from dpiw.privacy.events import to_dp_event as to_dp_event
+from dpiw.privacy.gaussian import block_is_cheap, gaussian_epsilon
+from dpiw.privacy.gaussian import gaussian_noise_multiplier as gaussian_noise_multiplier
 from dpiw.privacy.renyi import ORDERS, exactly, units_up
 from dpiw.privacy.units import DELTA_UNIT, float_below
 
@@ -52,36 +50,32 @@ def calibrate(
     if not 0 <= delta < 1:
         raise PrivacyError(field="delta", allowed="a number in [0, 1)")
     log_rho = math.log(_first_guess(epsilon, delta))
-    for grid in (10 * accounting.GRID, accounting.GRID):
-        log_rho = _Search(make_events, epsilon=epsilon, delta=delta, grid=grid).solve(log_rho)
+    for grid in (10 * GRID, GRID):
+        search = _Search(make_events=make_events, target=epsilon, delta=delta, grid=grid)
+        log_rho = search.solve(log_rho)
     return math.exp(log_rho)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Search:
     """Root search for log epsilon(rho) = log target in log rho, where the curve is near a line."""
+
+    make_events: Callable[[float], Sequence[PrivacyEvent]]
+    target: float
+    delta: float
+    grid: float
 
     _AIM = math.log1p(-3e-5)
     _WIDTH = 1e-4
     _STEPS = 60
 
-    def __init__(
-        self,
-        make_events: Callable[[float], Sequence[PrivacyEvent]],
-        *,
-        epsilon: float,
-        delta: float,
-        grid: float,
-    ) -> None:
-        self._make_events = make_events
-        self._target, self._delta, self._grid = epsilon, delta, grid
-
     def _excess(self, log_rho: float) -> float:
-        events = self._make_events(math.exp(log_rho))
-        total = accounting.epsilon(events, delta=self._delta, grid=self._grid)
+        events = self.make_events(math.exp(log_rho))
+        total = epsilon(events, delta=self.delta, grid=self.grid)
         # Compared before the logarithm, so that "not above" is exact.
-        if total > self._target:
-            return max(math.log(total / self._target), 1e-16)
-        return math.log(max(total, 1e-300) / self._target)
+        if total > self.target:
+            return max(math.log(total / self.target), 1e-16)
+        return math.log(max(total, 1e-300) / self.target)
 
     def solve(self, log_rho: float) -> float:
         first = log_rho
@@ -131,20 +125,6 @@ def _first_guess(target: float, delta: float) -> float:
     log_term = -math.log(delta)
     return (math.sqrt(log_term + target) - math.sqrt(log_term)) ** 2
 
-
-__all__ = [
-    "LATTICE_MARGIN",
-    "EpsilonBounds",
-    "epsilon",
-    "epsilon_bounds",
-    "epsilon_rdp",
-    "event_from_json",
-    "event_to_json",
-    "gaussian_noise_multiplier",
-    "renyi_vector",
-    "stored_event",
-    "to_dp_event",
-]
 
 LATTICE_MARGIN = 1e-4
 """Noise multipliers are accounted as if smaller by this share: `m / (1 + LATTICE_MARGIN)`.

@@ -52,11 +52,8 @@ def declared_event(
     with exactly():
         group_epsilon = epsilon * group
         if group_epsilon > _MOST_EPSILON:
-            raise SpecError(
-                field="generator.settings.epsilon",
-                allowed=f"at most {_MOST_EPSILON} for a group of {group} rows; nothing can"
-                " pay for more",
-            )
+            most = f"at most {_MOST_EPSILON} for a group of {group} rows; nothing can pay for more"
+            raise SpecError(field="generator.settings.epsilon", allowed=most)
         factor = sum(((epsilon * step).exp() for step in range(group)), Decimal(0))
         delta = delta * factor
         delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -342,18 +343,15 @@ def merge_events(events: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
     Gaussian events become one, exactly: multipliers m_i compose to (sum 1/m_i^2)^(-1/2), also
     adaptively. Equal events of the other kinds add counts.
     """
-    gaussian: dict[float, int] = {}
-    counts: dict[PrivacyEvent, int] = {}
+    gaussian, counts = Counter[float](), Counter[PrivacyEvent]()
     for event in events:
         check_event(event)
         if isinstance(event, PoissonSampledGaussianEvent) and event.sampling_probability == 1:
             event = GaussianEvent(noise_multiplier=event.noise_multiplier, count=event.count)
         if isinstance(event, GaussianEvent):
-            multiplier = event.noise_multiplier
-            gaussian[multiplier] = gaussian.get(multiplier, 0) + event.count
+            gaussian[event.noise_multiplier] += event.count
         else:
-            single = dataclasses.replace(event, count=1)
-            counts[single] = counts.get(single, 0) + event.count
+            counts[dataclasses.replace(event, count=1)] += event.count
     merged = [dataclasses.replace(single, count=count) for single, count in counts.items()]
     if gaussian:  # `fsum` rounds once, whatever the order
         inverse_squares = math.fsum(count / m**2 for m, count in gaussian.items())
@@ -396,10 +394,7 @@ def level_threshold(*, scale: float, rows: int, delta: float) -> float:
     Args:
         scale: standard deviation of the noise on the lattice of `mechanisms.noisy_counts`, in rows.
         rows: most rows of one unit.
-        delta: of the column, in (0, 1/2).
-
-    Raises:
-        UncalibratedError: no noise, no rows, or a delta outside (0, 1/2).
+        delta: of the column, in (0, 1/2). UncalibratedError for another, no noise or no rows.
 
     Source: Desfontaines, Voss, Gipson & Mandayam (2022), "Differentially private partition
     selection"; with Gaussian noise Swanberg, Desfontaines & Haney (2023), "DP-SIPS".

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +21,12 @@ _TAIL = 2.0**43
 
 def keystream_words(count: int) -> NDArray[np.uint64]:
     """Return independent uniform 64-bit words, shape (count,)."""
-    cipher, chacha = _chacha()
-    # One key, one stream: the nonce may be constant because no key is ever used twice.
-    stream = cipher(chacha(os.urandom(_KEY_BYTES), bytes(16)), mode=None).encryptor()
-    return np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
-
-
-@lru_cache(maxsize=1)
-def _chacha() -> tuple[Any, Any]:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    return Cipher, algorithms.ChaCha20
+    # One key, one stream: the nonce may be constant because no key is ever used twice.
+    chacha = algorithms.ChaCha20(os.urandom(_KEY_BYTES), bytes(16))
+    stream = Cipher(chacha, mode=None).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
 
 
 def keystream_uniforms(count: int) -> Array:

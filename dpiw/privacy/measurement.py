@@ -25,16 +25,13 @@ _GRANT, _SETTINGS = "grant", "planned_settings"
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedNoise:
-    """Noise of one group of released values, as the certificate states it.
+    """Noise of a group of released values, as certified; UncalibratedError unless finite and > 0.
 
     Attributes:
         scale: > 0, in units of the values (`dpiw.privacy.units.NoiseLaw`).
         sensitivity: of the values to one privacy unit, L1 for Laplace noise, else L2; None: an
             earlier version of dpiw did not state it.
         event: index of its event among the stage's events; None as above.
-
-    Raises:
-        UncalibratedError: scale or sensitivity is no finite number > 0.
     """
 
     values: str

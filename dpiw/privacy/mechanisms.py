@@ -32,9 +32,8 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
     """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
-        raise UncalibratedError(
-            field="noise scale", allowed="a finite number > 0, set by calibration"
-        )
+        allowed = "a finite number > 0, set by calibration"
+        raise UncalibratedError(field="noise scale", allowed=allowed)
     _, exponent = math.frexp(scale)
     return math.ldexp(1.0, exponent - 1 - bits)
 
@@ -57,9 +56,8 @@ def calibrated_law(
     not finite and > 0, or a multiplier so large that rounding would outweigh it.
     """
     if not all(math.isfinite(value) and value > 0 for value in (noise_multiplier, sensitivity)):
-        raise UncalibratedError(
-            field="noise multiplier and sensitivity", allowed="finite numbers > 0"
-        )
+        what = "noise multiplier and sensitivity"
+        raise UncalibratedError(field=what, allowed="finite numbers > 0")
     # step <= 2^-30 scale gives scale <= m S / (1 - m k 2^-30) for slack k steps; the last factor
     # rounds up, against ourselves.
     slack = _slack_steps(kind, dimension)
@@ -128,9 +126,8 @@ def noisy_vector(
     """
     step = lattice_step(law.scale)
     if vector.ndim != 1:
-        raise PrivacyError(
-            f"found {vector.ndim} dimensions", field="vector", allowed="an array of one dimension"
-        )
+        found = f"found {vector.ndim} dimensions"
+        raise PrivacyError(found, field="vector", allowed="an array of one dimension")
     _check_length(vector, law)
     units = _integers(vector.astype(np.float64), step=step, what="vector")
     noisy = units + _draw(law, step=step, noise=noise)
@@ -153,11 +150,8 @@ def noisy_sum(
         noise: where the draws come from.
 
     Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
-        `total` were. Errors hold no value.
-
-    Raises:
-        UncalibratedError: the scale is no finite number > 0.
-        PrivacyError: another type or shape, or an entry that is not finite; without any value.
+        `total` were. UncalibratedError unless the scale is a finite number > 0; PrivacyError for
+        another type or shape, or an entry that is not finite. Errors hold no value.
     """
     step = lattice_step(scale, bits=_SUM_BITS)
     if total.ndim != 1 or total.dtype != np.float64:
@@ -178,7 +172,8 @@ def select(
     """Choose an index by the exponential mechanism; larger scores are better.
 
     P(i) is proportional to exp(epsilon * score[i] / (2 S')), where S' = S + one lattice step covers
-    the rounding of the scores.
+    the rounding of the scores. Raises UncalibratedError unless epsilon and sensitivity are finite
+    numbers > 0, PrivacyError for a score that is not finite or leaves the lattice range.
 
     Args:
         scores: shape (candidates,), finite.
@@ -190,10 +185,6 @@ def select(
         bounded range epsilon.
 
     Source: McSherry & Talwar (2007); Gumbel noise: Durfee & Rogers (2019).
-
-    Raises:
-        UncalibratedError: epsilon or the sensitivity is not a finite number > 0.
-        PrivacyError: a score is not finite or leaves the lattice range.
     """
     if not all(math.isfinite(value) and value > 0 for value in (epsilon, sensitivity)):
         raise UncalibratedError(field="select", allowed="finite epsilon > 0 and sensitivity > 0")

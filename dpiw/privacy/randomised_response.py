@@ -32,15 +32,12 @@ class RandomisedResponse:
     kept: int
 
     def __post_init__(self) -> None:
-        if not (self.levels >= 2 and self.kept * self.levels > DENOMINATOR):
+        enough = self.levels >= 2 and self.kept * self.levels > DENOMINATOR
+        if not (enough and self.kept < DENOMINATOR):
             raise UncalibratedError(
                 f"found {self.levels} levels, kept={self.kept}",
                 field="randomised response",
-                allowed="2 levels or more, and kept > 2^60 / levels",
-            )
-        if not self.kept < DENOMINATOR:
-            raise UncalibratedError(
-                f"found kept={self.kept}", field="randomised response", allowed="kept < 2^60"
+                allowed="2 levels or more, and kept between 2^60 / levels and 2^60",
             )
 
     @classmethod
@@ -91,11 +88,8 @@ class RandomisedResponse:
 
         Source: docs/method.md section 17.
         """
-        losses = (
-            (self.keep, self.epsilon),
-            (self.exchange, -self.epsilon),
-            ((self.levels - 2) * self.exchange, 0.0),
-        )
+        others = (self.levels - 2) * self.exchange
+        losses = ((self.keep, self.epsilon), (self.exchange, -self.epsilon), (others, 0.0))
         return sum(
             probability * gaussian_delta(noise_multiplier, epsilon - loss)
             for probability, loss in losses
@@ -116,12 +110,8 @@ def respond(
         )
     answers = []
     for index in indices:
-        draw = draw_below(DENOMINATOR * others, noise=noise)
-        exchanged = draw - response.kept * others
-        if exchanged < 0:
-            answers.append(index)
-        else:  # DENOMINATOR - kept draws for each other level
-            answers.append(
-                (index + 1 + exchanged // (DENOMINATOR - response.kept)) % response.levels
-            )
+        exchanged = draw_below(DENOMINATOR * others, noise=noise) - response.kept * others
+        # DENOMINATOR - kept draws for each other level
+        step = 0 if exchanged < 0 else 1 + exchanged // (DENOMINATOR - response.kept)
+        answers.append((index + step) % response.levels)
     return answers

@@ -39,38 +39,30 @@ class NoiseSource(Protocol):
     @property
     def publishable(self) -> bool:
         """Whether a release may be made from these draws."""
-        ...
 
     def discrete_gaussian(self, *, scale: float, size: int) -> NDArray[np.int64]:
         """`size` independent integers with P(z) proportional to exp(-z^2 / (2 scale^2))."""
-        ...
 
     def discrete_laplace(self, *, scale: float, size: int) -> NDArray[np.int64]:
         """`size` independent integers with P(z) proportional to exp(-|z| / scale)."""
-        ...
 
     def spherical_laplace(self, *, scale: float, dimension: int) -> NDArray[np.int64]:
         """One vector of density exp(-norm(z)/scale), each coordinate rounded to an integer.
 
         Added to a vector of integers this equals rounding the sum, that is, post-processing.
         """
-        ...
 
     def noisy_argmax(self, scores: NDArray[np.int64], *, scale: float) -> int:
         """Index i drawn with probability proportional to exp(scores[i] / scale)."""
-        ...
 
     def whole_below(self, bound: int) -> int:
         """A whole number from 0 to bound - 1, exactly uniform."""
-        ...
 
     def gaussian_vector(self, *, scale: float, size: int) -> NDArray[np.float64]:
         """`size` independent N(0, scale^2) doubles, not exact; for `mechanisms.noisy_sum` alone."""
-        ...
 
     def poisson_sample(self, *, rows: int, probability: float) -> NDArray[np.int64]:
         """Indices, ascending: each of `rows` rows with `probability`, independently."""
-        ...
 
 
 def _check(scale: float, size: int) -> None:

@@ -22,7 +22,7 @@ decimals of 60 digits, the same on every machine, rounded against ourselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
@@ -66,23 +66,18 @@ def units_up(epsilon: Decimal) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RenyiVector:
-    """Renyi epsilons at the rule's orders, in units of 1e-12.
+    """Renyi epsilons at the rule's orders, in units of 1e-12; SpecError for other numbers.
 
     Attributes:
         units: one whole number >= 0 per order of `ORDERS`; one draw adds at most `BEYOND`.
-        rule: name of the list of orders.
         lost_delta: lifetime delta taken by stated losses, in units of 1e-18; priced in `units`.
-
-    Raises:
-        SpecError: another rule or length, or something else than whole numbers >= 0.
     """
 
     units: tuple[int, ...]
-    rule: str = RULE
     lost_delta: int = 0
 
     def __post_init__(self) -> None:
-        if self.rule != RULE or len(self.units) != len(ORDERS):
+        if len(self.units) != len(ORDERS):
             raise SpecError(field="renyi", allowed=f"{len(ORDERS)} whole numbers under rule {RULE}")
         if any(type(number) is not int or number < 0 for number in (*self.units, self.lost_delta)):
             raise SpecError(field="renyi", allowed="whole numbers >= 0")
@@ -94,57 +89,45 @@ class RenyiVector:
 
     def plus(self, other: RenyiVector, *, times: int = 1) -> RenyiVector:
         """Add `times` the other, order by order."""
-        pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(
-            units=tuple(one + times * two for one, two in pairs),
-            lost_delta=self.lost_delta + times * other.lost_delta,
-        )
+        return self.combined(other, lambda ours, theirs: ours + times * theirs)
 
     def beyond(self, other: RenyiVector) -> RenyiVector:
         """Return the excess over the other, order by order; never below zero."""
+        return self.combined(other, lambda ours, theirs: max(0, ours - theirs))
+
+    def combined(self, other: RenyiVector, how: Callable[[int, int], int]) -> RenyiVector:
+        """Return the vector whose parts are `how(ours, theirs)`."""
         pairs = zip(self.units, other.units, strict=True)
-        return RenyiVector(
-            units=tuple(max(0, one - two) for one, two in pairs),
-            lost_delta=max(0, self.lost_delta - other.lost_delta),
-        )
+        units = tuple(how(ours, theirs) for ours, theirs in pairs)
+        return RenyiVector(units=units, lost_delta=how(self.lost_delta, other.lost_delta))
 
     def to_payload(self) -> dict[str, Any]:
         """Return the ledger's and certificate's form; `lost_delta_units` only if positive."""
-        payload: dict[str, Any] = {"rule": self.rule, "units": list(self.units)}
+        payload: dict[str, Any] = {"rule": RULE, "units": list(self.units)}
         return payload | ({"lost_delta_units": self.lost_delta} if self.lost_delta else {})
 
     @classmethod
     def from_payload(cls, stated: Mapping[str, Any]) -> RenyiVector:
         """Read `to_payload`'s form; raise SpecError otherwise."""
         try:
-            vector = cls(
-                units=tuple(stated["units"]),
-                rule=stated["rule"],
-                lost_delta=stated.get("lost_delta_units", 0),
-            )
+            units, lost = tuple(stated["units"]), stated.get("lost_delta_units", 0)
+            vector = cls(units=units, lost_delta=lost)
         except (KeyError, TypeError, AttributeError):
             raise SpecError(field="renyi", allowed="a rule and a list of whole numbers") from None
         if vector.to_payload() != dict(stated):
-            raise SpecError(field="renyi", allowed="a rule, its units and nothing else")
+            raise SpecError(field="renyi", allowed=f"rule {RULE}, its units and nothing else")
         return vector
 
 
 def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
     """Return B at each order, rounded down, < `BEYOND`; SpecError if all are 0."""
     with exactly():
-        most = tuple(
-            min(
-                max(0, int((epsilon_units - shift - _SLACK).to_integral_value(ROUND_FLOOR))),
-                BEYOND - 1,
-            )
-            for shift in _shifts(delta_units)
-        )
+        exact = (epsilon_units - shift - _SLACK for shift in _shifts(delta_units))
+        whole = (int(value.to_integral_value(ROUND_FLOOR)) for value in exact)
+        most = tuple(min(max(0, units), BEYOND - 1) for units in whole)
     if not any(most):
-        raise SpecError(
-            "too small for its delta under `renyi`",
-            field="population.epsilon",
-            allowed="a larger one",
-        )
+        found = "too small for its delta under `renyi`"
+        raise SpecError(found, field="population.epsilon", allowed="a larger one")
     return most
 
 
@@ -191,15 +174,11 @@ def loss_vector(epsilon_units: int, delta_units: int, *, delta_left_units: int) 
     remaining = delta_left_units - delta_units
     if remaining <= 0:
         return RenyiVector(units=(BEYOND,) * len(ORDERS), lost_delta=delta_units)
+    if not (epsilon_units or delta_units):
+        return RenyiVector.nothing()
     with exactly():
         epsilon = epsilon_units * EPSILON_UNIT
         fall = (Decimal(delta_left_units) / remaining).ln()
-        return RenyiVector(
-            units=tuple(
-                units_up(min(epsilon, a * epsilon**2 / 2) + fall / (a - 1))
-                if epsilon_units or delta_units
-                else 0
-                for a in ORDERS
-            ),
-            lost_delta=delta_units,
-        )
+        exact = (min(epsilon, a * epsilon**2 / 2) + fall / (a - 1) for a in ORDERS)
+        units = tuple(map(units_up, exact))
+    return RenyiVector(units=units, lost_delta=delta_units)

@@ -82,14 +82,12 @@ class TrainingWatch(Protocol):
 
     def resumed(self) -> bytes | None:
         """Return the checkpoint to continue from; None: begin."""
-        ...
 
     def at(self, step: int, steps: int, state: Callable[[], bytes]) -> None:
         """Receive the state every K steps, also before the first and after the last.
 
         The next step is not drawn before the checkpoint, `state()`, is durable and recorded.
         """
-        ...
 
 
 class Unwatched:
@@ -113,4 +111,3 @@ class Watched(Protocol):
     @property
     def resumption(self) -> Resumption | None:
         """Its terms; None: a training that dies is lost."""
-        ...

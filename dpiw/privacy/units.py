@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import ClassVar, Self
@@ -51,9 +53,8 @@ class PrivacyUnit:
         if self.max_rows < 1:
             raise setting_error(self, "unit.max_rows", "a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
-            raise SpecError(
-                "needed when unit.max_rows > 1, to bound rows per person", field="unit.id_column"
-            )
+            found = "needed when unit.max_rows > 1, to bound rows per person"
+            raise SpecError(found, field="unit.id_column")
 
 
 def rows_caveat(max_rows: int) -> str:
@@ -136,6 +137,14 @@ class _Amount:
         """Delta as the nearest float; sums and comparisons use the units."""
         return float(self.delta_units * DELTA_UNIT)
 
+    def combined(self, other: _Amount, how: Callable[[int, int], int]) -> Self:
+        """Return the amount whose parts are `how(ours, theirs)`, under this relation."""
+        return replace(
+            self,
+            epsilon_units=how(self.epsilon_units, other.epsilon_units),
+            delta_units=how(self.delta_units, other.delta_units),
+        )
+
     def __str__(self) -> str:
         epsilon = decimal_text(self.epsilon_units, EPSILON_UNIT)
         return f"epsilon={epsilon}, delta={decimal_text(self.delta_units, DELTA_UNIT)}"
@@ -152,11 +161,7 @@ class PrivacyCost(_Amount):
             raise UnsupportedRelationError(
                 f"costs under {self.relation.value} and {other.relation.value} cannot be added"
             )
-        return PrivacyCost(
-            epsilon_units=self.epsilon_units + other.epsilon_units,
-            delta_units=self.delta_units + other.delta_units,
-            relation=self.relation,
-        )
+        return self.combined(other, operator.add)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,11 +182,7 @@ class PrivacyBudget(_Amount):
     def minus(self, cost: PrivacyCost) -> PrivacyBudget:
         """Return what is left after `cost`; never below zero in either part."""
         self.covers(cost)
-        return PrivacyBudget(
-            epsilon_units=max(0, self.epsilon_units - cost.epsilon_units),
-            delta_units=max(0, self.delta_units - cost.delta_units),
-            relation=self.relation,
-        )
+        return self.combined(cost, lambda ours, theirs: max(0, ours - theirs))
 
 
 # Floats with a stated direction
@@ -193,9 +194,7 @@ def float_below(value: Exact) -> float:
     """Return the largest float not above `value`: for a target, or a delta to account at.
 
     The nearest float may be above (1e-5); then the float before it is the largest one not above.
-
-    Raises:
-        ValueError: `value` is not finite, or below every finite float.
+    Raises ValueError if `value` is not finite, or below every finite float.
     """
     exact = _fraction(value)
     if exact > Fraction(sys.float_info.max):

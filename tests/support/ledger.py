@@ -34,9 +34,7 @@ def key(number: int) -> str:
 
 
 RUN, PLAN, OUT, MANIFEST = digest(1), digest(2), digest(3), digest(4)
-FORGED = Grant(
-    population="adult", run_key=RUN, attempt=1, stage="generator", token=digest(0), seq=3
-)
+FORGED = Grant(population="adult", run_key=RUN, attempt=1, stage="generator", token=digest(0))
 
 NONE = PrivacyCost.of(Decimal(0), Decimal(0), ADD)
 

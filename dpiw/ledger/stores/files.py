@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from dpiw.data import files
 from dpiw.data.files import folder_fault, names_in, owner_fault
-from dpiw.errors import LedgerError, nearest
-from dpiw.ledger.location import no_ledger
+from dpiw.errors import nearest
+from dpiw.ledger.location import no_ledger, unusable
 
 APPLICATION_ID = 0x44504C31
 """SQLite's header field that marks a dpiw ledger: `DPL1`."""
@@ -50,33 +50,25 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
         status = path.stat()
     except OSError as error:
         near = nearest(path.name, names_in(path.parent, path.suffix, ".sqlite"))
-        raise no_ledger(
-            f"ledger {path}: no such file, so no ledger is there{near}",
-            begin=not near,
-        ) from error
+        found = f"ledger {path}: no such file, so no ledger is there{near}"
+        raise no_ledger(found, begin=not near) from error
     if stat.S_ISDIR(status.st_mode):
         inside = [name for name in names_in(path, ".sqlite") if (path / name).is_file()]
         such_as = f", such as {path / min(inside)}" if inside else ""
-        raise LedgerError(
-            "a folder", field=f"ledger {path}", allowed=f"the ledger's own file{such_as}"
-        )
+        raise unusable(path, "a folder", allowed=f"the ledger's own file{such_as}")
     if not stat.S_ISREG(status.st_mode):
-        raise LedgerError(
-            "not a regular file", field=f"ledger {path}", allowed="the ledger's own file"
-        )
+        raise unusable(path, "not a regular file", allowed="the ledger's own file")
     if status.st_mode & 0o022:
-        raise LedgerError(
-            "others may write to it", field=f"ledger {path}", allowed="file mode 0600"
-        )
+        raise unusable(path, "others may write to it", allowed="file mode 0600")
     if fault := owner_fault(status):
-        raise LedgerError(fault, field=f"ledger {path}")
+        raise unusable(path, fault)
     _check_one_name(path)
     check_directory(path, local_file_system=local_file_system)
     # Before connecting: a connection turns on WAL, and must not do so to somebody else's file.
     if status.st_size == 0:
-        raise LedgerError("not a database, or corrupt", field=f"ledger {path}")
+        raise unusable(path, "not a database, or corrupt")
     if _application_id(path) != APPLICATION_ID:
-        raise LedgerError("this file is not a dpiw ledger", field=f"ledger {path}")
+        raise unusable(path, "this file is not a dpiw ledger")
 
 
 def _application_id(path: Path) -> int:
@@ -90,18 +82,18 @@ def _application_id(path: Path) -> int:
         with closing(sqlite3.connect(location, uri=True)) as connection:
             return int(connection.execute("PRAGMA application_id").fetchone()[0])
     except sqlite3.OperationalError as error:
-        raise LedgerError("cannot be read", field=f"ledger {path}") from error
+        raise unusable(path, "cannot be read") from error
     except sqlite3.DatabaseError as error:
-        raise LedgerError("not a database, or corrupt", field=f"ledger {path}") from error
+        raise unusable(path, "not a database, or corrupt") from error
 
 
 def _check_one_name(path: Path) -> None:
     real = path.resolve()
     if is_mount_point(real, _mounts()):
-        raise LedgerError(
+        raise unusable(
+            path,
             "this file is mounted alone, so it has another name elsewhere; mount its"
             " folder instead",
-            field=f"ledger {path}",
         )
     for _ in range(_PATIENCE):
         drafts = list(drafts_of(real))
@@ -113,10 +105,10 @@ def _check_one_name(path: Path) -> None:
         sleep(0.01)
     remedy = " and ".join(f"remove {draft.name}" for draft in drafts) or "remove the other one"
     note = ", left by a creation that was killed" if drafts else ""
-    raise LedgerError(
+    raise unusable(
+        path,
         f"this file has {names} names (hard links){note}; {remedy}, or no process sees"
         " what another one writes",
-        field=f"ledger {path}",
     )
 
 
@@ -136,7 +128,12 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
     who open the ledger share one kernel. No known network file system is accepted.
     """
     folder = path.resolve().parent
-    _check_folder(path, folder)
+    try:
+        status = folder.stat()
+    except OSError as error:
+        raise unusable(path, "its folder cannot be written") from error
+    if fault := folder_fault(status):  # others could plant a log, which SQLite would replay
+        raise unusable(path, f"its folder {fault}")
     _check_file_system(path, folder, local_file_system)
 
 
@@ -154,15 +151,12 @@ def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
         if files.make_folder(folder, mode=0o700):
             folder.chmod(0o700)  # the umask may have taken more
     except FileNotFoundError as error:
-        raise LedgerError(
-            "its folder is to lie in one that does not exist; make that one first",
-            field=f"ledger {path}",
-        ) from error
+        found = "its folder is to lie in one that does not exist; make that one first"
+        raise unusable(path, found) from error
     except OSError as error:
-        reason = (
-            f"{folder.name} is a file; expected a folder" if folder.is_file() else error.strerror
-        )
-        raise LedgerError(f"its folder cannot be made: {reason}", field=f"ledger {path}") from error
+        a_file = f"{folder.name} is a file; expected a folder"
+        reason = a_file if folder.is_file() else error.strerror
+        raise unusable(path, f"its folder cannot be made: {reason}") from error
 
 
 def _check_file_system(path: Path, folder: Path, local_file_system: str | None) -> None:
@@ -170,26 +164,14 @@ def _check_file_system(path: Path, folder: Path, local_file_system: str | None) 
     if kind is None:
         return  # nothing here tells
     if _NETWORK_FILE_SYSTEMS.fullmatch(kind):
-        raise LedgerError(
-            f"found a network file system ({kind})", field=f"ledger {path}", allowed="a local disk"
-        )
+        raise unusable(path, f"found a network file system ({kind})", allowed="a local disk")
     if kind not in _LOCAL_FILE_SYSTEMS and kind != local_file_system:
-        raise LedgerError(
+        raise unusable(
+            path,
             f"found a file system that dpiw does not know as local ({kind})",
-            field=f"ledger {path}",
             allowed="a local disk. If every process that opens the ledger runs on this host,"
             f" write in the spec or command: sqlite:///PATH?local_file_system={kind}",
         )
-
-
-def _check_folder(path: Path, folder: Path) -> None:
-    """Refuse a folder that others can write: they could plant a log, which SQLite would replay."""
-    try:
-        status = folder.stat()
-    except OSError as error:
-        raise LedgerError("its folder cannot be written", field=f"ledger {path}") from error
-    if fault := folder_fault(status):
-        raise LedgerError(f"its folder {fault}", field=f"ledger {path}")
 
 
 def _mounts() -> str:
@@ -215,13 +197,12 @@ def is_mount_point(path: Path, mounts: str) -> bool:
 
 def filesystem_type(directory: Path, mounts: str) -> str | None:
     """The file system type of `directory`, by a text like /proc/mounts; None if unknown."""
-    best: tuple[int, str] | None = None
-    for point, kind in _mounted(mounts):
-        if directory == point or point in directory.parents:
-            depth = len(point.parts)
-            if best is None or depth >= best[0]:  # a later mount covers an earlier one
-                best = (depth, kind)
-    return None if best is None else best[1]
+    above = [
+        (len(point.parts), place, kind)  # a later mount covers an earlier one
+        for place, (point, kind) in enumerate(_mounted(mounts))
+        if point in (directory, *directory.parents)
+    ]
+    return max(above)[2] if above else None
 
 
 def check_no_remains(path: Path) -> None:
@@ -229,6 +210,4 @@ def check_no_remains(path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):
-            raise LedgerError(
-                f"remains of a removed ledger ({suffix}) beside it", field=f"ledger {path}"
-            )
+            raise unusable(path, f"remains of a removed ledger ({suffix}) beside it")

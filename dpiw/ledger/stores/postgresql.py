@@ -29,9 +29,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from dpiw.errors import LedgerError, LedgerTamperedError, install
+from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger
+from dpiw.ledger.location import EXPECTED, no_ledger, tampered, unusable
 from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
@@ -89,8 +89,8 @@ _UNREACHABLE = "no answer: no server there, no such database, not let in, or the
 class PostgreSQLStore(Store):
     """Connections to one ledger database (`?host=FOLDER`: a socket), each checked before use.
 
-    The URL must name user, host and database (environments of a run's processes may differ), no
-    password; else LedgerError.
+    The URL must name user, host and database (environments of a run's processes may differ); else
+    LedgerError. `check_location` has refused passwords and other options before.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -117,11 +117,9 @@ class PostgreSQLStore(Store):
             if not objects.entries and not objects.remains:
                 raise no_ledger(f"ledger {self.location}: no ledger there")
             if not objects.entries:
-                raise LedgerTamperedError("its table is gone", field=f"ledger {self.location}")
+                raise tampered(self.location, "its table is gone")
             if not guards_hold(connection):
-                raise LedgerTamperedError(
-                    "its append-only guards were changed", field=f"ledger {self.location}"
-                )
+                raise tampered(self.location, "its append-only guards were changed")
 
     def create(self, first: Entry) -> bool:
         """Make schema, table, guards and the first entry in one transaction."""
@@ -131,7 +129,7 @@ class PostgreSQLStore(Store):
             if objects.entries:
                 return False
             if objects.remains:
-                raise LedgerTamperedError("its table is gone", field=f"ledger {self.location}")
+                raise tampered(self.location, "its table is gone")
             if not objects.schema:
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             metadata.create_all(connection, checkfirst=False)
@@ -154,30 +152,25 @@ class PostgreSQLStore(Store):
                 yield connection
         if warnings:
             # Such as: the wait for the synchronous standby was cancelled after the local commit.
-            raise LedgerError(
-                "the server warned at the commit; read again what is kept",
-                field=f"ledger {self.location}",
+            raise unusable(
+                self.location, "the server warned at the commit; read again what is kept"
             )
 
     def _check_settings(self, connection: Connection, isolation: str) -> None:
         server = connection.exec_driver_sql(_SETTINGS).mappings().one()
         if server["version"] < _OLDEST_SERVER:
-            raise LedgerError("PostgreSQL 14 or newer is needed", field=f"ledger {self.location}")
+            raise unusable(self.location, "PostgreSQL 14 or newer is needed")
         if server["standby"]:
-            raise LedgerError(
-                "this server is a standby; use the primary", field=f"ledger {self.location}"
-            )
+            raise unusable(self.location, "this server is a standby; use the primary")
         for name, admissible in _REQUIRED.items():
             if server[name] not in admissible:
-                raise LedgerError(
+                raise unusable(
+                    self.location,
                     f"{name}={server[name]} on this server; not safe to spend, expected "
                     f"{' or '.join(admissible)}",
-                    field=f"ledger {self.location}",
                 )
         if server["isolation"] != isolation.lower():
-            raise LedgerError(
-                "the server refused the isolation level", field=f"ledger {self.location}"
-            )
+            raise unusable(self.location, "the server refused the isolation level")
         pinned = {
             "synchronous_commit": server["synchronous_commit"],
             "lock_timeout": self._lock_timeout,
@@ -199,7 +192,7 @@ class PostgreSQLStore(Store):
         try:
             yield
         except sa.exc.SQLAlchemyError as error:
-            raise LedgerError(_reason(error), field=f"ledger {self.location}") from error
+            raise unusable(self.location, _reason(error)) from error
 
 
 def _reason(error: sa.exc.SQLAlchemyError) -> str:
@@ -214,15 +207,6 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
 
 
 def _check_url(url: URL) -> None:
-    if url.password is not None:
-        raise LedgerError(
-            "a URL must hold no password; put it where PGPASSFILE says", field="ledger"
-        )
-    unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
-    if unknown:
-        raise LedgerError(
-            f"these options of the URL are not admissible: {', '.join(unknown)}", field="ledger"
-        )
     hosts = [host for host in (url.host, url.query.get("host")) if host]
     one_host = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
     if not (one_host and url.username and url.database):

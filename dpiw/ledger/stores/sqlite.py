@@ -7,7 +7,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,9 +17,9 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
 from dpiw.data import files
-from dpiw.errors import LedgerError, LedgerTamperedError
+from dpiw.errors import LedgerError
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import no_ledger
+from dpiw.ledger.location import no_ledger, tampered, unusable
 from dpiw.ledger.stores.files import (
     APPLICATION_ID,
     DRAFT_PREFIX,
@@ -104,7 +104,8 @@ class SQLiteStore(Store):
     def __init__(
         self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
     ) -> None:
-        super().__init__(_location(path, local_file_system))
+        option = f"sqlite:///{path}?local_file_system={local_file_system}"
+        super().__init__(str(path) if local_file_system is None else option)
         self._path = path
         self._local_file_system = local_file_system
         self._busy_timeout_seconds = busy_timeout_seconds
@@ -130,17 +131,15 @@ class SQLiteStore(Store):
             problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
             # A forged `kind` is no damage of the file: it is left for the chain to name.
             if any(p != "ok" and not p.startswith("CHECK constraint") for p in problems):
-                raise LedgerError("the file is corrupt", field=f"ledger {self._path}")
+                raise unusable(self._path, "the file is corrupt")
             if not sa.inspect(connection).has_table(entries.name):
-                raise LedgerTamperedError("its table is gone", field=f"ledger {self._path}")
+                raise tampered(self._path, "its table is gone")
             stored = connection.execute(
                 sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             )
             meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
             if {name: _squeeze(sql) for name, sql in stored} != meant:
-                raise LedgerTamperedError(
-                    "its append-only guards were changed", field=f"ledger {self._path}"
-                )
+                raise tampered(self._path, "its append-only guards were changed")
 
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
@@ -159,7 +158,7 @@ class SQLiteStore(Store):
                 prefix=DRAFT_PREFIX.format(name=path.name), dir=path.parent
             )
         except OSError as error:
-            raise LedgerError("its folder cannot be written", field=f"ledger {path}") from error
+            raise unusable(path, "its folder cannot be written") from error
         os.close(handle)
         draft = Path(name)
         try:
@@ -187,12 +186,6 @@ def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
     )
 
 
-def _location(path: Path, local_file_system: str | None) -> str:
-    if local_file_system is None:
-        return str(path)
-    return f"sqlite:///{path}?local_file_system={local_file_system}"
-
-
 def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
     store = SQLiteStore(path, busy_timeout_seconds=busy_timeout_seconds)
     with store.transaction(write=True) as connection:
@@ -211,7 +204,7 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise LedgerError("cannot be put in its place", field=f"ledger {path}") from error
+        raise unusable(path, "cannot be put in its place") from error
     files.sync_directory(path.parent)
     return True
 
@@ -228,9 +221,7 @@ def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
         raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
     url = URL.create(
-        "sqlite+pysqlite",
-        database=f"file:{quote(str(path))}",
-        query={"mode": "rw", "uri": "true"},
+        "sqlite+pysqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}
     )
     # No pool: a connection never crosses a fork, and every one is checked.
     engine = sa.create_engine(
@@ -244,8 +235,7 @@ def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
 def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
     # SQLAlchemy's recipe: the driver must not open transactions behind our back.
     dbapi_connection.isolation_level = None
-    cursor = dbapi_connection.cursor()
-    try:
+    with closing(dbapi_connection.cursor()) as cursor:
         for name, (setting, expected) in _SETTINGS.items():
             cursor.execute(f"PRAGMA {name} = {setting}")
             (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
@@ -253,8 +243,6 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
                 raise LedgerError(
                     f"SQLite refused {name}={setting}; not safe to spend", field="ledger"
                 )
-    finally:
-        cursor.close()
 
 
 def _on_begin(connection: Connection) -> None:
@@ -276,13 +264,11 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         original = getattr(error, "orig", None) or error
         text = str(original)
         if "locked" in text or "busy" in text:
-            raise LedgerError("locked by another process", field=f"ledger {path}") from error
+            raise unusable(path, "locked by another process") from error
         if not path.exists():
             raise no_ledger(f"ledger {path}: no such file", begin=False) from error
         if isinstance(original, sqlite3.IntegrityError):
-            raise LedgerError("the database refused the entry", field=f"ledger {path}") from error
+            raise unusable(path, "the database refused the entry") from error
         if isinstance(original, sqlite3.OperationalError):
-            raise LedgerError(
-                f"cannot be used ({type(original).__name__})", field=f"ledger {path}"
-            ) from error
-        raise LedgerError("not a database, or corrupt", field=f"ledger {path}") from error
+            raise unusable(path, f"cannot be used ({type(original).__name__})") from error
+        raise unusable(path, "not a database, or corrupt") from error

@@ -11,24 +11,21 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpiw.errors import LedgerError
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
+from dpiw.ledger.location import unusable
 
-CHARGING = "('reserve', 'conflict', 'void', 'recover')"
-"""Kinds that change what a population holds, for the budget guard of every store."""
-
-DRAWING = "('arm', 'resume')"
-"""Kinds that allow noise to be drawn, under a charge that was granted before."""
-
-ASKING = "('reserve', 'arm', 'resume')"
-"""Kinds that the budget must cover: a new charge, and a draw under a granted one."""
+_GROUPS = {
+    "<charging>": "('reserve', 'conflict', 'void', 'recover')",  # change what a population holds
+    "<drawing>": "('arm', 'resume')",  # allow noise to be drawn, under a charge granted before
+    "<asking>": "('reserve', 'arm', 'resume')",  # what the budget must cover
+}
+"""Kinds of entries by the groups that the budget guard of every store names."""
 
 
 def with_kinds(guard: str) -> str:
     """A guard's text with the kinds of entries that it is about."""
-    kinds = {"<charging>": CHARGING, "<drawing>": DRAWING, "<asking>": ASKING}
-    for name, kind in kinds.items():
-        guard = guard.replace(name, kind)
+    for name, kinds in _GROUPS.items():
+        guard = guard.replace(name, kinds)
     return guard
 
 
@@ -71,7 +68,7 @@ class Store(ABC):
     @property
     def path(self) -> Path:
         """The ledger's file. Raises LedgerError if it is not a file."""
-        raise LedgerError("it is not a file", field=f"ledger {self.location}")
+        raise unusable(self.location, "it is not a file")
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
@@ -113,6 +110,4 @@ class Store(ABC):
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
-            raise LedgerError(
-                "the database did not keep the entry", field=f"ledger {self.location}"
-            )
+            raise unusable(self.location, "the database did not keep the entry")

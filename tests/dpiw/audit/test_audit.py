@@ -50,7 +50,7 @@ def test_two_sound_releases_have_nothing_to_find(site):
     assert report.entries == 14
     assert report.head == Ledger.open(site.ledger).head()
     assert len(report.costs) == 2
-    assert all(cost.pld <= 2 < cost.rdp for cost in report.costs.values())
+    assert all(cost.bounds.pld <= 2 < cost.bounds.rdp for cost in report.costs.values())
     assert [folder.release is not None for folder in report.folders] == [True, True]
     without = site.audit(releases=[])  # what was not checked is not listed
     assert "folders" not in " ".join(checked(without))
