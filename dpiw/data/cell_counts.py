@@ -18,7 +18,7 @@ from dpiw.data.encoding import exact_number, plain_numbers, read_cells
 from dpiw.data.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
-_VERDICTS = 6
+"""Verdicts on a cell; from the second on in the order of the fields of `CellCounts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +53,11 @@ def count_cells(
         counts = _typed_truths(column, cells)
     else:
         counts = _by_text(column, cell_texts(cells) if texts is None else texts)
-    return CellCounts(
-        missing=int(counts[_MISSING]),
-        unreadable=int(counts[UNREADABLE]),
-        outside=int(counts[_OUTSIDE]),
-        rounded=int(counts[ROUNDED]),
-        unknown=int(counts[_UNKNOWN]),
-    )
+    return CellCounts(**dict(zip(vars(CellCounts()), counts[1:].tolist(), strict=True)))
 
 
 def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:
-    return np.bincount(verdicts, minlength=_VERDICTS)
+    return np.bincount(verdicts, minlength=6)
 
 
 def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:

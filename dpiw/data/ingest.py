@@ -206,9 +206,7 @@ def ingest(
         values = _value_verdicts(tally, facts, schema)
         verdicts = {"structure": structure, "values": values, "scaled": encoded}
         write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
-    leave_statement(
-        directory, tally=tally, schema=schema, formats=formats, kept=rows, file_format=file_format
-    )
+    leave_statement(directory, tally, formats=formats, kept=rows, file_format=file_format)
     return snapshot
 
 
