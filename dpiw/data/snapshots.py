@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +34,6 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
         waiting: list[ScaledTable] = []
-        rows_waiting = 0
 
         def write(rows: ScaledTable) -> None:
             table = rows.to_arrow()
@@ -46,14 +46,12 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
             writers[0].write_table(table)
 
         def append(rows: ScaledTable) -> None:
-            nonlocal rows_waiting
             waiting.append(rows)
-            rows_waiting += rows.rows
-            if rows_waiting > BATCH_ROWS:
+            if sum(part.rows for part in waiting) > BATCH_ROWS:
                 *full, rest = ScaledTable.concatenate(waiting).batches(BATCH_ROWS)
                 for batch in full:
                     write(batch)
-                waiting[:], rows_waiting = [rest], rest.rows
+                waiting[:] = [rest]
 
         yield append
         write(ScaledTable.concatenate(waiting))
@@ -122,12 +120,10 @@ def open_snapshot(path: Path) -> Snapshot:
 
 def is_whole(path: Path) -> bool:
     """Whether a snapshot can be read to its end. Privacy: reveals the state of the disk alone."""
-    try:
-        for _ in open_snapshot(path).batches():
-            pass
-    except SourceError:
-        return False
-    return True
+    with contextlib.suppress(SourceError):
+        deque(open_snapshot(path).batches(), maxlen=0)
+        return True
+    return False
 
 
 def state_of(path: Path) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
-from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, attempt, data_row
+from dpiw.data.raw_source import IngestLimits, RawSource, attempt, data_row
 from dpiw.errors import SourceError
 
 TEXT = "text"
@@ -94,7 +94,7 @@ def open_csv(
 
 def read_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
-) -> RawTable:
+) -> pd.DataFrame:
     """Read a public CSV file whole; arguments and errors as `open_csv` and `RawSource.whole`."""
     with open_csv(path, names, limits=limits, encoding=encoding, delimiter=delimiter) as raw:
         return raw.whole(most_bytes=limits.max_memory_bytes)

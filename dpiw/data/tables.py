@@ -99,8 +99,11 @@ class StreamedTable(SyntheticTable):
     _rows: int
 
 
-def _sealed(action: str) -> NoReturn:
-    raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+def _sealed(action: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+
+    return refuse
 
 
 class PrivateTable:
@@ -165,34 +168,15 @@ class PrivateTable:
     def __format__(self, spec: str) -> str:
         return repr(self)
 
-    def __len__(self) -> int:
-        _sealed("counted")
-
-    def __bool__(self) -> bool:
-        _sealed("tested for truth")
-
-    def __iter__(self) -> NoReturn:
-        _sealed("iterated over")
-
-    def __contains__(self, item: object) -> bool:
-        _sealed("searched")
-
-    def __getitem__(self, key: object) -> NoReturn:
-        _sealed("indexed")
-
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        _sealed("made an array")
-
-    def __eq__(self, other: object) -> bool:
-        _sealed("compared")
-
+    __len__ = _sealed("counted")
+    __bool__ = _sealed("tested for truth")
+    __iter__ = _sealed("iterated over")
+    __contains__ = _sealed("searched")
+    __getitem__ = _sealed("indexed")
+    __array__ = _sealed("made an array")
+    __eq__ = _sealed("compared")
     __hash__ = None  # type: ignore[assignment]
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        _sealed("pickled or copied")  # `copy` and `pickle` both ask for it first
-
-    def __getstate__(self) -> NoReturn:
-        _sealed("pickled or copied")
+    __reduce_ex__ = __getstate__ = _sealed("pickled or copied")
 
     def __dir__(self) -> list[str]:
         return ["added", "batches", "confidential", "elsewhere", "schema"]

@@ -256,7 +256,7 @@ def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
             encoding="utf-8",
             delimiter=",",
         )
-    return schema.scale(raw.frame)
+    return schema.scale(raw)
 
 
 def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> ResampledRows:

@@ -98,8 +98,8 @@ def frame_of(case: Case, folder):
     names = list(case.cells)
     if case.file_format == "csv":
         return read_csv(path, names, limits=IngestLimits(), encoding=case.encoding,
-                        delimiter=",").frame  # fmt: skip
-    return read_parquet(path, names, limits=IngestLimits()).frame
+                        delimiter=",")  # fmt: skip
+    return read_parquet(path, names, limits=IngestLimits())
 
 
 def scaled_of(case: Case, folder) -> ScaledTable:
