@@ -119,7 +119,7 @@ _TO_HYPHEN = dict.fromkeys(map(ord, MINUS_SIGNS), "-")
 _SPACES = dict.fromkeys(
     (*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0x3000), " "
 )  # fmt: skip
-_LONGEST = 1000
+LONGEST = 1000
 """Characters; longer texts keep their form, because normalising their marks takes long."""
 
 _KNOWN = (
@@ -167,7 +167,7 @@ def plain_signs(text: str) -> str:
 
 def one_form(text: str) -> str:
     """Return a text in Unicode form NFC with plain spaces; idempotent."""
-    if text.isascii() or len(text) > _LONGEST:
+    if text.isascii() or len(text) > LONGEST:
         return text
     return unicodedata.normalize("NFC", text).translate(_SPACES)
 

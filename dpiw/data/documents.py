@@ -225,18 +225,11 @@ def _settled(value: Any, hint: Any, what: str) -> Any:
 
 def _plain_texts(value: Any, what: str) -> Any:
     """Refuse text, at any depth, with a character that could steer a terminal."""
-    if isinstance(value, str):
-        if not is_plain(value):
-            raise ManifestError(
-                "text with control or invisible characters, or line ends", field=what
-            )
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _plain_texts(key, what)
-            _plain_texts(item, what)
-    elif isinstance(value, list):
-        for item in value:
-            _plain_texts(item, what)
+    if isinstance(value, str) and not is_plain(value):
+        raise ManifestError("text with control or invisible characters, or line ends", field=what)
+    inside = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    for item in inside if isinstance(inside, list) else ():
+        _plain_texts(item, what)
     return value
 
 

@@ -43,19 +43,14 @@ def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
     except OSError:
         if not path.is_dir():
             raise
-        _sync_if_possible(path.parent)
+        try:
+            sync_directory(path.parent)
+        except OSError as reason:  # somebody else's, in which this user cannot write
+            if reason.errno not in _NOT_OURS_TO_SYNC:
+                raise
         return False
     sync_directory(path.parent)
     return True
-
-
-def _sync_if_possible(directory: Path) -> None:
-    """Sync, but ignore a folder of somebody else in which this user cannot write."""
-    try:
-        sync_directory(directory)
-    except OSError as reason:
-        if reason.errno not in _NOT_OURS_TO_SYNC:
-            raise
 
 
 def name_exclusively(draft: Path, target: Path) -> None:
@@ -170,12 +165,7 @@ def private_folder(path: Path) -> Path:
     Raises SpecError for a link, and for an open folder, which it does not close: somebody may have
     read or planted something.
     """
-    try:
-        make_folder(path, mode=0o700)
-        status = path.lstat()
-    except OSError as reason:
-        raise _unusable(path, reason) from reason
-    check_private(path, status)
+    check_private(path, _made(path, is_link_followed=False))
     return path
 
 
@@ -203,21 +193,21 @@ def check_private(path: Path, status: os.stat_result) -> None:
 
 def check_state_folder(path: Path) -> None:
     """Raise SpecError for a state folder, made if missing, that others own or may write to."""
-    try:
-        make_folder(path, mode=0o700, parents=True)
-        status = path.stat()
-    except OSError as reason:
-        raise _unusable(path, reason) from reason
-    if fault := folder_fault(status):
+    if fault := folder_fault(_made(path, parents=True)):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
 
-def _unusable(path: Path, reason: OSError) -> SpecError:
-    return SpecError(
-        f"folder {path} cannot be used: {reason.strerror}",
-        field="state",
-        allowed="a folder in which you may write",
-    )
+def _made(path: Path, *, parents: bool = False, is_link_followed: bool = True) -> os.stat_result:
+    """Make a folder of mode 0700 if it is missing; SpecError where it cannot be used."""
+    try:
+        make_folder(path, mode=0o700, parents=parents)
+        return path.stat(follow_symlinks=is_link_followed)
+    except OSError as reason:
+        raise SpecError(
+            f"folder {path} cannot be used: {reason.strerror}",
+            field="state",
+            allowed="a folder in which you may write",
+        ) from reason
 
 
 def check_is_file(source: Path) -> None:

@@ -10,7 +10,7 @@ import csv
 import difflib
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dpiw.data.declarations import folded_name
 from dpiw.errors import Command, Next, SchemaError, SourceError
@@ -81,7 +81,7 @@ def check_names(
     A `header` not `typed` by a person is confidential. If typed and mostly right, the message lists
     undeclared names too. `encoding` None: the file states its own.
     """
-    if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
+    if fault := _names_fault(header, names, max_columns, encoding, typed):
         raise SourceError(fault, next=() if typed else [free_check(encoding)])
 
 
@@ -95,32 +95,25 @@ def free_check(encoding: str | None) -> Next:
 
 
 def _names_fault(
-    header: Sequence[str],
-    names: Sequence[str],
-    max_columns: int,
-    encoding: str | None,
-    *,
-    typed: bool,
+    header: Sequence[str], names: Sequence[str], max_columns: int, encoding: str | None, typed: bool
 ) -> str:
     if len(header) > max_columns:
         return f"the file has more than max_columns={max_columns} columns"
-    missing = [name for name in names if name not in header]
-    if missing:
-        others = [name for name in header if name not in names]
+    others = [name for name in header if name not in names]
+    undeclared = _listed([name or "one without a name" for name in dict.fromkeys(others)])
+    if missing := [name for name in names if name not in header]:
         quotable = typed and len(names) > 2 * len(missing)  # else the line may be a row
         return (
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
             + _encoding_hint(missing, encoding)
-            + (f"; not declared: {_listed(_once(others))}" if quotable and others else "")
+            + (f"; not declared: {undeclared}" if quotable and others else "")
         )
-    doubled = [name for name in names if header.count(name) > 1]
-    if doubled:
+    if doubled := [name for name in names if header.count(name) > 1]:
         return f"columns that occur more than once in the file: {_listed(doubled)}"
-    if len(header) > len(names):
-        extra = _once(name for name in header if name not in names)
+    if others:
         return (
             "the file has columns that the data dictionary does not declare"
-            + (f" ({_listed(extra)})" if typed else "")
+            + (f" ({undeclared})" if typed else "")
             + "; declare them or leave them out of the file"
         )
     return ""
@@ -140,10 +133,6 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
     return ""
 
 
-def _once(names: Iterable[str]) -> list[str]:
-    return [name or "one without a name" for name in dict.fromkeys(names)]
-
-
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest
@@ -154,7 +143,12 @@ def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     alike = [name for name in missing if folded_name(name) in folded]
     if alike:
         return f"; {_listed(alike)} stands there in other case, form or spacing: names are exact"
-    near = [name for name in missing[:_SHOWN] if _nearly(name, folded)]
+    short = [name[:_COMPARED] for name in folded]
+    near = [
+        name
+        for name in missing[:_SHOWN]
+        if difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8)
+    ]
     if near:
         return f"; {_listed(near)} stands there but for a letter or two: names are exact"
     return f"; {_LINE}"
@@ -166,8 +160,3 @@ def _encoding_hint(missing: Sequence[str], encoding: str | None) -> str:
     if encoding is None or not wide:
         return ""
     return f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
-
-
-def _nearly(name: str, folded: set[str]) -> bool:
-    short = [candidate[:_COMPARED] for candidate in folded]
-    return bool(difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8))

@@ -153,8 +153,7 @@ class RawSource:
 
     def _checked(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         names = [name for name in self.types if columns is None or name in columns]
-        first: dict[str, int] = {}
-        rows = 0
+        first, rows = dict[str, int](), 0
         for table in self.tables(names):
             for name in names:
                 at = _first_longer(table.column(name), self.max_cell_bytes)
@@ -164,11 +163,8 @@ class RawSource:
             yield table
         for name in names:
             if name in first:
-                raise SourceError(
-                    f"a cell exceeds max_cell_bytes={self.max_cell_bytes}",
-                    field=f"column {name}",
-                    place=data_row(first[name]),
-                )
+                message = f"a cell exceeds max_cell_bytes={self.max_cell_bytes}"
+                raise SourceError(message, field=f"column {name}", place=data_row(first[name]))
 
 
 def data_row(index: int) -> str:
