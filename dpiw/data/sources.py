@@ -78,7 +78,8 @@ def open_csv(
             lambda: _clean_text(path, clean, encoding),
             "the encoding is not a known text encoding",
         )
-        header = header_cells(_first_line(text), names, delimiter)
+        line = attempt(lambda: _first_line(text), "the CSV header is not readable")
+        header = header_cells(line, names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
         _check_quotes(text, _SWALLOWED * limits.max_cell_bytes, delimiter)
         longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in it is doubled
@@ -178,11 +179,8 @@ def _check_quotes(clean: Path, longest_cell: int, delimiter: str) -> None:
 
 
 def _first_line(clean: Path) -> str:
-    def read() -> str:
-        with clean.open("rb") as stream:
-            return stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
-
-    return attempt(read, "the CSV header is not readable")
+    with clean.open("rb") as stream:
+        return stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
 
 
 def _csv_tables(
