@@ -119,14 +119,12 @@ def cell_judge(column: Column) -> Callable[[str], int]:
 def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
     if number is None:
         return UNREADABLE
+    nearest = number
     if isinstance(number, Decimal) and number.is_finite():
         nearest = number.to_integral_value(rounding=ROUND_HALF_EVEN)
-        number, exact = nearest, nearest == number
-    else:
-        exact = True
-    if not low <= number <= high:
+    if not low <= nearest <= high:
         return _OUTSIDE
-    return _FINE if exact else ROUNDED
+    return _FINE if nearest == number else ROUNDED
 
 
 def _reader(column: Column) -> Callable[[str], Any]:

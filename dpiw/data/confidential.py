@@ -51,19 +51,16 @@ class Confidential:
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
         """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
         if is_same_file(path, self.source):
-            raise error(
-                "this is source.path, the confidential table", field=field, allowed="a public file"
-            )
+            message = "this is source.path, the confidential table"
+            raise error(message, field=field, allowed="a public file")
         resolved, state, releases = (p.resolve() for p in (path, self.state, self.releases))
         inside = resolved.is_relative_to(releases) and not state.is_relative_to(releases)
         if inside and not resolved.is_relative_to(state / "workspace"):
             return  # published
         if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
-            raise error(
-                "lies in the spec's state folder, the confidential workspace",
-                field=field,
-                allowed="a public file outside it, or one of a published release",
-            )
+            message = "lies in the spec's state folder, the confidential workspace"
+            allowed = "a public file outside it, or one of a published release"
+            raise error(message, field=field, allowed=allowed)
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -218,11 +218,8 @@ def read_constraint(declared: Any, place: int = 1) -> Constraint:
     """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     name = declared.get("name") if isinstance(declared, Mapping) else None
     if not isinstance(name, str) or re.fullmatch(CONSTRAINT_NAME[1:-1], name) is None:
-        raise SchemaError(
-            f"item {place}: expected a mapping with a `name` of lower-case letters,"
-            " digits, `-` and `_`",
-            field="constraints",
-        )
+        expected = "expected a mapping with a `name` of lower-case letters, digits, `-` and `_`"
+        raise SchemaError(f"item {place}: {expected}", field="constraints")
     kind = next((key for key in _KINDS if key in declared), None)
     if kind is None:
         allowed = f"one of the keys {', '.join(_KINDS)}"

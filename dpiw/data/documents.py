@@ -70,9 +70,8 @@ def parse_canonical(data: bytes, *, what: str) -> Any:
 def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        raise ManifestError(
-            field=what, allowed=f"a JSON object, as dpiw writes it, found {type(value).__name__}"
-        )
+        found = type(value).__name__
+        raise ManifestError(field=what, allowed=f"a JSON object, as dpiw writes it, found {found}")
     unknown = sorted(set(value) - set(keys))
     if unknown:
         raise ManifestError(f"unknown key {unknown[0]!r}", field=what)

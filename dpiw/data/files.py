@@ -172,21 +172,16 @@ def private_folder(path: Path) -> Path:
 def check_private(path: Path, status: os.stat_result) -> None:
     """Raise SpecError unless `status`, of `path` itself, is that of a closed folder of ours."""
     if stat.S_ISLNK(status.st_mode):
-        raise SpecError(
-            f"{path} is a link",
-            field="state",
-            allowed="a folder (to keep it on another disk, mount that there, or let"
-            " `state` itself lie on it)",
-        )
+        other = "to keep it on another disk, mount that there, or let `state` itself lie on it"
+        raise SpecError(f"{path} is a link", field="state", allowed=f"a folder ({other})")
     if not stat.S_ISDIR(status.st_mode):
         raise SpecError(f"{path} is not a folder", field="state", allowed="a folder, or a new path")
     if status.st_mode & 0o077:
-        raise SpecError(
-            f"folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
-            " what is confidential",
-            field="state",
-            allowed="0700 (look who could get in, then chmod 700)",
+        mode = (
+            f"has mode {stat.S_IMODE(status.st_mode):04o}, so others may see what is confidential"
         )
+        allowed = "0700 (look who could get in, then chmod 700)"
+        raise SpecError(f"folder {path} {mode}", field="state", allowed=allowed)
     if fault := owner_fault(status):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
@@ -203,11 +198,9 @@ def _made(path: Path, *, parents: bool = False, is_link_followed: bool = True) -
         make_folder(path, mode=0o700, parents=parents)
         return path.stat(follow_symlinks=is_link_followed)
     except OSError as reason:
-        raise SpecError(
-            f"folder {path} cannot be used: {reason.strerror}",
-            field="state",
-            allowed="a folder in which you may write",
-        ) from reason
+        message = f"folder {path} cannot be used: {reason.strerror}"
+        allowed = "a folder in which you may write"
+        raise SpecError(message, field="state", allowed=allowed) from reason
 
 
 def check_is_file(source: Path) -> None:
@@ -217,11 +210,8 @@ def check_is_file(source: Path) -> None:
     except OSError:
         mode = 0
     if mode == 0:  # outside the handler: what the system says holds the path
-        raise SourceError(
-            "no such file, or a folder above it is closed to you; a path starts at the"
-            " spec's folder",
-            field="source.path",
-        )
+        missing = "no such file, or a folder above it is closed to you"
+        raise SourceError(f"{missing}; a path starts at the spec's folder", field="source.path")
     if not stat.S_ISREG(mode):
         link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
         raise SourceError(link, field="source.path", allowed="the table's regular file")

@@ -28,18 +28,12 @@ def typed_line(text: str, *, encoding: str) -> str:
     Raises SourceError for a file's name or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
-        raise SourceError(
-            f"{breaks + 1} lines",
-            field="header",
-            allowed='the first alone, as of: --header "$(head -n 1 FILE)"',
-        )
+        allowed = 'the first alone, as of: --header "$(head -n 1 FILE)"'
+        raise SourceError(f"{breaks + 1} lines", field="header", allowed=allowed)
     if os.path.splitext(text)[1] and os.path.isfile(text):
-        raise SourceError(
-            f"{text} is a file",
-            field="header",
-            allowed='a line of names, such as its first: --header "$(head -n 1 '
-            f'{shlex.quote(text)})"',
-        )
+        first = f'--header "$(head -n 1 {shlex.quote(text)})"'
+        allowed = f"a line of names, such as its first: {first}"
+        raise SourceError(f"{text} is a file", field="header", allowed=allowed)
     is_bytes = any("\udc80" <= letter <= "\udcff" for letter in text)
     return decoded(os.fsencode(text), encoding) if is_bytes else text.removeprefix("\ufeff")
 
@@ -49,11 +43,9 @@ def decoded(line: bytes, encoding: str) -> str:
     try:
         return line.decode(encoding).removeprefix("\ufeff")
     except ValueError:
-        raise SchemaError(
-            f"not text in {encoding}; state the encoding that it has, such as cp1252:"
-            " --encoding of dpiw init, source.encoding of a spec",
-            field="header",
-        ) from None
+        where = "--encoding of dpiw init, source.encoding of a spec"
+        fault = f"not text in {encoding}; state the encoding that it has, such as cp1252: {where}"
+        raise SchemaError(fault, field="header") from None
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:

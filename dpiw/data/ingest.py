@@ -68,11 +68,8 @@ def rows_within_unit(
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)
         if alone is not None and not person.null_is_own_person:
-            raise SourceError(
-                "an id is missing and null_is_own_person is not set",
-                field=f"column {person.name}",
-                place=data_row(alone),
-            )
+            message = "an id is missing and null_is_own_person is not set"
+            raise SourceError(message, field=f"column {person.name}", place=data_row(alone))
         mask = np.zeros(rows, dtype=np.bool_)
         ranges = max(1, -(-rows // RANGE_ROWS))
         for number in range(ranges):
@@ -206,9 +203,8 @@ def ingest(
             append(scaled)
             rows += scaled.rows
         if public_rows is not None and rows != public_rows:
-            raise SourceError(
-                "the number of rows is not the one declared for the replace-one relation"
-            )
+            message = "the number of rows is not the one declared for the replace-one relation"
+            raise SourceError(message)
         encoded = validate_scaled(facts.extremes, schema)
         values: Results | None = None
         with contextlib.suppress(Exception):  # verdicts on values and constraints decide nothing
@@ -235,9 +231,8 @@ def _check_settings(
         return None
     person = schema.column(unit.id_column)
     if person.role is not ColumnRole.IDENTIFIER:
-        raise SchemaError(
-            "the unit's id_column must be an identifier", field=f"column {person.name}"
-        )
+        message = "the unit's id_column must be an identifier"
+        raise SchemaError(message, field=f"column {person.name}")
     return person
 
 

@@ -42,11 +42,8 @@ def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def check_digest(path: Path, sha256: str, *, field: str) -> None:
     """Raise SpecError, which names `field`, unless this is a regular file of that SHA-256."""
     if _digest(path, field) != sha256:
-        raise SpecError(
-            "the file's SHA-256 is not the one that `sha256` states; put the right file"
-            " there, or correct `sha256`",
-            field=field,
-        )
+        fault = "the file's SHA-256 is not the one that `sha256` states"
+        raise SpecError(f"{fault}; put the right file there, or correct `sha256`", field=field)
 
 
 def _digest(path: Path, field: str) -> str:
@@ -67,11 +64,8 @@ def read_public_rows(
     try:
         copy_source(path, copy)
         if _digest(copy, FIELD) != sha256:
-            raise SpecError(
-                "the file has changed since the plan was made; put the planned file back,"
-                " and start the run again",
-                field=FIELD,
-            )
+            repair = "put the planned file back, and start the run again"
+            raise SpecError(f"the file has changed since the plan was made; {repair}", field=FIELD)
         frame = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
         reason = error.found
@@ -121,10 +115,8 @@ def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTa
     broken = {} if schema.rules is None else schema.rules.broken(scaled)
     for name, rows in broken.items():
         if rows.any():  # a file has no further rows to draw instead of these
-            raise SpecError(
-                f"has rows that break constraint {name}; correct these rows in the file",
-                field=ROWS_FIELD,
-            )
+            fault = f"has rows that break constraint {name}; correct these rows in the file"
+            raise SpecError(fault, field=ROWS_FIELD)
     return scaled
 
 

@@ -25,9 +25,8 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights of mean one, shape (rows,), from finite natural logs, else ReleaseError."""
     logs = np.asarray(log_weights, dtype=np.float64)
     if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
-        raise ReleaseError(
-            field="log_weights", allowed="one finite number per row, and at least one row"
-        )
+        allowed = "one finite number per row, and at least one row"
+        raise ReleaseError(field="log_weights", allowed=allowed)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.mean(), dtype=np.float64)
 

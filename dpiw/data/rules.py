@@ -53,17 +53,21 @@ class Rules:
         names: set[str] = set()
         lattices: dict[str, Lattice] = {}
         for constraint in constraints:
+            field = f"constraint {constraint.name}"
             if constraint.name in names:
-                raise SchemaError("stated twice", field=f"constraint {constraint.name}: name")
+                raise SchemaError("stated twice", field=f"{field}: name")
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
                     message = f"no released column is called {name[:64]}{nearest(name, columns)}"
-                    raise SchemaError(message, field=f"constraint {constraint.name}")
+                    raise SchemaError(message, field=field)
                 if columns[name].unseen:
                     message = f"column {name}: unseen: a constraint needs its levels"
-                    raise SchemaError(message, field=f"constraint {constraint.name}")
-                lattices[name] = _lattice(constraint, columns[name])
+                    raise SchemaError(message, field=field)
+                try:
+                    lattices[name] = Lattice(column=columns[name])
+                except SchemaError as reason:
+                    raise SchemaError(reason, field=field) from None
         derived = Derived.of(constraints)
         rules = tuple(
             _KINDS[type(constraint)].of(constraint, lattices, derived) for constraint in constraints
@@ -96,17 +100,14 @@ class Rules:
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
         """Replace rows by the nearest of `public`, keeping own cells that break nothing."""
         original = self._read(scaled)
-        places = [
-            self._nearest_public(
-                original.take(np.arange(start, min(start + _AT_ONCE, scaled.rows)))
-            )
-            for start in range(0, scaled.rows, _AT_ONCE)
-        ]
+        rows = np.arange(scaled.rows)
+        parts = [rows[start : start + _AT_ONCE] for start in range(0, scaled.rows, _AT_ONCE)]
+        places = [self._nearest_public(original.take(part)) for part in parts]
         cells = self.public.take(np.concatenate([np.arange(0), *places]))
         for name in self.lattices:
             candidate = cells.changed(name, original.whole[name], original.missing[name])
-            rows = ~_any_broken(self.rules, candidate)
-            cells = cells.put(rows, candidate.take(rows))
+            whole = ~_any_broken(self.rules, candidate)
+            cells = cells.put(whole, candidate.take(whole))
         return self._written(scaled, cells)
 
     def _nearest_public(self, cells: Cells) -> Whole:
@@ -114,12 +115,8 @@ class Rules:
         far = np.zeros((next(iter(cells.whole.values())).size, PUBLIC_ROWS))
         for name, lattice in self.lattices.items():
             whole, missing = cells.whole[name][:, None], cells.missing[name][:, None]
-            steps = np.abs(whole - self.public.whole[name])
-            apart = (
-                steps > 0
-                if lattice.column.is_discrete
-                else steps / max(lattice.high - lattice.low, 1)
-            )
+            steps, span = np.abs(whole - self.public.whole[name]), lattice.high - lattice.low
+            apart = steps > 0 if lattice.column.is_discrete else steps / max(span, 1)
             gone = self.public.missing[name]
             far += np.where(missing | gone, missing != gone, apart)
         return np.asarray(np.argmin(far, axis=1), dtype=np.int64)
@@ -134,13 +131,6 @@ class Rules:
             whole={n: whole for n, (whole, _) in read.items()},
             missing={n: missing for n, (_, missing) in read.items()},
         )
-
-
-def _lattice(constraint: Constraint, column: Column) -> Lattice:
-    try:
-        return Lattice(column=column)
-    except SchemaError as reason:
-        raise SchemaError(reason, field=f"constraint {constraint.name}") from None
 
 
 def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
@@ -201,8 +191,6 @@ def _mended_together(
             else "within the bounds and levels of its columns"
         )
         why = ": some rows can be repaired, others not" if sum(broken) < PUBLIC_ROWS else ""
-        raise SchemaError(
-            f"cannot hold {beside}{why}; loosen or remove one of them",
-            field=f"constraint {worst.name}",
-        )
+        message = f"cannot hold {beside}{why}; loosen or remove one of them"
+        raise SchemaError(message, field=f"constraint {worst.name}")
     return repaired

@@ -236,11 +236,8 @@ def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Itera
 def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
-            raise SourceError(
-                "not a plain Parquet file",
-                field="source",
-                allowed="source.format: csv for a CSV file",
-            )
+            allowed = "source.format: csv for a CSV file"
+            raise SourceError("not a plain Parquet file", field="source", allowed=allowed)
         file = attempt(
             # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
             lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
