@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,16 +130,15 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
 
 def _reader(column: Column) -> Callable[[str], Any]:
     """Return the function from text to a number in own units, not clamped; None: unreadable."""
-    zone = column.zone
-
-    def number(text: str) -> Any:
-        exact = exact_number(text)
-        if exact is None or exact.is_infinite():
-            return exact
-        return float(exact) if column.kind is ColumnKind.CONTINUOUS else exact
-
     if column.kind is ColumnKind.DATE:
         return day_number
     if column.kind is ColumnKind.DATETIME:
-        return lambda text: second_number(text, zone)
+        return partial(second_number, zone=column.zone)
+    if column.kind is ColumnKind.INTEGER:
+        return exact_number
+
+    def number(text: str) -> Any:
+        exact = exact_number(text)
+        return exact if exact is None or exact.is_infinite() else float(exact)
+
     return number

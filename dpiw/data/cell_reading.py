@@ -100,10 +100,10 @@ def _read_text(column: Column, texts: pa.Array, written: CellFormat) -> pa.Array
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         plain = (written.decimal, written.thousands) == (CANONICAL.decimal, CANONICAL.thousands)
         return texts if plain else _numbers(texts, written)
-    pattern = {
-        ColumnKind.DATE: written.date_format,
-        ColumnKind.DATETIME: written.datetime_format,
-    }.get(column.kind)
+    if column.kind not in (ColumnKind.DATE, ColumnKind.DATETIME):
+        return texts
+    dated = column.kind is ColumnKind.DATE
+    pattern = written.date_format if dated else written.datetime_format
     return texts if pattern in (None, ISO) else _dates(texts, date_pattern(str(pattern)))
 
 

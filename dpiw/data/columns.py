@@ -233,9 +233,8 @@ class Column:
         """The fill of a discrete column, as a level's index."""
         if self.kind is ColumnKind.BOOLEAN:
             return int(bool(self.fill))
-        if self.fill is None:
-            return 0 if self.other is None else self.levels.index(self.other)
-        return self.levels.index(self.fill)
+        level = self.other if self.fill is None else self.fill
+        return 0 if level is None else self.levels.index(level)
 
     def number(self, value: Any) -> Any:
         """Return a declared value (bound, cut, fill) in own units; raise SchemaError otherwise."""

@@ -142,11 +142,10 @@ def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str
             f"expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes, one level a line; or a .csv"
             " file with a line of names, levels in its first column"
         )
-    levels = [row[0] for row in rows[1:]]
-    if rows[0][1:] == [NOISY_COUNT]:
-        levels = [unguarded(level) for level in levels]
+    is_found = rows[0][1:] == [NOISY_COUNT]
+    levels = [unguarded(row[0]) if is_found else row[0] for row in rows[1:]]
     fault = _repeated(levels)
-    if rows[0][1:] == [NOISY_COUNT] and isinstance(other, str) and other not in levels:
+    if is_found and isinstance(other, str) and other not in levels:
         levels.append(other)
     return fault or {"levels": levels}
 

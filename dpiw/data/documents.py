@@ -153,10 +153,8 @@ class Document:
 
     def to_json(self) -> bytes:
         """Write canonical JSON; the same record always gives the same bytes."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return document_json(
-            {name: plain(getattr(self, name)) for name in names} | dict(self.states)
-        )
+        fields = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return document_json(fields | dict(self.states))
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:

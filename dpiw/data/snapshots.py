@@ -84,9 +84,10 @@ class Snapshot:
         return prefetched(self._read_in_order())
 
     def _read_in_order(self) -> Iterator[ScaledTable]:
-        with contextlib.closing(_tables(self.path, self.groups)) as tables:
-            while (table := _attempt(tables)) is not None:
-                yield table
+        with contextlib.suppress(OSError, pa.ArrowException, SchemaError):
+            yield from _tables(self.path, self.groups)
+            return
+        raise SourceError(DAMAGED)
 
     @cached_property
     def rows(self) -> int:
@@ -147,9 +148,3 @@ def _tables(path: Path, groups: tuple[int, int] | None) -> Generator[ScaledTable
             yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))
         if file.metadata.num_rows == 0:
             yield ScaledTable.from_arrow(file.schema_arrow.empty_table())
-
-
-def _attempt(tables: Iterator[ScaledTable]) -> ScaledTable | None:
-    with contextlib.suppress(OSError, pa.ArrowException, SchemaError):
-        return next(tables, None)
-    raise SourceError(DAMAGED)

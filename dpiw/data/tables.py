@@ -55,9 +55,7 @@ class SyntheticTable:
 
     def first(self, rows: int) -> SyntheticTable:
         """Return the first rows, or all if there are no more; drawn rows are exchangeable."""
-        if self.rows <= rows:
-            return self
-        return self.chosen(np.arange(rows))
+        return self if self.rows <= rows else self.chosen(np.arange(rows))
 
     def chosen(self, rows: NDArray[np.int64]) -> SyntheticTable:
         """Return the rows at ascending indices, which may repeat; read on demand."""
@@ -119,8 +117,7 @@ class PrivateTable:
         self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot, passes: Passes = in_process
     ) -> None:
         """Take rows in memory, or an unread file of them, and the process that adds up."""
-        names = [column.name for column in schema.released]
-        if list(scaled.columns) != names:
+        if list(scaled.columns) != [column.name for column in schema.released]:
             raise SchemaError("a private table must have exactly the released columns, in order")
         self.__schema = schema
         self.__scaled = scaled
