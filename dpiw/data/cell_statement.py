@@ -196,11 +196,9 @@ def _column_notes(
 
 def _became(column: Column, counts: CellCounts, rows: int) -> str:
     """How many cells were not read, and what they became: the same words at every count."""
-    fate = _fate(column)
-    if column.is_numeric or column.kind is ColumnKind.BOOLEAN:
-        count, what = counts.unreadable, f"could not be read as {column.kind.value}"
-        became = fate
-    else:
+    became = fate = _fate(column)
+    count, what = counts.unreadable, f"could not be read as {column.kind.value}"
+    if column.is_discrete and column.kind is not ColumnKind.BOOLEAN:
         count, what = counts.unknown, "were none of the levels"
         became = fate if column.other is None else repr(column.other)
     return (
@@ -237,10 +235,18 @@ def _told(
         for words, form in forms.items()
     }
     parquet = "" if file_format == "csv" else " (in a CSV file; in Parquet, store the values)"
+    stated = {words: _settings(form) for words, form in forms.items()}
+
+    def is_beaten(words: str, read: frozenset[int]) -> bool:
+        return any(
+            read < more or (read == more and stated[other] < stated[words])
+            for other, more in reads.items()
+        )
+
     told = [
         f"{len(read):,} are read {words}{parquet}"
         for words, read in reads.items()
-        if read and not any(_better(words, other, reads, forms) for other in forms)
+        if read and not is_beaten(words, read)
     ]
     rest = unread.drop(unread.index[sorted(frozenset().union(*reads.values()))])
     dated = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
@@ -251,14 +257,6 @@ def _told(
     plain = "ISO dates" if dated else "plain numbers"
     no_setting = f"no setting reads {lost:,} that hold digits: write {plain} in the file"
     return [*told, f"{no_setting} ({_NO_SETTING[plain]})"] if lost else told
-
-
-def _better(
-    words: str, other: str, reads: Mapping[str, frozenset[int]], forms: Mapping[str, CellFormat]
-) -> bool:
-    if reads[words] == reads[other]:
-        return _settings(forms[other]) < _settings(forms[words])
-    return reads[words] < reads[other]
 
 
 def _unread(column: Column, texts: pd.Series[Any], written: CellFormat) -> NDArray[np.bool_]:
@@ -282,8 +280,6 @@ def _other_forms(column: Column) -> dict[str, CellFormat]:
     field = "date_format" if column.kind is ColumnKind.DATE else "datetime_format"
     patterns = ("iso", *(day + time for time in _TIMES for day in _DATES))
     return {
-        f"if they are written so: declare {field}: {pattern!r}": CellFormat.taken_from(
-            {field: pattern}
-        )
-        for pattern in patterns
+        f"if they are written so: declare {field}: {p!r}": CellFormat.taken_from({field: p})
+        for p in patterns
     }

@@ -177,11 +177,10 @@ def check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise SpecError(f"{path} is not a folder", field="state", allowed="a folder, or a new path")
     if status.st_mode & 0o077:
-        mode = (
-            f"has mode {stat.S_IMODE(status.st_mode):04o}, so others may see what is confidential"
-        )
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        message = f"folder {path} has mode {mode}, so others may see what is confidential"
         allowed = "0700 (look who could get in, then chmod 700)"
-        raise SpecError(f"folder {path} {mode}", field="state", allowed=allowed)
+        raise SpecError(message, field="state", allowed=allowed)
     if fault := owner_fault(status):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 

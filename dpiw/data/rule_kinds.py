@@ -215,10 +215,7 @@ class NeverRule:
     @classmethod
     def of(cls, constraint: Never, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a condition cannot be met, or no row is left."""
-        regions = {
-            name: _region(constraint, "never", condition, lattices[name])
-            for name, condition in constraint.never
-        }
+        regions = {n: _region(constraint, "never", c, lattices[n]) for n, c in constraint.never}
         if all(_is_everything(region) for region in regions.values()):
             raise _fault(constraint, "never", "forbids every row")
         return cls(regions=regions, derived=derived.fixed)
@@ -240,11 +237,8 @@ class NeverRule:
         choice = order[(turn or 0) % ways, np.arange(ways.size)]
         for place, (name, whole, missing, _) in enumerate(moves):
             mine = choice == place
-            cells = cells.changed(
-                name,
-                np.where(mine, whole, cells.whole[name]),
-                np.where(mine, missing, cells.missing[name]),
-            )
+            moved = np.where(mine, whole, cells.whole[name])
+            cells = cells.changed(name, moved, np.where(mine, missing, cells.missing[name]))
         return cells
 
 

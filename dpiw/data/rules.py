@@ -180,16 +180,10 @@ def _mended_together(
     broken = [int(rule.broken(repaired).sum()) for rule in rules]
     if any(broken):
         worst = constraints[int(np.argmax(broken))]
-        others = [
-            other.name
-            for other in constraints
-            if other is not worst and set(other.columns) & set(worst.columns)
-        ]
-        beside = (
-            f"together with the others on its columns ({', '.join(others)})"
-            if others
-            else "within the bounds and levels of its columns"
-        )
+        others = [c.name for c in constraints if c is not worst and {*c.columns} & {*worst.columns}]
+        beside = "within the bounds and levels of its columns"
+        if others:
+            beside = f"together with the others on its columns ({', '.join(others)})"
         why = ": some rows can be repaired, others not" if sum(broken) < PUBLIC_ROWS else ""
         message = f"cannot hold {beside}{why}; loosen or remove one of them"
         raise SchemaError(message, field=f"constraint {worst.name}")

@@ -100,10 +100,8 @@ class PublicSchema:
         """Read `to_mapping`'s form; raise SchemaError for an unknown key."""
         known = {"name", "columns"}
         if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
-            raise SchemaError(
-                field="a data dictionary",
-                allowed="exactly the keys `name` and `columns`, and perhaps `constraints`",
-            )
+            allowed = "exactly the keys `name` and `columns`, and perhaps `constraints`"
+            raise SchemaError(field="a data dictionary", allowed=allowed)
         columns, constraints = mapping["columns"], mapping.get("constraints", ())
         for key, items in (("columns", columns), ("constraints", constraints)):
             if not isinstance(items, (list, tuple)):

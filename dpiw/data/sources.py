@@ -75,8 +75,7 @@ def open_csv(
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
             raise SourceError("the source begins as UTF-16 does", allowed="source.encoding: utf-16")
         text = attempt(
-            lambda: _clean_text(path, clean, encoding),
-            "the encoding is not a known text encoding",
+            lambda: _clean_text(path, clean, encoding), "the encoding is not a known text encoding"
         )
         line = attempt(lambda: _first_line(text), "the CSV header is not readable")
         header = header_cells(line, names, delimiter)

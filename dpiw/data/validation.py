@@ -104,7 +104,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
     """
     import great_expectations.expectations as expect
 
-    stand_ins, checks = {}, []
+    stand_ins, checks, between = {}, [], expect.ExpectColumnValuesToBeBetween
     for column in schema.released:
         cell_counts, name = counts[column.name], column.name
         number = column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER)
@@ -114,9 +114,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
         stand_ins[name] = [good, bad, np.nan if missing else good]
         if number:
             low, high = column.lower_number, column.upper_number
-            checks.append(
-                expect.ExpectColumnValuesToBeBetween(column=name, min_value=low, max_value=high)
-            )
+            checks.append(between(column=name, min_value=low, max_value=high))
         elif column.levels:
             checks.append(expect.ExpectColumnValuesToBeInSet(column=name, value_set=[1.0]))
         if not column.nullable:
@@ -137,12 +135,11 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     """Raise StageFailedError (our bug) unless scaled values are in the limits."""
     import great_expectations.expectations as expect
 
+    between = expect.ExpectColumnValuesToBeBetween
     checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=len(schema.released))]
     for column in schema.released:
         low, high = scaled_limits(column)
-        checks.append(
-            expect.ExpectColumnValuesToBeBetween(column=column.name, min_value=low, max_value=high)
-        )
+        checks.append(between(column=column.name, min_value=low, max_value=high))
         checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
     results = run_checks(frame, checks)
     if not all(results.values()):
@@ -220,7 +217,6 @@ def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     for result in outcome.results:  # not in suite order
         config = result.expectation_config
         column = config.kwargs.get("column")
-        results[config.type if column is None else f"{column}: {config.type}"] = bool(
-            result.success
-        )
+        name = config.type if column is None else f"{column}: {config.type}"
+        results[name] = bool(result.success)
     return dict(sorted(results.items()))
