@@ -182,10 +182,8 @@ def _column_notes(
     """How the column's cells are written, where that is not as declared; quotes no cell."""
     notes = []
     if undecoded := tally.undecoded[column.name]:
-        notes.append(
-            f"{undecoded:,} cells hold bytes that are no text in the declared encoding; is"
-            " `source.encoding` right?"
-        )
+        fault = "cells hold bytes that are no text in the declared encoding"
+        notes.append(f"{undecoded:,} {fault}; is `source.encoding` right?")
     distinct = tally.texts[column.name].series()
     if column.is_numeric and not distinct.empty:
         unread = distinct[_unread(column, distinct, written)]

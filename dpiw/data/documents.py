@@ -91,9 +91,8 @@ def typed(value: Any, kind: type[_T], *, what: str) -> _T:
 def decimal_of(text: Any, *, what: str) -> Decimal:
     """Read a number >= 0 written as decimal text: `1.2`, `1E-6`, `0`."""
     if not isinstance(text, str) or _DECIMAL.fullmatch(text) is None:
-        raise ManifestError(
-            field=what, allowed="a number >= 0 as decimal text such as '1.2' or '1E-6'"
-        )
+        allowed = "a number >= 0 as decimal text such as '1.2' or '1E-6'"
+        raise ManifestError(field=what, allowed=allowed)
     return Decimal(text)
 
 

@@ -11,6 +11,7 @@ import difflib
 import os
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 from dpiw.data.declarations import folded_name
 from dpiw.errors import Command, Next, SchemaError, SourceError
@@ -79,11 +80,9 @@ def check_names(
 
 def free_check(encoding: str | None) -> Next:
     """Return the command that checks names for free; `encoding` None means a Parquet file."""
-    line = "FILE" if encoding is None else '"$(head -n 1 FILE)"'
-    what = "names and types" if encoding is None else "names"
-    return Next(
-        f"to check its {what} without a read that counts", Command.PLAN, f" --header {line}"
-    )
+    what, line = ("names", '"$(head -n 1 FILE)"') if encoding else ("names and types", "FILE")
+    why = f"to check its {what} without a read that counts"
+    return Next(why, Command.PLAN, f" --header {line}")
 
 
 def _names_fault(
@@ -132,16 +131,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     folded = {folded_name(name.strip()) for name in others}
-    alike = [name for name in missing if folded_name(name) in folded]
-    if alike:
+    if alike := [name for name in missing if folded_name(name) in folded]:
         return f"; {_listed(alike)} stands there in other case, form or spacing: names are exact"
     short = [name[:_COMPARED] for name in folded]
-    near = [
-        name
-        for name in missing[:_SHOWN]
-        if difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8)
-    ]
-    if near:
+    like = partial(difflib.get_close_matches, possibilities=short, n=1, cutoff=0.8)
+    if near := [name for name in missing[:_SHOWN] if like(folded_name(name)[:_COMPARED])]:
         return f"; {_listed(near)} stands there but for a letter or two: names are exact"
     return f"; {_LINE}"
 

@@ -57,11 +57,8 @@ class ReplicateWeights:
 
     def estimates(self, statistic: Callable[[Array], Any]) -> Array:
         """Return a statistic, from (n,) to (p,), of each replicate; shape (R, p)."""
-        estimates = [
-            np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
-            for r in range(self.count)
-        ]
-        return np.array(estimates, dtype=np.float64)
+        columns = (np.asarray(self.weights[:, r], dtype=np.float64) for r in range(self.count))
+        return np.array([np.atleast_1d(statistic(c)) for c in columns], dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
         """Return a smooth statistic's variance, shape (p,); replicates of quantiles barely move."""

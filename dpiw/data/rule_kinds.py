@@ -445,6 +445,5 @@ def _check_units(
         return
     clocks = [sign for name, sign in signs.items() if kinds[name] in timed]
     if len(timed) > 1 or sorted(clocks) != [-1, 1]:
-        raise _fault(
-            constraint, "sum", allowed="one date on both sides, of the same kind, and numbers"
-        )
+        allowed = "one date on both sides, of the same kind, and numbers"
+        raise _fault(constraint, "sum", allowed=allowed)

@@ -69,33 +69,20 @@ class Rules:
                 except SchemaError as reason:
                     raise SchemaError(reason, field=field) from None
         derived = Derived.of(constraints)
-        rules = tuple(
-            _KINDS[type(constraint)].of(constraint, lattices, derived) for constraint in constraints
-        )
-        return cls(
-            constraints=tuple(constraints),
-            rules=rules,
-            lattices=lattices,
-            public=_mended_together(constraints, rules, lattices),
-        )
+        rules = tuple(_KINDS[type(c)].of(c, lattices, derived) for c in constraints)
+        public = _mended_together(constraints, rules, lattices)
+        return cls(constraints=tuple(constraints), rules=rules, lattices=lattices, public=public)
 
     def broken(self, scaled: ScaledTable) -> Mapping[str, Mask]:
         """Return by constraint which rows break it; masks of shape (rows,)."""
-        cells = self._read(scaled)
-        return {
-            constraint.name: rule.broken(cells)
-            for constraint, rule in zip(self.constraints, self.rules, strict=True)
-        }
+        cells, pairs = self._read(scaled), zip(self.constraints, self.rules, strict=True)
+        return {constraint.name: rule.broken(cells) for constraint, rule in pairs}
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
         """Repair rows by constraints of one repair, or all; some may still break one."""
-        cells = self._read(scaled)
-        chosen = [
-            rule
-            for constraint, rule in zip(self.constraints, self.rules, strict=True)
-            if only in (None, constraint.repair)
-        ]
-        return self._written(scaled, _repaired(chosen, cells))
+        pairs = zip(self.constraints, self.rules, strict=True)
+        chosen = [rule for constraint, rule in pairs if only in (None, constraint.repair)]
+        return self._written(scaled, _repaired(chosen, self._read(scaled)))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
         """Replace rows by the nearest of `public`, keeping own cells that break nothing."""

@@ -98,8 +98,7 @@ class PublicSchema:
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read `to_mapping`'s form; raise SchemaError for an unknown key."""
-        known = {"name", "columns"}
-        if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
+        if not isinstance(mapping, Mapping) or {*mapping} - {"constraints"} != {"name", "columns"}:
             allowed = "exactly the keys `name` and `columns`, and perhaps `constraints`"
             raise SchemaError(field="a data dictionary", allowed=allowed)
         columns, constraints = mapping["columns"], mapping.get("constraints", ())
@@ -124,12 +123,11 @@ class PublicSchema:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return JSON values; `from_mapping(to_mapping())` equals self."""
-        constraints = [constraint.to_mapping() for constraint in self.constraints]
-        return {
-            "name": self.name,
-            "columns": [column.to_mapping() for column in self.columns],
-            **({"constraints": constraints} if constraints else {}),
-        }
+        columns = [column.to_mapping() for column in self.columns]
+        mapping: dict[str, Any] = {"name": self.name, "columns": columns}
+        if self.constraints:
+            mapping["constraints"] = [constraint.to_mapping() for constraint in self.constraints]
+        return mapping
 
     def published_mapping(self) -> dict[str, Any]:
         """Return `to_mapping` without the source's cell formats, which no release shows."""

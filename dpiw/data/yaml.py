@@ -134,9 +134,8 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            raise _refusal(
-                "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
-            )
+            fault = "a key is not plain text; with a bracket or ? in it, it stands in quotes"
+            raise _refusal(fault, key)
         if key.style is None and not key.value:
             raise _refusal("a value without a key", key)
         if key.value in seen:
