@@ -27,7 +27,6 @@ FUNCTIONS = {
 ANCHORED = {"match", "fullmatch"}
 
 SHORT = {
-    "cell_statement.py": "texts of at most 40 characters (`_LONGEST_NOTATION`)",
     "formulas.py": "a formula that the analyst types",
     "models.py": "a feature's name in an analyst's formula",
     "parser.py": "words that were typed",

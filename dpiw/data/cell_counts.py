@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dpiw.data.encoding import exact_number, plain_numbers, read_cells
 from dpiw.data.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
-_VERDICTS = 6
+"""Verdicts on a cell; from the second on in the order of the fields of `CellCounts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +54,11 @@ def count_cells(
         counts = _typed_truths(column, cells)
     else:
         counts = _by_text(column, cell_texts(cells) if texts is None else texts)
-    return CellCounts(
-        missing=int(counts[_MISSING]),
-        unreadable=int(counts[UNREADABLE]),
-        outside=int(counts[_OUTSIDE]),
-        rounded=int(counts[ROUNDED]),
-        unknown=int(counts[_UNKNOWN]),
-    )
+    return CellCounts(**dict(zip(vars(CellCounts()), counts[1:].tolist(), strict=True)))
 
 
 def _verdict_counts(verdicts: NDArray[Any]) -> NDArray[np.int64]:
-    return np.bincount(verdicts, minlength=_VERDICTS)
+    return np.bincount(verdicts, minlength=6)
 
 
 def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
@@ -125,28 +120,25 @@ def cell_judge(column: Column) -> Callable[[str], int]:
 def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
     if number is None:
         return UNREADABLE
+    nearest = number
     if isinstance(number, Decimal) and number.is_finite():
         nearest = number.to_integral_value(rounding=ROUND_HALF_EVEN)
-        number, exact = nearest, nearest == number
-    else:
-        exact = True
-    if not low <= number <= high:
+    if not low <= nearest <= high:
         return _OUTSIDE
-    return _FINE if exact else ROUNDED
+    return _FINE if nearest == number else ROUNDED
 
 
 def _reader(column: Column) -> Callable[[str], Any]:
     """Return the function from text to a number in own units, not clamped; None: unreadable."""
-    zone = column.zone
-
-    def number(text: str) -> Any:
-        exact = exact_number(text)
-        if exact is None or exact.is_infinite():
-            return exact
-        return float(exact) if column.kind is ColumnKind.CONTINUOUS else exact
-
     if column.kind is ColumnKind.DATE:
         return day_number
     if column.kind is ColumnKind.DATETIME:
-        return lambda text: second_number(text, zone)
+        return partial(second_number, zone=column.zone)
+    if column.kind is ColumnKind.INTEGER:
+        return exact_number
+
+    def number(text: str) -> Any:
+        exact = exact_number(text)
+        return exact if exact is None or exact.is_infinite() else float(exact)
+
     return number

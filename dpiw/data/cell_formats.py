@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpiw.data.declarations import Fault
+
 DECIMALS = (".", ",")
 THOUSANDS = {"none": "", ",": ",", ".": ".", "space": " \u00a0\u2009\u202f", "'": "'\u2019"}
 """Signs between groups of three digits; `space` includes no-break, `'` the typographic form."""
@@ -16,17 +18,13 @@ ISO = "iso"
 MAX_TOKENS, MAX_TOKEN_LENGTH = 100, 64
 
 _DATE_PARTS = {"%d": "day", "%m": "month", "%Y": "year"}
-_TIME_PARTS = {"%H": "hour", "%M": "minute", "%S": "second"}
-_PARTS = _DATE_PARTS | _TIME_PARTS
+_PARTS = _DATE_PARTS | {"%H": "hour", "%M": "minute", "%S": "second"}
 _LITERALS = ".-/: T"
 _PATTERN = re.compile(r"%.|.", re.DOTALL)
 _EXPECTED = (
     "expected iso, or %d, %m and %Y (four digits), each once, then perhaps %H, %M and %S, with"
     ' only . - / : T and spaces between them, such as "%d.%m.%Y" (in quotes) for 31.12.2027'
 )
-
-Fault = tuple[str, str]
-"""A field, and what is wrong with it."""
 
 
 # `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
@@ -134,10 +132,8 @@ def date_pattern(date_format: str) -> re.Pattern[str]:
         if piece not in _PARTS:
             pattern += re.escape(piece)
             continue
-        touching = any(
-            0 <= neighbour < len(pieces) and pieces[neighbour] in _PARTS
-            for neighbour in (place - 1, place + 1)
-        )
+        beside = pieces[max(place - 1, 0) : place] + pieces[place + 1 : place + 2]
+        touching = not _PARTS.keys().isdisjoint(beside)
         digits = "{4}" if piece == "%Y" else "{2}" if touching else "{1,2}"
         pattern += f"(?P<{_PARTS[piece]}>[0-9]{digits})"
     return re.compile(pattern)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,22 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.data.cell_formats import (
-    CANONICAL,
-    ISO,
-    ONLY_CSV,
-    THOUSANDS,
-    CellFormat,
-    date_pattern,
-)
-from dpiw.data.cells import (
-    MINUS_SIGNS,
-    cell_texts,
-    in_one_form,
-    one_form,
-    plain_signs,
-    text_bytes,
-)
+from dpiw.data.cell_formats import CANONICAL, ISO, ONLY_CSV, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.cells import MINUS_SIGNS, cell_texts, in_one_form, one_form, plain_signs, text_bytes
 from dpiw.data.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import SchemaError
@@ -79,26 +66,21 @@ def canonical_cells(column: Column, cells: pd.Series[Any], written: CellFormat) 
     """Return one column's canonical cells. Never raises on a value."""
     if isinstance(cells.dtype, pd.StringDtype):
         texts = _without_tokens(column, cell_texts(cells), written.missing or ())
-        return _series(_read_text(column, texts, written), cells)
+        canonical = _read_text(column, texts, written)
+        return pd.Series(canonical, dtype="str").set_axis(cells.index)
     if not written.missing or pd.api.types.is_bool_dtype(cells.dtype):
         return cells
     if cells.dtype == object:
         return _objects_without(cells, written.missing)
     if not pd.api.types.is_numeric_dtype(cells.dtype):
         return cells
-    numbers = [number for token in written.missing if (number := _exact(token)) is not None]
+    numbers = _exact_numbers(written.missing)
     if not numbers:
         return cells
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iu":  # whole numbers stay whole
         nullable: Any = cells.dtype.name.replace("uint", "UInt").replace("int", "Int")
         cells = cells.astype(nullable)
     return cells.mask(_equal_to_any(cells, numbers))
-
-
-def _series(texts: pa.Array, like: pd.Series[Any]) -> pd.Series[Any]:
-    series = pd.Series(texts, dtype="str")
-    series.index = like.index
-    return series
 
 
 def _without_tokens(column: Column, texts: pa.Array, tokens: tuple[str, ...]) -> pa.Array:
@@ -118,10 +100,10 @@ def _read_text(column: Column, texts: pa.Array, written: CellFormat) -> pa.Array
     if column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER):
         plain = (written.decimal, written.thousands) == (CANONICAL.decimal, CANONICAL.thousands)
         return texts if plain else _numbers(texts, written)
-    pattern = {
-        ColumnKind.DATE: written.date_format,
-        ColumnKind.DATETIME: written.datetime_format,
-    }.get(column.kind)
+    if column.kind not in (ColumnKind.DATE, ColumnKind.DATETIME):
+        return texts
+    dated = column.kind is ColumnKind.DATE
+    pattern = written.date_format if dated else written.datetime_format
     return texts if pattern in (None, ISO) else _dates(texts, date_pattern(str(pattern)))
 
 
@@ -166,15 +148,10 @@ def _dates(texts: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
             return UNREADABLE if stripped else ""
         parts: dict[str, Any] = {name: int(digits) for name, digits in match.groupdict().items()}
         try:
-            moment = dt.datetime(**parts)
+            return dt.datetime(**parts).isoformat()
         except ValueError:
             return UNREADABLE
-        return moment.isoformat()
 
-    return _by_distinct(texts, read)
-
-
-def _by_distinct(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
     encoded = texts.dictionary_encode()
     read_once = pa.array([*map(read, encoded.dictionary.to_pylist())], type=texts.type)
     return read_once.take(encoded.indices)
@@ -183,15 +160,18 @@ def _by_distinct(texts: pa.Array, read: Callable[[str], str]) -> pa.Array:
 # Tokens among typed numbers
 
 
-def _exact(token: str) -> Decimal | None:
-    try:
-        number = Decimal(plain_signs(token))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() and abs(number.adjusted()) < 400 else None
+def _exact_numbers(tokens: tuple[str, ...]) -> set[Decimal]:
+    """The numbers that some of the tokens spell, of a size that floats have."""
+    numbers = set()
+    for token in tokens:
+        with contextlib.suppress(InvalidOperation):
+            number = Decimal(plain_signs(token))
+            if number.is_finite() and abs(number.adjusted()) < 400:
+                numbers.add(number)
+    return numbers
 
 
-def _equal_to_any(cells: pd.Series[Any], numbers: list[Decimal]) -> pd.Series[Any]:
+def _equal_to_any(cells: pd.Series[Any], numbers: set[Decimal]) -> pd.Series[Any]:
     """Where a typed number equals one of `numbers` in its own precision, 32-bit for example."""
     equal = np.zeros(len(cells), dtype=bool)
     pandas_dtype: Any = cells.dtype
@@ -212,7 +192,7 @@ def _whole(number: Decimal, dtype: np.dtype[Any]) -> Any:
 
 def _objects_without(cells: pd.Series[Any], tokens: tuple[str, ...]) -> pd.Series[Any]:
     """Decimals of Parquet, cell by cell: those that equal a token become missing."""
-    numbers = {number for token in tokens if (number := _exact(token)) is not None}
+    numbers = _exact_numbers(tokens)
     values = [
         None if isinstance(cell, Decimal) and cell.is_finite() and cell in numbers else cell
         for cell in cells.tolist()

@@ -27,12 +27,9 @@ _LAST = (dt.date(9999, 12, 29).toordinal() - _EPOCH_DAY) * 86400
 def is_zone(name: object) -> bool:
     """Whether every machine knows that zone; `localtime` is the machine's own."""
     machine_names = ("localtime", "posixrules", "Factory", "posix/", "right/")
-    with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        return (
-            isinstance(name, str)
-            and not name.startswith(machine_names)
-            and bool(zoneinfo.ZoneInfo(name))
-        )
+    if isinstance(name, str) and not name.startswith(machine_names):
+        with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+            return bool(zoneinfo.ZoneInfo(name))
     return False
 
 
@@ -116,10 +113,8 @@ MINUS_SIGNS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"
 """Hyphens, dashes and minus signs of other locales, read as `-` in a number."""
 
 _TO_HYPHEN = dict.fromkeys(map(ord, MINUS_SIGNS), "-")
-_SPACES = dict.fromkeys(
-    (*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0x3000), " "
-)  # fmt: skip
-_LONGEST = 1000
+_SPACES = dict.fromkeys((*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0x3000), " ")
+LONGEST = 1000
 """Characters; longer texts keep their form, because normalising their marks takes long."""
 
 _KNOWN = (
@@ -167,7 +162,7 @@ def plain_signs(text: str) -> str:
 
 def one_form(text: str) -> str:
     """Return a text in Unicode form NFC with plain spaces; idempotent."""
-    if text.isascii() or len(text) > _LONGEST:
+    if text.isascii() or len(text) > LONGEST:
         return text
     return unicodedata.normalize("NFC", text).translate(_SPACES)
 

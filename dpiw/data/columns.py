@@ -84,14 +84,14 @@ _FORMATS_OF = {
 }
 
 
+def _is_plain_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.value if isinstance(value, enum.Enum) else value
-
-
-def _is_plain_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # `dpiw.plan.json_schema` shows the docstring of this class to users, field by field.
@@ -233,9 +233,8 @@ class Column:
         """The fill of a discrete column, as a level's index."""
         if self.kind is ColumnKind.BOOLEAN:
             return int(bool(self.fill))
-        if self.fill is None:
-            return 0 if self.other is None else self.levels.index(self.other)
-        return self.levels.index(self.fill)
+        level = self.other if self.fill is None else self.fill
+        return 0 if level is None else self.levels.index(level)
 
     def number(self, value: Any) -> Any:
         """Return a declared value (bound, cut, fill) in own units; raise SchemaError otherwise."""
@@ -286,18 +285,13 @@ class Column:
         """What is wrong with a format for this column's cells, or None."""
         if fault := written.fault():
             return fault
-        tokens = written.missing or ()
-        if self.role is ColumnRole.IDENTIFIER:
-            return None
-        if self.kind is ColumnKind.BOOLEAN:
-            meant = {word_form(value) for value in self.true_values + self.false_values}
-            clash = any(word_form(token) in meant for token in tokens)
+        if self.kind is ColumnKind.BOOLEAN and self.role is not ColumnRole.IDENTIFIER:
+            own, form = {*map(word_form, self.true_values + self.false_values)}, word_form
         else:
-            levels = self.level_codes()
-            clash = any(self.normalised(token) in levels for token in tokens)
-        if clash:
-            return "missing", "a token is one of the column's own values; expected others, or []"
-        return None
+            own, form = {*self.level_codes()}, self.normalised
+        if own.isdisjoint(map(form, written.missing or ())):
+            return None
+        return "missing", "a token is one of the column's own values; expected others, or []"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return JSON values: name, kind and every field that is not at its default."""
@@ -315,32 +309,25 @@ class Column:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Column:
         """Read what `to_mapping` wrote; raise SchemaError for an unknown key or kind."""
         if not isinstance(mapping, Mapping) or not isinstance(mapping.get("name"), str):
-            raise SchemaError(
-                field="columns", allowed="a list of mappings, each with a text `name`"
-            )
+            expected = "a list of mappings, each with a text `name`"
+            raise SchemaError(field="columns", allowed=expected)
         values = dict(mapping)
-        name = values["name"]
-        if len(name) > MAX_NAME_LENGTH:  # later messages would repeat it
+        field = f"column {values['name']}: "
+        if len(values["name"]) > MAX_NAME_LENGTH:  # later messages would repeat it
             raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
-            raise SchemaError(
-                f"unknown key{nearest(odd[0], known)}", field=f"column {name}: {odd[0]}"
-            )
+            raise SchemaError(f"unknown key{nearest(odd[0], known)}", field=field + odd[0])
         if values.get("kind") == "text":
-            raise SchemaError(FREE_TEXT, field=f"column {name}: kind")
+            raise SchemaError(FREE_TEXT, field=field + "kind")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
             if key in values:
                 allowed = [member.value for member in members]
                 if values[key] not in allowed:
-                    raise SchemaError(
-                        field=f"column {name}: {key}", allowed=no_word(values[key], allowed)
-                    )
+                    raise SchemaError(field=field + key, allowed=no_word(values[key], allowed))
                 values[key] = members(values[key])
         if "kind" not in values and values.get("role") is not ColumnRole.IDENTIFIER:
-            raise SchemaError(
-                "missing, such as continuous or categorical", field=f"column {name}: kind"
-            )
+            raise SchemaError("missing, such as continuous or categorical", field=field + "kind")
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
 
@@ -459,10 +446,7 @@ class Column:
         return "other", why
 
     def _check_boolean(self) -> None:
-        true, false = (
-            {word_form(value) for value in values}
-            for values in (self.true_values, self.false_values)
-        )
+        true, false = ({*map(word_form, v)} for v in (self.true_values, self.false_values))
         if not true or not false or "" in true | false or true & false:
             raise self._refuse("true_values/false_values", allowed="two disjoint, non-empty lists")
 

@@ -51,27 +51,16 @@ class Confidential:
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
         """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
         if is_same_file(path, self.source):
-            raise error(
-                "this is source.path, the confidential table", field=field, allowed="a public file"
-            )
-        resolved, state = path.resolve(), self.state.resolve()
-        if self._is_published(resolved):
-            return
+            message = "this is source.path, the confidential table"
+            raise error(message, field=field, allowed="a public file")
+        resolved, state, releases = (p.resolve() for p in (path, self.state, self.releases))
+        inside = resolved.is_relative_to(releases) and not state.is_relative_to(releases)
+        if inside and not resolved.is_relative_to(state / "workspace"):
+            return  # published
         if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
-            raise error(
-                "lies in the spec's state folder, the confidential workspace",
-                field=field,
-                allowed="a public file outside it, or one of a published release",
-            )
-
-    def _is_published(self, resolved: Path) -> bool:
-        releases, state = self.releases.resolve(), self.state.resolve()
-        holds_state = state.is_relative_to(releases)
-        return (
-            resolved.is_relative_to(releases)
-            and not holds_state
-            and not resolved.is_relative_to(state / "workspace")
-        )
+            message = "lies in the spec's state folder, the confidential workspace"
+            allowed = "a public file outside it, or one of a published release"
+            raise error(message, field=field, allowed=allowed)
 
 
 def is_same_file(path: Path, other: Path) -> bool:
@@ -131,8 +120,7 @@ def copy_fault(rows: list[list[str]], names: Collection[str]) -> str:
 def _delimiters(lines: list[str]) -> list[str]:
     """Signs that nearly all of the first lines hold."""
     first = lines[:_FIRST_LINES]
-    held = {sign for line in first for sign in line} - _IN_CODES
-    signs = [sign for sign in held if unicodedata.category(sign)[0] not in "LNM"]
+    signs = [s for s in {*"".join(first)} - _IN_CODES if unicodedata.category(s)[0] not in "LNM"]
     return sorted(s for s in signs if _share(s in line for line in first) >= _NEARLY)
 
 

@@ -15,9 +15,6 @@ CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _BOUNDS = ("at_most", "equals")
 
 
-_RANGE = frozenset({"lower", "upper"})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Condition:
     """One of some values, or a range of values, of a column.
@@ -35,7 +32,7 @@ class Condition:
     def of(cls, declared: Any) -> Condition:
         """Read a value, a list of values, or `{lower: ..., upper: ...}`; else SchemaError."""
         if isinstance(declared, Mapping):
-            if not declared or not set(declared) <= _RANGE:
+            if not declared or not set(declared) <= {"lower", "upper"}:
                 raise SchemaError(allowed="the keys lower, upper, or both")
             if any(bound is None for bound in declared.values()):
                 raise SchemaError(field="lower/upper", allowed="a value")
@@ -47,8 +44,8 @@ class Condition:
 
     def to_json(self) -> Any:
         """Return what `of` reads as this condition."""
-        bounds = {"lower": self.lower, "upper": self.upper}
         if not self.values:
+            bounds = {"lower": self.lower, "upper": self.upper}
             return {name: bound for name, bound in bounds.items() if bound is not None}
         return self.values[0] if len(self.values) == 1 else list(self.values)
 
@@ -219,46 +216,34 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
 
 def read_constraint(declared: Any, place: int = 1) -> Constraint:
     """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
-    if not isinstance(declared, Mapping) or not _is_name(declared.get("name")):
-        raise SchemaError(
-            f"item {place}: expected a mapping with a `name` of lower-case letters,"
-            " digits, `-` and `_`",
-            field="constraints",
-        )
-    name = declared["name"]
-    for key, (needed, read) in _KINDS.items():
-        if key in declared:
-            _check_keys(declared, needed)
-            return read(declared)
-    raise SchemaError(field=f"constraint {name}", allowed=f"one of the keys {', '.join(_KINDS)}")
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(CONSTRAINT_NAME[1:-1], name) is not None
-
-
-def _check_keys(declared: Mapping[str, Any], needed: tuple[str, ...]) -> None:
-    known = {"name", "repair", *needed, *(_BOUNDS if "sum" in needed else ())}
+    name = declared.get("name") if isinstance(declared, Mapping) else None
+    if not isinstance(name, str) or re.fullmatch(CONSTRAINT_NAME[1:-1], name) is None:
+        expected = "expected a mapping with a `name` of lower-case letters, digits, `-` and `_`"
+        raise SchemaError(f"item {place}: {expected}", field="constraints")
+    kind = next((key for key in _KINDS if key in declared), None)
+    if kind is None:
+        allowed = f"one of the keys {', '.join(_KINDS)}"
+        raise SchemaError(field=f"constraint {name}", allowed=allowed)
+    needed, made, fields = _KINDS[kind]
+    known = sorted({"name", "repair", *needed, *(_BOUNDS if kind == "sum" else ())})
     for key in declared:
         if key not in known:
-            raise _fault(declared, str(key)[:40], "unknown key", allowed=one_of(key, sorted(known)))
+            raise _fault(declared, str(key)[:40], "unknown key", allowed=one_of(key, known))
     for key in needed:
         if key not in declared:
             raise _fault(declared, key, "missing")
+    constraint: Constraint = made(name=name, **fields(declared))
+    repairs = [repair.value for repair in Repair]
+    repair = declared.get("repair", constraint.usual.value)
+    if repair not in repairs:
+        raise _fault(declared, "repair", allowed=one_of(repair, repairs))
+    return replace(constraint, repair=Repair(repair))
 
 
 def _fault(
     declared: Mapping[str, Any], field: str, found: str = "", *, allowed: str = ""
 ) -> SchemaError:
     return SchemaError(found, field=f"constraint {declared['name']}: {field}", allowed=allowed)
-
-
-def _repair(declared: Mapping[str, Any], usual: Repair) -> Repair:
-    name = declared.get("repair", usual.value)
-    allowed = [repair.value for repair in Repair]
-    if name not in allowed:
-        raise _fault(declared, "repair", allowed=one_of(name, allowed))
-    return Repair(name)
 
 
 def _condition(declared: Mapping[str, Any], field: str, value: Any) -> Condition:
@@ -274,18 +259,15 @@ def _column(declared: Mapping[str, Any], field: str, value: Any) -> str:
     return value
 
 
-def _read_never(declared: Mapping[str, Any]) -> Never:
+def _never_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     never = declared["never"]
     if not isinstance(never, Mapping) or not never:
         raise _fault(declared, "never", allowed="a mapping of columns to what they cannot all be")
-    return Never(
-        name=declared["name"],
-        never=tuple((str(name), _condition(declared, "never", never[name])) for name in never),
-        repair=_repair(declared, Never.usual),
-    )
+    conditions = ((str(name), _condition(declared, "never", never[name])) for name in never)
+    return {"never": tuple(conditions)}
 
 
-def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
+def _lookup_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     cases = declared["cases"]
     if not isinstance(cases, list | tuple) or not cases:
         raise _fault(declared, "cases", allowed="a list of {when: ..., is: ...}")
@@ -294,16 +276,12 @@ def _read_lookup(declared: Mapping[str, Any]) -> Lookup:
             raise _fault(declared, "cases", allowed="mappings of exactly the keys when, is")
         if isinstance(case["is"], Mapping | list | tuple):
             raise _fault(declared, "cases", "is: expected one value, or null")
-    return Lookup(
-        name=declared["name"],
-        column=_column(declared, "column", declared["column"]),
-        of=_column(declared, "of", declared["of"]),
-        cases=tuple((_condition(declared, "cases", case["when"]), case["is"]) for case in cases),
-        repair=_repair(declared, Lookup.usual),
-    )
+    columns = {field: _column(declared, field, declared[field]) for field in ("column", "of")}
+    read = ((_condition(declared, "cases", case["when"]), case["is"]) for case in cases)
+    return {**columns, "cases": tuple(read)}
 
 
-def _read_total(declared: Mapping[str, Any]) -> Total:
+def _total_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     parts, bounds = declared["sum"], [bound for bound in _BOUNDS if bound in declared]
     if not isinstance(parts, list | tuple) or not parts:
         raise _fault(declared, "sum", allowed="a list of columns; one is enough")
@@ -312,19 +290,13 @@ def _read_total(declared: Mapping[str, Any]) -> Total:
     total = declared[bounds[0]]
     if isinstance(total, bool) or not isinstance(total, str | int | float):
         raise _fault(declared, bounds[0], allowed="a column or a number")
-    exact = bounds[0] == "equals"
-    return Total(
-        name=declared["name"],
-        parts=tuple(_column(declared, "sum", part) for part in parts),
-        total=total,
-        exact=exact,
-        repair=_repair(declared, Repair.PROJECT if exact else Repair.REJECT),
-    )
+    columns = tuple(_column(declared, "sum", part) for part in parts)
+    return {"parts": columns, "total": total, "exact": bounds[0] == "equals"}
 
 
-_KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Constraint]]] = {
-    "never": (("never",), _read_never),
-    "of": (("column", "of", "cases"), _read_lookup),
-    "sum": (("sum",), _read_total),
+_KINDS: Mapping[str, tuple[tuple[str, ...], Any, Callable[[Mapping[str, Any]], Any]]] = {
+    "never": (("never",), Never, _never_fields),
+    "of": (("column", "of", "cases"), Lookup, _lookup_fields),
+    "sum": (("sum",), Total, _total_fields),
 }
-"""By the key that names the kind: its required keys and its reader."""
+"""By the key that names the kind: its required keys, its class, and the reader of its fields."""

@@ -78,8 +78,6 @@ MAX_INTEGER_RANGE = 2**53
 MOST_DIGITS = 14
 """Digits of a continuous value that doubles keep."""
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-
 
 def digits(magnitude: float) -> int:
     """Return the digits before the decimal mark of a number > 0."""
@@ -90,7 +88,7 @@ def integer_fault(low: float | int, high: float | int) -> Fault | None:
     """What is wrong with the bounds of an integer column, or None."""
     if not (isinstance(low, int) and isinstance(high, int)):
         return "lower/upper", "expected whole numbers"
-    if low < _INT64_MIN or high > _INT64_MAX or high - low > MAX_INTEGER_RANGE:
+    if low < -(2**63) or high >= 2**63 or high - low > MAX_INTEGER_RANGE:
         return "lower/upper", "expected 64-bit bounds at most 2^53 apart"
     return None
 

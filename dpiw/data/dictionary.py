@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,7 @@ def read_dictionary(path: Path, *, confidential: Confidential | None = None) -> 
         return mapping
     base = path.resolve().parent
     names = [str(column.get("name")) for column in columns if isinstance(column, Mapping)]
-    return {
-        **mapping,
-        "columns": [_with_levels(column, base, names, confidential) for column in columns],
-    }
+    return mapping | {"columns": [_with_levels(c, base, names, confidential) for c in columns]}
 
 
 def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | None = None) -> None:
@@ -82,21 +79,23 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
 
 def open_fields(value: Any) -> list[str]:
     """Return `TODO` fields: `source.path` of a spec, `column age.kind` of a dictionary."""
-    return list(_open_fields(value, ""))
+    found: list[str] = []
 
+    def search(value: Any, place: str) -> None:
+        if value == OPEN and place:
+            found.append(place)
+        elif isinstance(value, Mapping):
+            for key, entry in value.items():
+                search(entry, f"{place}.{key}" if place else str(key)[:64])
+        elif isinstance(value, list):
+            for entry in value:  # a level may be called TODO; a column's field may not
+                if isinstance(entry, Mapping):
+                    settled = {k: v for k, v in entry.items() if k not in _NEVER_OPEN}
+                    item = place.removesuffix("s") or "item"
+                    search(settled, f"{item} {str(entry.get('name'))[:64]}")
 
-def _open_fields(value: Any, place: str) -> Iterator[str]:
-    if value == OPEN and place:
-        yield place
-    elif isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _open_fields(entry, f"{place}.{key}" if place else str(key)[:64])
-    elif isinstance(value, list):
-        for entry in value:  # a level may be called TODO; a column's field may not
-            if isinstance(entry, Mapping):
-                settled = {k: v for k, v in entry.items() if k not in _NEVER_OPEN}
-                item = place.removesuffix("s") or "item"
-                yield from _open_fields(settled, f"{item} {str(entry.get('name'))[:64]}")
+    search(value, "")
+    return found
 
 
 def _with_levels(
@@ -105,19 +104,17 @@ def _with_levels(
     fields = [key for key in LEVEL_FILES if isinstance(column, Mapping) and key in column]
     if not fields:
         return column
-    field, name = fields[0], str(column.get("name"))[:64]
-    path = column[field]
+    key, path = fields[0], column[fields[0]]
+    field = f"column {str(column.get('name'))[:64]}: {key}"
     alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
     if not alone or not isinstance(path, str) or not path or "\0" in path:
-        raise SchemaError(
-            field=f"column {name}: {field}", allowed="a path, and no `levels` beside it"
-        )
+        raise SchemaError(field=field, allowed="a path, and no `levels` beside it")
     place = base / path
     if confidential is not None:
-        confidential.refuse(place, field=f"column {name}: {field}", error=SchemaError)
+        confidential.refuse(place, field=field, error=SchemaError)
     if not place.exists():
         message = "no such file; a path starts at the data dictionary's folder"
-        raise SchemaError(message, field=f"column {name}: {field}")
+        raise SchemaError(message, field=field)
     text = _text(place)
     is_list = place.suffix.lower() != ".csv"
     rows = None if is_list else _rows(text)
@@ -126,16 +123,12 @@ def _with_levels(
     if rows is not None:
         fault = fault or _no_names(rows) or copy_fault(rows, names)
     if fault:
-        raise SchemaError(
-            fault,
-            field=f"column {name}: {field}",
-            allowed="a public list that holds the levels of this column alone",
-        )
-    rest = {key: value for key, value in column.items() if key != field}
-    read = LEVEL_FILES[field](text, is_list, column.get("other"))
+        allowed = "a public list that holds the levels of this column alone"
+        raise SchemaError(fault, field=field, allowed=allowed)
+    read = LEVEL_FILES[key](text, is_list, column.get("other"))
     if isinstance(read, str):
-        raise SchemaError(read, field=f"column {name}: {field}")
-    return {**rest, **read}
+        raise SchemaError(read, field=field)
+    return {name: value for name, value in column.items() if name != key} | read
 
 
 def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str:
@@ -149,11 +142,10 @@ def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str
             f"expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes, one level a line; or a .csv"
             " file with a line of names, levels in its first column"
         )
-    levels = [row[0] for row in rows[1:]]
-    if rows[0][1:] == [NOISY_COUNT]:
-        levels = [unguarded(level) for level in levels]
+    is_found = rows[0][1:] == [NOISY_COUNT]
+    levels = [unguarded(row[0]) if is_found else row[0] for row in rows[1:]]
     fault = _repeated(levels)
-    if rows[0][1:] == [NOISY_COUNT] and isinstance(other, str) and other not in levels:
+    if is_found and isinstance(other, str) and other not in levels:
         levels.append(other)
     return fault or {"levels": levels}
 

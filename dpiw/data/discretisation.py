@@ -60,7 +60,6 @@ def _declared_edges(column: Column, bins: int) -> NDArray[np.float64]:
     span = column.upper_number - column.lower_number
     # A whole number bin holds its lower edge and not its upper one, so the range ends one later.
     end = span + 1.0 if column.is_whole else span
-    inner: NDArray[np.float64]
     if column.cuts:
         inner = np.asarray(column.cut_numbers, dtype=np.float64) - column.lower_number
     else:
@@ -76,15 +75,12 @@ def _declared_edges(column: Column, bins: int) -> NDArray[np.float64]:
 def _bins(column: Column, bins: int) -> Bins:
     if column.is_discrete:
         return Bins(edges=None, values=column.cardinality, span=0, nullable=column.nullable)
-    edges = _declared_edges(column, bins)
-    span = column.upper_number - column.lower_number
-    is_whole = column.is_whole
-    return Bins(
-        edges=edges if is_whole else edges / span,
-        values=len(edges) - 1,
-        span=round(span) if is_whole else 0,
-        nullable=column.nullable,
-    )
+    edges, span = _declared_edges(column, bins), 0
+    if column.is_whole:
+        span = round(column.upper_number - column.lower_number)
+    else:
+        edges = edges / (column.upper_number - column.lower_number)
+    return Bins(edges=edges, values=len(edges) - 1, span=span, nullable=column.nullable)
 
 
 def _column_values(
@@ -96,7 +92,6 @@ def _column_values(
     inside = np.where(missing, 0, codes)
     low, high = bins.edges[inside], bins.edges[inside + 1]
     place = rng.random(len(codes)) * (high - low)
-    numbers: NDArray[np.float64]
     if bins.span:
         numbers = np.minimum(low + np.floor(place), high - 1) / bins.span
     else:
@@ -130,24 +125,24 @@ class Domain:
     def codes(self, scaled: ScaledTable) -> NDArray[np.int32]:
         """Return codes, shape (rows, d), Fortran order. Privacy: row-local; still confidential."""
         result = np.empty((scaled.rows, len(self.columns)), dtype=np.int32, order="F")
-        for index, (column, bins) in enumerate(
-            zip(self.schema.released, self.columns, strict=True)
-        ):
-            result[:, index] = bins.codes(scaled.columns[column.name])
+        for index, (name, bins) in enumerate(self._by_name):
+            result[:, index] = bins.codes(scaled.columns[name])
         return result
 
     def fill(self, codes: NDArray[np.int32], *, rng: np.random.Generator) -> ScaledTable:
         """Turn codes, shape (rows, d), into scaled values, uniform inside each bin."""
         columns: Mapping[str, NDArray[np.generic]] = {
-            column.name: _column_values(codes[:, index], bins, rng)
-            for index, (column, bins) in enumerate(
-                zip(self.schema.released, self.columns, strict=True)
-            )
+            name: _column_values(codes[:, index], bins, rng)
+            for index, (name, bins) in enumerate(self._by_name)
         }
         return ScaledTable(columns=columns, rows=len(codes))
 
+    @property
+    def _by_name(self) -> list[tuple[str, Bins]]:
+        names = (column.name for column in self.schema.released)
+        return [*zip(names, self.columns, strict=True)]
 
-Array = NDArray[np.float64]
+
 Codes = NDArray[np.intp]
 
 _CELLS = 256
@@ -163,8 +158,7 @@ class CodeTable:
 
     @cached_property
     def _numbers(self) -> Codes:
-        bins = self._bins
-        return np.flatnonzero([column.edges is not None for column in bins])
+        return np.flatnonzero([column.edges is not None for column in self._bins])
 
     @cached_property
     def _labels(self) -> Codes:
@@ -180,7 +174,7 @@ class CodeTable:
         return np.array([[column.size - 1] for column in self._bins], dtype=np.intp)
 
     @cached_property
-    def _cells(self) -> tuple[Codes, Array]:
+    def _cells(self) -> tuple[Codes, NDArray[np.float64]]:
         """Code at each cell's lower end, and the numbers within at which it grows by one.
 
         Shapes (q, cells + 1) and (most, q, cells + 1) for q numeric columns, infinite for none.
@@ -222,7 +216,7 @@ class CodeTable:
             codes[self._numbers] = self._of_numbers(numbers.astype(np.float64, copy=False))
         return codes
 
-    def _of_numbers(self, numbers: Array) -> Codes:
+    def _of_numbers(self, numbers: NDArray[np.float64]) -> Codes:
         table, within = self._cells
         inside = np.fmax(np.fmin(numbers, 1.0), 0.0)  # 1, whose code is the last, where missing
         cells = (inside * _CELLS).astype(np.intp)
@@ -236,7 +230,7 @@ class CodeTable:
         return codes
 
 
-def _least(bins: Bins) -> Array:
+def _least(bins: Bins) -> NDArray[np.float64]:
     """The least number of [0, 1] with each code but the first, ascending; shape (values - 1,)."""
     wanted = np.arange(1, bins.values)
     low = np.zeros(wanted.size, dtype=np.int64)

@@ -70,9 +70,8 @@ def parse_canonical(data: bytes, *, what: str) -> Any:
 def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        raise ManifestError(
-            field=what, allowed=f"a JSON object, as dpiw writes it, found {type(value).__name__}"
-        )
+        found = type(value).__name__
+        raise ManifestError(field=what, allowed=f"a JSON object, as dpiw writes it, found {found}")
     unknown = sorted(set(value) - set(keys))
     if unknown:
         raise ManifestError(f"unknown key {unknown[0]!r}", field=what)
@@ -92,9 +91,8 @@ def typed(value: Any, kind: type[_T], *, what: str) -> _T:
 def decimal_of(text: Any, *, what: str) -> Decimal:
     """Read a number >= 0 written as decimal text: `1.2`, `1E-6`, `0`."""
     if not isinstance(text, str) or _DECIMAL.fullmatch(text) is None:
-        raise ManifestError(
-            field=what, allowed="a number >= 0 as decimal text such as '1.2' or '1E-6'"
-        )
+        allowed = "a number >= 0 as decimal text such as '1.2' or '1E-6'"
+        raise ManifestError(field=what, allowed=allowed)
     return Decimal(text)
 
 
@@ -154,10 +152,8 @@ class Document:
 
     def to_json(self) -> bytes:
         """Write canonical JSON; the same record always gives the same bytes."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return document_json(
-            {name: plain(getattr(self, name)) for name in names} | dict(self.states)
-        )
+        fields = {f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return document_json(fields | dict(self.states))
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
@@ -225,18 +221,11 @@ def _settled(value: Any, hint: Any, what: str) -> Any:
 
 def _plain_texts(value: Any, what: str) -> Any:
     """Refuse text, at any depth, with a character that could steer a terminal."""
-    if isinstance(value, str):
-        if not is_plain(value):
-            raise ManifestError(
-                "text with control or invisible characters, or line ends", field=what
-            )
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _plain_texts(key, what)
-            _plain_texts(item, what)
-    elif isinstance(value, list):
-        for item in value:
-            _plain_texts(item, what)
+    if isinstance(value, str) and not is_plain(value):
+        raise ManifestError("text with control or invisible characters, or line ends", field=what)
+    inside = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+    for item in inside if isinstance(inside, list) else ():
+        _plain_texts(item, what)
     return value
 
 

@@ -43,19 +43,14 @@ def make_folder(path: Path, *, mode: int, parents: bool = False) -> bool:
     except OSError:
         if not path.is_dir():
             raise
-        _sync_if_possible(path.parent)
+        try:
+            sync_directory(path.parent)
+        except OSError as reason:  # somebody else's, in which this user cannot write
+            if reason.errno not in _NOT_OURS_TO_SYNC:
+                raise
         return False
     sync_directory(path.parent)
     return True
-
-
-def _sync_if_possible(directory: Path) -> None:
-    """Sync, but ignore a folder of somebody else in which this user cannot write."""
-    try:
-        sync_directory(directory)
-    except OSError as reason:
-        if reason.errno not in _NOT_OURS_TO_SYNC:
-            raise
 
 
 def name_exclusively(draft: Path, target: Path) -> None:
@@ -170,54 +165,41 @@ def private_folder(path: Path) -> Path:
     Raises SpecError for a link, and for an open folder, which it does not close: somebody may have
     read or planted something.
     """
-    try:
-        make_folder(path, mode=0o700)
-        status = path.lstat()
-    except OSError as reason:
-        raise _unusable(path, reason) from reason
-    check_private(path, status)
+    check_private(path, _made(path, is_link_followed=False))
     return path
 
 
 def check_private(path: Path, status: os.stat_result) -> None:
     """Raise SpecError unless `status`, of `path` itself, is that of a closed folder of ours."""
     if stat.S_ISLNK(status.st_mode):
-        raise SpecError(
-            f"{path} is a link",
-            field="state",
-            allowed="a folder (to keep it on another disk, mount that there, or let"
-            " `state` itself lie on it)",
-        )
+        other = "to keep it on another disk, mount that there, or let `state` itself lie on it"
+        raise SpecError(f"{path} is a link", field="state", allowed=f"a folder ({other})")
     if not stat.S_ISDIR(status.st_mode):
         raise SpecError(f"{path} is not a folder", field="state", allowed="a folder, or a new path")
     if status.st_mode & 0o077:
-        raise SpecError(
-            f"folder {path} has mode {stat.S_IMODE(status.st_mode):04o}, so others may see"
-            " what is confidential",
-            field="state",
-            allowed="0700 (look who could get in, then chmod 700)",
-        )
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        message = f"folder {path} has mode {mode}, so others may see what is confidential"
+        allowed = "0700 (look who could get in, then chmod 700)"
+        raise SpecError(message, field="state", allowed=allowed)
     if fault := owner_fault(status):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
 
 def check_state_folder(path: Path) -> None:
     """Raise SpecError for a state folder, made if missing, that others own or may write to."""
-    try:
-        make_folder(path, mode=0o700, parents=True)
-        status = path.stat()
-    except OSError as reason:
-        raise _unusable(path, reason) from reason
-    if fault := folder_fault(status):
+    if fault := folder_fault(_made(path, parents=True)):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
 
 
-def _unusable(path: Path, reason: OSError) -> SpecError:
-    return SpecError(
-        f"folder {path} cannot be used: {reason.strerror}",
-        field="state",
-        allowed="a folder in which you may write",
-    )
+def _made(path: Path, *, parents: bool = False, is_link_followed: bool = True) -> os.stat_result:
+    """Make a folder of mode 0700 if it is missing; SpecError where it cannot be used."""
+    try:
+        make_folder(path, mode=0o700, parents=parents)
+        return path.stat(follow_symlinks=is_link_followed)
+    except OSError as reason:
+        message = f"folder {path} cannot be used: {reason.strerror}"
+        allowed = "a folder in which you may write"
+        raise SpecError(message, field="state", allowed=allowed) from reason
 
 
 def check_is_file(source: Path) -> None:
@@ -227,11 +209,8 @@ def check_is_file(source: Path) -> None:
     except OSError:
         mode = 0
     if mode == 0:  # outside the handler: what the system says holds the path
-        raise SourceError(
-            "no such file, or a folder above it is closed to you; a path starts at the"
-            " spec's folder",
-            field="source.path",
-        )
+        missing = "no such file, or a folder above it is closed to you"
+        raise SourceError(f"{missing}; a path starts at the spec's folder", field="source.path")
     if not stat.S_ISREG(mode):
         link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
         raise SourceError(link, field="source.path", allowed="the table's regular file")

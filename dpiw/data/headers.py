@@ -10,7 +10,8 @@ import csv
 import difflib
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from dpiw.data.declarations import folded_name
 from dpiw.errors import Command, Next, SchemaError, SourceError
@@ -28,18 +29,12 @@ def typed_line(text: str, *, encoding: str) -> str:
     Raises SourceError for a file's name or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
-        raise SourceError(
-            f"{breaks + 1} lines",
-            field="header",
-            allowed='the first alone, as of: --header "$(head -n 1 FILE)"',
-        )
+        allowed = 'the first alone, as of: --header "$(head -n 1 FILE)"'
+        raise SourceError(f"{breaks + 1} lines", field="header", allowed=allowed)
     if os.path.splitext(text)[1] and os.path.isfile(text):
-        raise SourceError(
-            f"{text} is a file",
-            field="header",
-            allowed='a line of names, such as its first: --header "$(head -n 1 '
-            f'{shlex.quote(text)})"',
-        )
+        first = f'--header "$(head -n 1 {shlex.quote(text)})"'
+        allowed = f"a line of names, such as its first: {first}"
+        raise SourceError(f"{text} is a file", field="header", allowed=allowed)
     is_bytes = any("\udc80" <= letter <= "\udcff" for letter in text)
     return decoded(os.fsencode(text), encoding) if is_bytes else text.removeprefix("\ufeff")
 
@@ -49,11 +44,9 @@ def decoded(line: bytes, encoding: str) -> str:
     try:
         return line.decode(encoding).removeprefix("\ufeff")
     except ValueError:
-        raise SchemaError(
-            f"not text in {encoding}; state the encoding that it has, such as cp1252:"
-            " --encoding of dpiw init, source.encoding of a spec",
-            field="header",
-        ) from None
+        where = "--encoding of dpiw init, source.encoding of a spec"
+        fault = f"not text in {encoding}; state the encoding that it has, such as cp1252: {where}"
+        raise SchemaError(fault, field="header") from None
 
 
 def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
@@ -81,46 +74,37 @@ def check_names(
     A `header` not `typed` by a person is confidential. If typed and mostly right, the message lists
     undeclared names too. `encoding` None: the file states its own.
     """
-    if fault := _names_fault(header, names, max_columns, encoding, typed=typed):
+    if fault := _names_fault(header, names, max_columns, encoding, typed):
         raise SourceError(fault, next=() if typed else [free_check(encoding)])
 
 
 def free_check(encoding: str | None) -> Next:
     """Return the command that checks names for free; `encoding` None means a Parquet file."""
-    line = "FILE" if encoding is None else '"$(head -n 1 FILE)"'
-    what = "names and types" if encoding is None else "names"
-    return Next(
-        f"to check its {what} without a read that counts", Command.PLAN, f" --header {line}"
-    )
+    what, line = ("names", '"$(head -n 1 FILE)"') if encoding else ("names and types", "FILE")
+    why = f"to check its {what} without a read that counts"
+    return Next(why, Command.PLAN, f" --header {line}")
 
 
 def _names_fault(
-    header: Sequence[str],
-    names: Sequence[str],
-    max_columns: int,
-    encoding: str | None,
-    *,
-    typed: bool,
+    header: Sequence[str], names: Sequence[str], max_columns: int, encoding: str | None, typed: bool
 ) -> str:
     if len(header) > max_columns:
         return f"the file has more than max_columns={max_columns} columns"
-    missing = [name for name in names if name not in header]
-    if missing:
-        others = [name for name in header if name not in names]
+    others = [name for name in header if name not in names]
+    undeclared = _listed([name or "one without a name" for name in dict.fromkeys(others)])
+    if missing := [name for name in names if name not in header]:
         quotable = typed and len(names) > 2 * len(missing)  # else the line may be a row
         return (
             f"columns missing in the file: {_listed(missing)}{_hint(others, missing)}"
             + _encoding_hint(missing, encoding)
-            + (f"; not declared: {_listed(_once(others))}" if quotable and others else "")
+            + (f"; not declared: {undeclared}" if quotable and others else "")
         )
-    doubled = [name for name in names if header.count(name) > 1]
-    if doubled:
+    if doubled := [name for name in names if header.count(name) > 1]:
         return f"columns that occur more than once in the file: {_listed(doubled)}"
-    if len(header) > len(names):
-        extra = _once(name for name in header if name not in names)
+    if others:
         return (
             "the file has columns that the data dictionary does not declare"
-            + (f" ({_listed(extra)})" if typed else "")
+            + (f" ({undeclared})" if typed else "")
             + "; declare them or leave them out of the file"
         )
     return ""
@@ -140,10 +124,6 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
     return ""
 
 
-def _once(names: Iterable[str]) -> list[str]:
-    return [name or "one without a name" for name in dict.fromkeys(names)]
-
-
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest
@@ -151,11 +131,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     folded = {folded_name(name.strip()) for name in others}
-    alike = [name for name in missing if folded_name(name) in folded]
-    if alike:
+    if alike := [name for name in missing if folded_name(name) in folded]:
         return f"; {_listed(alike)} stands there in other case, form or spacing: names are exact"
-    near = [name for name in missing[:_SHOWN] if _nearly(name, folded)]
-    if near:
+    short = [name[:_COMPARED] for name in folded]
+    like = partial(difflib.get_close_matches, possibilities=short, n=1, cutoff=0.8)
+    if near := [name for name in missing[:_SHOWN] if like(folded_name(name)[:_COMPARED])]:
         return f"; {_listed(near)} stands there but for a letter or two: names are exact"
     return f"; {_LINE}"
 
@@ -166,8 +146,3 @@ def _encoding_hint(missing: Sequence[str], encoding: str | None) -> str:
     if encoding is None or not wide:
         return ""
     return f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
-
-
-def _nearly(name: str, folded: set[str]) -> bool:
-    short = [candidate[:_COMPARED] for candidate in folded]
-    return bool(difflib.get_close_matches(folded_name(name)[:_COMPARED], short, n=1, cutoff=0.8))

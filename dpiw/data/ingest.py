@@ -68,11 +68,8 @@ def rows_within_unit(
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)
         if alone is not None and not person.null_is_own_person:
-            raise SourceError(
-                "an id is missing and null_is_own_person is not set",
-                field=f"column {person.name}",
-                place=data_row(alone),
-            )
+            message = "an id is missing and null_is_own_person is not set"
+            raise SourceError(message, field=f"column {person.name}", place=data_row(alone))
         mask = np.zeros(rows, dtype=np.bool_)
         ranges = max(1, -(-rows // RANGE_ROWS))
         for number in range(ranges):
@@ -182,9 +179,11 @@ def ingest(
     person = _check_settings(file_format, schema, unit, public_rows)
     formats = settled_formats(schema, written, file_format=file_format)
     names = [column.name for column in schema.columns]
-    snapshot, tally, facts, rows = directory / SNAPSHOT, CellTally(schema), ScaledFacts(), 0
+    snapshot, tally, facts, rows = directory / SNAPSHOT, CellTally(schema), ScaledFacts(schema), 0
     with contextlib.ExitStack() as stack:
-        copy = stack.enter_context(_copied(source, directory))
+        copy = directory / f".source-{secrets.token_hex(8)}"
+        stack.callback(copy.unlink, missing_ok=True)
+        copy_source(source, copy)
         raw = stack.enter_context(
             open_csv(copy, names, limits=limits, encoding=encoding, delimiter=delimiter)
             if file_format == "csv"
@@ -192,23 +191,28 @@ def ingest(
         )
         structure = validate_structure(raw.types, schema, file_format=file_format)
         append = stack.enter_context(snapshot_writer(snapshot))
-        within = None if person is None else _within_unit(raw, person, unit, formats, directory)
+        within = None
+        if person is not None:
+            cells = (frame[person.name] for frame in raw.frames([person.name]))
+            ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
+            within = rows_within_unit(ids, person, unit, directory=directory)
         bounded = prefetched(_bounded(raw, within, schema, formats, tally))
         for frame in stack.enter_context(contextlib.closing(bounded)):
             scaled = schema.scale(frame)
-            facts, rows = facts.and_of(scaled, schema), rows + scaled.rows
+            facts.add(scaled)
             append(scaled)
+            rows += scaled.rows
         if public_rows is not None and rows != public_rows:
-            raise SourceError(
-                "the number of rows is not the one declared for the replace-one relation"
-            )
+            message = "the number of rows is not the one declared for the replace-one relation"
+            raise SourceError(message)
         encoded = validate_scaled(facts.extremes, schema)
-        values = _value_verdicts(tally, facts, schema)
+        values: Results | None = None
+        with contextlib.suppress(Exception):  # verdicts on values and constraints decide nothing
+            tally.check_whole()
+            values = validate_values(tally.counts, schema) | facts.constraints()
         verdicts = {"structure": structure, "values": values, "scaled": encoded}
         write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
-    leave_statement(
-        directory, tally=tally, schema=schema, formats=formats, kept=rows, file_format=file_format
-    )
+    leave_statement(directory, tally, formats=formats, kept=rows, file_format=file_format)
     return snapshot
 
 
@@ -227,33 +231,9 @@ def _check_settings(
         return None
     person = schema.column(unit.id_column)
     if person.role is not ColumnRole.IDENTIFIER:
-        raise SchemaError(
-            "the unit's id_column must be an identifier", field=f"column {person.name}"
-        )
+        message = "the unit's id_column must be an identifier"
+        raise SchemaError(message, field=f"column {person.name}")
     return person
-
-
-@contextlib.contextmanager
-def _copied(source: Path, directory: Path) -> Iterator[Path]:
-    """A private copy, always removed at the end."""
-    copy = directory / f".source-{secrets.token_hex(8)}"
-    try:
-        copy_source(source, copy)
-        yield copy
-    finally:
-        copy.unlink(missing_ok=True)
-
-
-def _within_unit(
-    raw: RawSource,
-    person: Column,
-    unit: PrivacyUnit,
-    formats: Mapping[str, CellFormat],
-    directory: Path,
-) -> NDArray[np.bool_]:
-    cells = (frame[person.name] for frame in raw.frames([person.name]))
-    ids = (canonical_cells(person, batch, formats[person.name]) for batch in cells)
-    return rows_within_unit(ids, person, unit, directory=directory)
 
 
 def _bounded(
@@ -273,12 +253,3 @@ def _bounded(
             stop = start + len(frame)
             yield frame if within is None else frame.take(np.flatnonzero(within[start:stop]))
             start = stop
-
-
-def _value_verdicts(tally: CellTally, facts: ScaledFacts, schema: PublicSchema) -> Results | None:
-    """Verdicts on raw values and constraints, or None; they decide nothing."""
-    try:
-        tally.check_whole()
-        return validate_values(tally.counts, schema) | facts.constraints()
-    except Exception:
-        return None

@@ -9,10 +9,8 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 
+from dpiw.data.cells import LONGEST
 from dpiw.data.columns import Column
-
-_LONGEST = 1000
-"""Characters; longer texts are hashed unnormalised, as normalising their marks takes long."""
 
 _MAX_SHRINKING = 32
 """Bound on the length of a text over that of its normal form."""
@@ -66,7 +64,8 @@ def level_reader(column: Column) -> Callable[[str], int | None]:
         text = text.strip()
         if buckets is None and len(text) > longest:
             return None
-        normalised = text if len(text) > max(longest, _LONGEST) else column.normalised(text)
+        too_long = len(text) > max(longest, LONGEST)  # hashed as it is
+        normalised = text if too_long else column.normalised(text)
         if not normalised:
             return -1
         code = codes.get(normalised)

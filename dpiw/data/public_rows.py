@@ -42,11 +42,8 @@ def named_file(step: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def check_digest(path: Path, sha256: str, *, field: str) -> None:
     """Raise SpecError, which names `field`, unless this is a regular file of that SHA-256."""
     if _digest(path, field) != sha256:
-        raise SpecError(
-            "the file's SHA-256 is not the one that `sha256` states; put the right file"
-            " there, or correct `sha256`",
-            field=field,
-        )
+        fault = "the file's SHA-256 is not the one that `sha256` states"
+        raise SpecError(f"{fault}; put the right file there, or correct `sha256`", field=field)
 
 
 def _digest(path: Path, field: str) -> str:
@@ -67,21 +64,18 @@ def read_public_rows(
     try:
         copy_source(path, copy)
         if _digest(copy, FIELD) != sha256:
-            raise SpecError(
-                "the file has changed since the plan was made; put the planned file back,"
-                " and start the run again",
-                field=FIELD,
-            )
-        raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
+            repair = "put the planned file back, and start the run again"
+            raise SpecError(f"the file has changed since the plan was made; {repair}", field=FIELD)
+        frame = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
     except SourceError as error:
         reason = error.found
     finally:
         copy.unlink(missing_ok=True)
     if reason:
         raise SpecError(field=FIELD, allowed=f"a CSV file of the released columns: {reason}")
-    if len(raw.frame) == 0:
+    if frame.empty:
         raise SpecError(field=FIELD, allowed="at least one row")
-    return schema.scale(raw.frame)
+    return schema.scale(frame)
 
 
 # Rows that another tool made
@@ -102,29 +96,27 @@ def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
 def read_rows_file(path: Path, *, sha256: str, schema: PublicSchema) -> ScaledTable:
     """Read a Parquet file of the released columns; SpecError for an inadmissible cell or row."""
     check_digest(path, sha256, field=ROWS_FIELD)
-    raw, reason = None, ""
+    frame, reason = None, ""
     names = [column.name for column in schema.released]
     try:
         with open_parquet(path, names, limits=_LIMITS) as opened:
             reason = types_fault(opened.types, schema.released, file_format="parquet")
-            raw = None if reason else opened.whole(most_bytes=_LIMITS.max_memory_bytes)
+            frame = None if reason else opened.whole(most_bytes=_LIMITS.max_memory_bytes)
     except SourceError as error:
         reason = error.found
-    if raw is None:  # raised outside the handler: nothing of the file hangs on it
+    if frame is None:  # raised outside the handler: nothing of the file hangs on it
         expected = f"released columns ({', '.join(names)})"
         raise SpecError(field=ROWS_FIELD, allowed=f"a Parquet file of the {expected}: {reason}")
-    if len(raw.frame) == 0:
+    if frame.empty:
         raise SpecError(field=ROWS_FIELD, allowed="at least one row")
     for column in schema.released:
-        _check_column(column, raw.frame[column.name])
-    scaled = schema.scale(raw.frame)
+        _check_column(column, frame[column.name])
+    scaled = schema.scale(frame)
     broken = {} if schema.rules is None else schema.rules.broken(scaled)
     for name, rows in broken.items():
         if rows.any():  # a file has no further rows to draw instead of these
-            raise SpecError(
-                f"has rows that break constraint {name}; correct these rows in the file",
-                field=ROWS_FIELD,
-            )
+            fault = f"has rows that break constraint {name}; correct these rows in the file"
+            raise SpecError(fault, field=ROWS_FIELD)
     return scaled
 
 

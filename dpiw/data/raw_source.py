@@ -120,17 +120,6 @@ class IngestLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawTable:
-    """Raw cells in file order, and their physical types: `text` or the Arrow type's name."""
-
-    frame: pd.DataFrame
-    types: dict[str, str]
-
-    def __repr__(self) -> str:
-        return "RawTable"
-
-
-@dataclass(frozen=True, kw_only=True)
 class RawSource:
     """An open file of raw cells that can be read several times. Confidential.
 
@@ -150,7 +139,7 @@ class RawSource:
         for table in self._checked(columns):
             yield attempt(partial(self.to_frame, table), "the file could not be read")
 
-    def whole(self, *, most_bytes: int) -> RawTable:
+    def whole(self, *, most_bytes: int) -> pd.DataFrame:
         """Return all rows of a public file; SourceError if damaged or too large for memory."""
         tables, size = [], 0
         for table in self._checked(None):
@@ -158,15 +147,13 @@ class RawSource:
             size += table.nbytes
             if size > most_bytes:
                 raise SourceError(f"the table exceeds max_memory_bytes={most_bytes}")
-        frame = attempt(
+        return attempt(
             lambda: self.to_frame(pa.concat_tables(tables)), "the file could not be read"
         )
-        return RawTable(frame=frame, types=self.types)
 
     def _checked(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         names = [name for name in self.types if columns is None or name in columns]
-        first: dict[str, int] = {}
-        rows = 0
+        first, rows = dict[str, int](), 0
         for table in self.tables(names):
             for name in names:
                 at = _first_longer(table.column(name), self.max_cell_bytes)
@@ -176,11 +163,8 @@ class RawSource:
             yield table
         for name in names:
             if name in first:
-                raise SourceError(
-                    f"a cell exceeds max_cell_bytes={self.max_cell_bytes}",
-                    field=f"column {name}",
-                    place=data_row(first[name]),
-                )
+                message = f"a cell exceeds max_cell_bytes={self.max_cell_bytes}"
+                raise SourceError(message, field=f"column {name}", place=data_row(first[name]))
 
 
 def data_row(index: int) -> str:

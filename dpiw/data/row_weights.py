@@ -25,9 +25,8 @@ def mean_one_weights(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights of mean one, shape (rows,), from finite natural logs, else ReleaseError."""
     logs = np.asarray(log_weights, dtype=np.float64)
     if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
-        raise ReleaseError(
-            field="log_weights", allowed="one finite number per row, and at least one row"
-        )
+        allowed = "one finite number per row, and at least one row"
+        raise ReleaseError(field="log_weights", allowed=allowed)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.mean(), dtype=np.float64)
 
@@ -58,11 +57,8 @@ class ReplicateWeights:
 
     def estimates(self, statistic: Callable[[Array], Any]) -> Array:
         """Return a statistic, from (n,) to (p,), of each replicate; shape (R, p)."""
-        estimates = [
-            np.atleast_1d(statistic(np.asarray(self.weights[:, r], dtype=np.float64)))
-            for r in range(self.count)
-        ]
-        return np.array(estimates, dtype=np.float64)
+        columns = (np.asarray(self.weights[:, r], dtype=np.float64) for r in range(self.count))
+        return np.array([np.atleast_1d(statistic(c)) for c in columns], dtype=np.float64)
 
     def variance(self, statistic: Callable[[Array], Any], full: Array) -> Array:
         """Return a smooth statistic's variance, shape (p,); replicates of quantiles barely move."""

@@ -34,18 +34,14 @@ class Lattice:
 
     def __post_init__(self) -> None:
         """Raises SchemaError: no decimals on a continuous column, or bounds too large."""
+        field = f"column {self.column.name}"
         if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
-            raise SchemaError(
-                field=f"column {self.column.name}: decimals",
-                allowed="a number, as a constraint names this continuous column and is"
-                " decided exactly",
-            )
+            why = "as a constraint names this continuous column and is decided exactly"
+            raise SchemaError(field=f"{field}: decimals", allowed=f"a number, {why}")
         if max(abs(self.low), abs(self.high)) > _LARGEST_BOUND:
-            raise SchemaError(
-                "bounds beyond 2^60 steps of its last decimal",
-                field=f"column {self.column.name}",
-                allowed="smaller bounds or fewer decimals, because a constraint names it",
-            )
+            allowed = "smaller bounds or fewer decimals, because a constraint names it"
+            message = "bounds beyond 2^60 steps of its last decimal"
+            raise SchemaError(message, field=field, allowed=allowed)
 
     @property
     def decimals(self) -> int:
@@ -65,22 +61,19 @@ class Lattice:
 
     def whole(self, value: Any) -> int:
         """Return a declared value's whole number, even out of bounds; SchemaError for none."""
-        column = self.column
+        column, field = self.column, f"column {self.column.name}"
         if column.kind is ColumnKind.BOOLEAN:
             if not isinstance(value, bool):
-                raise SchemaError(field=f"column {column.name}", allowed="true or false")
+                raise SchemaError(field=field, allowed="true or false")
             return int(value)
         if column.is_discrete:
             if value not in column.levels:
                 near = nearest(value, column.levels) if isinstance(value, str) else ""
-                raise SchemaError(field=f"column {column.name}", allowed=f"a level, as text{near}")
+                raise SchemaError(field=field, allowed=f"a level, as text{near}")
             return column.levels.index(value)
         steps = Decimal(str(column.number(value))).scaleb(self.decimals)
         if not steps.is_finite() or steps != steps.to_integral_value():
-            raise SchemaError(
-                field=f"column {column.name}",
-                allowed=f"a value of {self.decimals} decimals at most",
-            )
+            raise SchemaError(field=field, allowed=f"a value of {self.decimals} decimals at most")
         return int(steps)
 
     def read(self, values: NDArray[Any]) -> tuple[Whole, Mask]:
@@ -119,16 +112,11 @@ class Cells:
 
     def put(self, rows: Mask, others: Cells) -> Cells:
         """Replace the masked rows by `others`."""
-
-        def replaced(mine: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any]:
-            mine = mine.copy()
-            mine[rows] = theirs
-            return mine
-
-        return Cells(
-            whole={n: replaced(v, others.whole[n]) for n, v in self.whole.items()},
-            missing={n: replaced(m, others.missing[n]) for n, m in self.missing.items()},
-        )
+        whole = {name: values.copy() for name, values in self.whole.items()}
+        missing = {name: mask.copy() for name, mask in self.missing.items()}
+        for name in whole:
+            whole[name][rows], missing[name][rows] = others.whole[name], others.missing[name]
+        return Cells(whole=whole, missing=missing)
 
     def changed(self, name: str, whole: Whole, missing: Mask) -> Cells:
         """Replace one column."""
@@ -155,20 +143,17 @@ class Region:
         if None in condition.values and not column.nullable:
             raise SchemaError("its cells are never missing", field=f"column {column.name}: null")
         if condition.values:
-            wholes = sorted(
-                {lattice.whole(value) for value in condition.values if value is not None}
-            )
-            pairs = [(whole, whole) for whole in wholes]
+            wholes = {lattice.whole(value) for value in condition.values if value is not None}
+            pairs = [(whole, whole) for whole in sorted(wholes)]
         else:
             if column.is_discrete and column.kind is not ColumnKind.ORDINAL:
                 raise SchemaError("has no order", field=f"column {column.name}", allowed="levels")
-            low, high = (
-                default if bound is None else lattice.whole(bound)
-                for bound, default in (
-                    (condition.lower, lattice.low), (condition.upper, lattice.high)
-                )
-            )  # fmt: skip
-            pairs = [(max(low, lattice.low), min(high, lattice.high))]
+            low, high = lattice.low, lattice.high
+            if condition.lower is not None:
+                low = max(low, lattice.whole(condition.lower))
+            if condition.upper is not None:
+                high = min(high, lattice.whole(condition.upper))
+            pairs = [(low, high)]
         if any(not lattice.low <= low <= high <= lattice.high for low, high in pairs):
             raise SchemaError("no such value is within its bounds", field=f"column {column.name}")
         merged: list[tuple[int, int]] = []
@@ -230,10 +215,7 @@ class NeverRule:
     @classmethod
     def of(cls, constraint: Never, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a condition cannot be met, or no row is left."""
-        regions = {
-            name: _region(constraint, "never", condition, lattices[name])
-            for name, condition in constraint.never
-        }
+        regions = {n: _region(constraint, "never", c, lattices[n]) for n, c in constraint.never}
         if all(_is_everything(region) for region in regions.values()):
             raise _fault(constraint, "never", "forbids every row")
         return cls(regions=regions, derived=derived.fixed)
@@ -255,11 +237,8 @@ class NeverRule:
         choice = order[(turn or 0) % ways, np.arange(ways.size)]
         for place, (name, whole, missing, _) in enumerate(moves):
             mine = choice == place
-            cells = cells.changed(
-                name,
-                np.where(mine, whole, cells.whole[name]),
-                np.where(mine, missing, cells.missing[name]),
-            )
+            moved = np.where(mine, whole, cells.whole[name])
+            cells = cells.changed(name, moved, np.where(mine, missing, cells.missing[name]))
         return cells
 
 
@@ -356,9 +335,8 @@ class TotalRule:
             try:
                 constant = first.whole(constraint.total)
             except SchemaError:
-                raise _fault(
-                    constraint, "sum", allowed=f"a total of at most {first.decimals} decimals"
-                ) from None
+                allowed = f"a total of at most {first.decimals} decimals"
+                raise _fault(constraint, "sum", allowed=allowed) from None
         least = sum(_ends(mine[name], sign)[0] for name, sign in signs.items())
         most = sum(_ends(mine[name], sign)[1] for name, sign in signs.items())
         if max(abs(least), abs(most), abs(constant)) > _LARGEST:
@@ -438,10 +416,9 @@ def _region(constraint: Constraint, field: str, condition: Condition, lattice: L
 
 def _is_everything(region: Region) -> bool:
     lattice = region.lattice
-    is_full = region.lows.size == 1 and (region.lows[0], region.highs[0]) == (
-        lattice.low, lattice.high,
-    )  # fmt: skip
-    return bool(is_full) and (region.missing or not lattice.column.nullable)
+    ends = [*zip(region.lows, region.highs, strict=True)]
+    is_full = ends == [(lattice.low, lattice.high)]
+    return is_full and (region.missing or not lattice.column.nullable)
 
 
 def _following(constraint: Lookup, then: Any, lattice: Lattice) -> tuple[int, bool]:
@@ -468,6 +445,5 @@ def _check_units(
         return
     clocks = [sign for name, sign in signs.items() if kinds[name] in timed]
     if len(timed) > 1 or sorted(clocks) != [-1, 1]:
-        raise _fault(
-            constraint, "sum", allowed="one date on both sides, of the same kind, and numbers"
-        )
+        allowed = "one date on both sides, of the same kind, and numbers"
+        raise _fault(constraint, "sum", allowed=allowed)

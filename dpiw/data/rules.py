@@ -53,60 +53,48 @@ class Rules:
         names: set[str] = set()
         lattices: dict[str, Lattice] = {}
         for constraint in constraints:
+            field = f"constraint {constraint.name}"
             if constraint.name in names:
-                raise SchemaError("stated twice", field=f"constraint {constraint.name}: name")
+                raise SchemaError("stated twice", field=f"{field}: name")
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
                     message = f"no released column is called {name[:64]}{nearest(name, columns)}"
-                    raise SchemaError(message, field=f"constraint {constraint.name}")
+                    raise SchemaError(message, field=field)
                 if columns[name].unseen:
                     message = f"column {name}: unseen: a constraint needs its levels"
-                    raise SchemaError(message, field=f"constraint {constraint.name}")
-                lattices[name] = _lattice(constraint, columns[name])
+                    raise SchemaError(message, field=field)
+                try:
+                    lattices[name] = Lattice(column=columns[name])
+                except SchemaError as reason:
+                    raise SchemaError(reason, field=field) from None
         derived = Derived.of(constraints)
-        rules = tuple(
-            _KINDS[type(constraint)].of(constraint, lattices, derived) for constraint in constraints
-        )
-        return cls(
-            constraints=tuple(constraints),
-            rules=rules,
-            lattices=lattices,
-            public=_mended_together(constraints, rules, lattices),
-        )
+        rules = tuple(_KINDS[type(c)].of(c, lattices, derived) for c in constraints)
+        public = _mended_together(constraints, rules, lattices)
+        return cls(constraints=tuple(constraints), rules=rules, lattices=lattices, public=public)
 
     def broken(self, scaled: ScaledTable) -> Mapping[str, Mask]:
         """Return by constraint which rows break it; masks of shape (rows,)."""
-        cells = self._read(scaled)
-        return {
-            constraint.name: rule.broken(cells)
-            for constraint, rule in zip(self.constraints, self.rules, strict=True)
-        }
+        cells, pairs = self._read(scaled), zip(self.constraints, self.rules, strict=True)
+        return {constraint.name: rule.broken(cells) for constraint, rule in pairs}
 
     def projected(self, scaled: ScaledTable, *, only: Repair | None = None) -> ScaledTable:
         """Repair rows by constraints of one repair, or all; some may still break one."""
-        cells = self._read(scaled)
-        chosen = [
-            rule
-            for constraint, rule in zip(self.constraints, self.rules, strict=True)
-            if only in (None, constraint.repair)
-        ]
-        return self._written(scaled, _repaired(chosen, cells))
+        pairs = zip(self.constraints, self.rules, strict=True)
+        chosen = [rule for constraint, rule in pairs if only in (None, constraint.repair)]
+        return self._written(scaled, _repaired(chosen, self._read(scaled)))
 
     def replaced(self, scaled: ScaledTable) -> ScaledTable:
         """Replace rows by the nearest of `public`, keeping own cells that break nothing."""
         original = self._read(scaled)
-        places = [
-            self._nearest_public(
-                original.take(np.arange(start, min(start + _AT_ONCE, scaled.rows)))
-            )
-            for start in range(0, scaled.rows, _AT_ONCE)
-        ]
+        rows = np.arange(scaled.rows)
+        parts = [rows[start : start + _AT_ONCE] for start in range(0, scaled.rows, _AT_ONCE)]
+        places = [self._nearest_public(original.take(part)) for part in parts]
         cells = self.public.take(np.concatenate([np.arange(0), *places]))
         for name in self.lattices:
             candidate = cells.changed(name, original.whole[name], original.missing[name])
-            rows = ~_any_broken(self.rules, candidate)
-            cells = cells.put(rows, candidate.take(rows))
+            whole = ~_any_broken(self.rules, candidate)
+            cells = cells.put(whole, candidate.take(whole))
         return self._written(scaled, cells)
 
     def _nearest_public(self, cells: Cells) -> Whole:
@@ -114,12 +102,8 @@ class Rules:
         far = np.zeros((next(iter(cells.whole.values())).size, PUBLIC_ROWS))
         for name, lattice in self.lattices.items():
             whole, missing = cells.whole[name][:, None], cells.missing[name][:, None]
-            steps = np.abs(whole - self.public.whole[name])
-            apart = (
-                steps > 0
-                if lattice.column.is_discrete
-                else steps / max(lattice.high - lattice.low, 1)
-            )
+            steps, span = np.abs(whole - self.public.whole[name]), lattice.high - lattice.low
+            apart = steps > 0 if lattice.column.is_discrete else steps / max(span, 1)
             gone = self.public.missing[name]
             far += np.where(missing | gone, missing != gone, apart)
         return np.asarray(np.argmin(far, axis=1), dtype=np.int64)
@@ -134,13 +118,6 @@ class Rules:
             whole={n: whole for n, (whole, _) in read.items()},
             missing={n: missing for n, (_, missing) in read.items()},
         )
-
-
-def _lattice(constraint: Constraint, column: Column) -> Lattice:
-    try:
-        return Lattice(column=column)
-    except SchemaError as reason:
-        raise SchemaError(reason, field=f"constraint {constraint.name}") from None
 
 
 def _any_broken(rules: Sequence[Rule], cells: Cells) -> Mask:
@@ -190,19 +167,11 @@ def _mended_together(
     broken = [int(rule.broken(repaired).sum()) for rule in rules]
     if any(broken):
         worst = constraints[int(np.argmax(broken))]
-        others = [
-            other.name
-            for other in constraints
-            if other is not worst and set(other.columns) & set(worst.columns)
-        ]
-        beside = (
-            f"together with the others on its columns ({', '.join(others)})"
-            if others
-            else "within the bounds and levels of its columns"
-        )
+        others = [c.name for c in constraints if c is not worst and {*c.columns} & {*worst.columns}]
+        beside = "within the bounds and levels of its columns"
+        if others:
+            beside = f"together with the others on its columns ({', '.join(others)})"
         why = ": some rows can be repaired, others not" if sum(broken) < PUBLIC_ROWS else ""
-        raise SchemaError(
-            f"cannot hold {beside}{why}; loosen or remove one of them",
-            field=f"constraint {worst.name}",
-        )
+        message = f"cannot hold {beside}{why}; loosen or remove one of them"
+        raise SchemaError(message, field=f"constraint {worst.name}")
     return repaired

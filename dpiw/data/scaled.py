@@ -27,9 +27,8 @@ class ScaledTable:
         columns = {name: np.asarray(values) for name, values in self.columns.items()}
         for name, values in columns.items():
             if values.shape != (self.rows,):
-                raise SchemaError(
-                    "a scaled column has another number of rows", field=f"column {name}"
-                )
+                message = "a scaled column has another number of rows"
+                raise SchemaError(message, field=f"column {name}")
         object.__setattr__(self, "columns", columns)
 
     def __repr__(self) -> str:

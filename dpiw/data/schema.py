@@ -74,41 +74,33 @@ class PublicSchema:
     def __post_init__(self) -> None:
         """Raises SchemaError if names, targets or constraints do not fit together (`Rules.of`)."""
         object.__setattr__(self, "columns", tuple(self.columns))
+        field = f"schema {self.name}"
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise SchemaError(
-                field="schema name", allowed="lower-case letters, digits, `-` and `_`"
-            )
+            allowed = "lower-case letters, digits, `-` and `_`"
+            raise SchemaError(field="schema name", allowed=allowed)
         if not all(isinstance(column, Column) for column in self.columns):
-            raise SchemaError("columns: expected Column values", field=f"schema {self.name}")
+            raise SchemaError("columns: expected Column values", field=field)
         folded: dict[str, str] = {}
-        for column in self.columns:
-            key = folded_name(column.name)
-            if key in folded:
-                raise SchemaError(
-                    "equal up to case/form", field=f"columns {folded[key]} and {column.name}"
-                )
-            folded[key] = column.name
+        for name in (column.name for column in self.columns):
+            if first := folded.get(folded_name(name)):
+                raise SchemaError("equal up to case/form", field=f"columns {first} and {name}")
+            folded[folded_name(name)] = name
         if not self.released:
-            raise SchemaError("no column is released", field=f"schema {self.name}")
+            raise SchemaError("no column is released", field=field)
         if sum(column.role is ColumnRole.TARGET for column in self.columns) > 1:
-            raise SchemaError("more than one target", field=f"schema {self.name}")
+            raise SchemaError("more than one target", field=field)
         if len(set(self.encoded_names)) < self.width:
-            raise SchemaError(
-                "a column is called as an indicator of another is (a=b, a:b)",
-                field=f"schema {self.name}",
-            )
+            message = "a column is called as an indicator of another is (a=b, a:b)"
+            raise SchemaError(message, field=field)
         object.__setattr__(self, "constraints", in_order(self.constraints, self.released))
         _ = self.rules
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read `to_mapping`'s form; raise SchemaError for an unknown key."""
-        known = {"name", "columns"}
-        if not isinstance(mapping, Mapping) or set(mapping) - {"constraints"} != known:
-            raise SchemaError(
-                field="a data dictionary",
-                allowed="exactly the keys `name` and `columns`, and perhaps `constraints`",
-            )
+        if not isinstance(mapping, Mapping) or {*mapping} - {"constraints"} != {"name", "columns"}:
+            allowed = "exactly the keys `name` and `columns`, and perhaps `constraints`"
+            raise SchemaError(field="a data dictionary", allowed=allowed)
         columns, constraints = mapping["columns"], mapping.get("constraints", ())
         for key, items in (("columns", columns), ("constraints", constraints)):
             if not isinstance(items, (list, tuple)):
@@ -131,12 +123,11 @@ class PublicSchema:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return JSON values; `from_mapping(to_mapping())` equals self."""
-        constraints = [constraint.to_mapping() for constraint in self.constraints]
-        return {
-            "name": self.name,
-            "columns": [column.to_mapping() for column in self.columns],
-            **({"constraints": constraints} if constraints else {}),
-        }
+        columns = [column.to_mapping() for column in self.columns]
+        mapping: dict[str, Any] = {"name": self.name, "columns": columns}
+        if self.constraints:
+            mapping["constraints"] = [constraint.to_mapping() for constraint in self.constraints]
+        return mapping
 
     def published_mapping(self) -> dict[str, Any]:
         """Return `to_mapping` without the source's cell formats, which no release shows."""
@@ -165,10 +156,10 @@ class PublicSchema:
 
     def column(self, name: str) -> Column:
         """Return the column of that exact name, or raise SchemaError."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise SchemaError(f"no column named {name}", field=f"schema {self.name}")
+        found = next((column for column in self.columns if column.name == name), None)
+        if found is None:
+            raise SchemaError(f"no column named {name}", field=f"schema {self.name}")
+        return found
 
     # Raw cells and scaled values
 
@@ -176,16 +167,13 @@ class PublicSchema:
         """Map cells to their declared range, row by row; raises SourceError for columns only."""
         columns = {}
         for column in self.released:
-            if column.name not in frame.columns:
-                raise SourceError(
-                    "declared, but missing in the table", field=f"column {column.name}"
-                )
-            cells = frame[column.name]
+            name, field = column.name, f"column {column.name}"
+            if name not in frame.columns:
+                raise SourceError("declared, but missing in the table", field=field)
+            cells = frame[name]
             if not isinstance(cells, pd.Series):
-                raise SourceError(
-                    "occurs more than once in the table", field=f"column {column.name}"
-                )
-            columns[column.name] = scale_cells(column, cells)
+                raise SourceError("occurs more than once in the table", field=field)
+            columns[name] = scale_cells(column, cells)
         return ScaledTable(columns, len(frame))
 
     def project(self, scaled: ScaledTable) -> ScaledTable:
@@ -229,7 +217,7 @@ class PublicSchema:
                 continue
             add(column, False, ("",))
             if column.nullable:
-                add(column, True, ("present", "missing"))
+                add(column, True, ("present", *missing))
         return tuple(blocks)
 
     @property

@@ -6,6 +6,7 @@ No column statistics or metadata, and row groups of one public size: their ends 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,6 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
     with durable_file(path) as file, contextlib.ExitStack() as stack:
         writers: list[pq.ParquetWriter] = []
         waiting: list[ScaledTable] = []
-        rows_waiting = 0
 
         def write(rows: ScaledTable) -> None:
             table = rows.to_arrow()
@@ -44,14 +44,12 @@ def snapshot_writer(path: Path) -> Iterator[Callable[[ScaledTable], None]]:
             writers[0].write_table(table)
 
         def append(rows: ScaledTable) -> None:
-            nonlocal rows_waiting
             waiting.append(rows)
-            rows_waiting += rows.rows
-            if rows_waiting > BATCH_ROWS:
+            if sum(part.rows for part in waiting) > BATCH_ROWS:
                 *full, rest = ScaledTable.concatenate(waiting).batches(BATCH_ROWS)
                 for batch in full:
                     write(batch)
-                waiting[:], rows_waiting = [rest], rest.rows
+                waiting[:] = [rest]
 
         yield append
         write(ScaledTable.concatenate(waiting))
@@ -83,9 +81,10 @@ class Snapshot:
         return prefetched(self._read_in_order())
 
     def _read_in_order(self) -> Iterator[ScaledTable]:
-        with contextlib.closing(_tables(self.path)) as tables:
-            while (table := _attempt(tables)) is not None:
-                yield table
+        with contextlib.suppress(OSError, pa.ArrowException, SchemaError):
+            yield from _tables(self.path)
+            return
+        raise SourceError(DAMAGED)
 
     @cached_property
     def rows(self) -> int:
@@ -107,12 +106,10 @@ def open_snapshot(path: Path) -> Snapshot:
 
 def is_whole(path: Path) -> bool:
     """Whether a snapshot can be read to its end. Privacy: reveals the state of the disk alone."""
-    try:
-        for _ in open_snapshot(path).batches():
-            pass
-    except SourceError:
-        return False
-    return True
+    with contextlib.suppress(SourceError):
+        deque(open_snapshot(path).batches(), maxlen=0)
+        return True
+    return False
 
 
 def _tables(path: Path) -> Generator[ScaledTable]:
@@ -123,9 +120,3 @@ def _tables(path: Path) -> Generator[ScaledTable]:
             yield ScaledTable.from_arrow(pa.Table.from_batches([batch]))
         if file.metadata.num_rows == 0:
             yield ScaledTable.from_arrow(file.schema_arrow.empty_table())
-
-
-def _attempt(tables: Iterator[ScaledTable]) -> ScaledTable | None:
-    with contextlib.suppress(OSError, pa.ArrowException, SchemaError):
-        return next(tables, None)
-    raise SourceError(DAMAGED)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from dpiw.data.cells import NULLABLE, valid_text
 from dpiw.data.headers import check_names, header_cells
-from dpiw.data.raw_source import IngestLimits, RawSource, RawTable, attempt, data_row
+from dpiw.data.raw_source import IngestLimits, RawSource, attempt, data_row
 from dpiw.errors import SourceError
 
 TEXT = "text"
@@ -75,10 +75,10 @@ def open_csv(
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
             raise SourceError("the source begins as UTF-16 does", allowed="source.encoding: utf-16")
         text = attempt(
-            lambda: _clean_text(path, clean, encoding),
-            "the encoding is not a known text encoding",
+            lambda: _clean_text(path, clean, encoding), "the encoding is not a known text encoding"
         )
-        header = header_cells(_first_line(text), names, delimiter)
+        line = attempt(lambda: _first_line(text), "the CSV header is not readable")
+        header = header_cells(line, names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
         _check_quotes(text, _SWALLOWED * limits.max_cell_bytes, delimiter)
         longest_row = len(header) * (2 * limits.max_cell_bytes + 3)  # every quote in it is doubled
@@ -94,7 +94,7 @@ def open_csv(
 
 def read_csv(
     path: Path, names: list[str], *, limits: IngestLimits, encoding: str, delimiter: str
-) -> RawTable:
+) -> pd.DataFrame:
     """Read a public CSV file whole; arguments and errors as `open_csv` and `RawSource.whole`."""
     with open_csv(path, names, limits=limits, encoding=encoding, delimiter=delimiter) as raw:
         return raw.whole(most_bytes=limits.max_memory_bytes)
@@ -178,11 +178,8 @@ def _check_quotes(clean: Path, longest_cell: int, delimiter: str) -> None:
 
 
 def _first_line(clean: Path) -> str:
-    def read() -> str:
-        with clean.open("rb") as stream:
-            return stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
-
-    return attempt(read, "the CSV header is not readable")
+    with clean.open("rb") as stream:
+        return stream.readline(_MAX_HEADER_BYTES).decode("utf-8")
 
 
 def _csv_tables(
@@ -238,11 +235,8 @@ def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Itera
 def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
     with path.open("rb") as stream:
         if stream.read(4) != _PARQUET:
-            raise SourceError(
-                "not a plain Parquet file",
-                field="source",
-                allowed="source.format: csv for a CSV file",
-            )
+            allowed = "source.format: csv for a CSV file"
+            raise SourceError("not a plain Parquet file", field="source", allowed=allowed)
         file = attempt(
             # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
             lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),

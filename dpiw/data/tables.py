@@ -54,9 +54,7 @@ class SyntheticTable:
 
     def first(self, rows: int) -> SyntheticTable:
         """Return the first rows, or all if there are no more; drawn rows are exchangeable."""
-        if self.rows <= rows:
-            return self
-        return self.chosen(np.arange(rows))
+        return self if self.rows <= rows else self.chosen(np.arange(rows))
 
     def chosen(self, rows: NDArray[np.int64]) -> SyntheticTable:
         """Return the rows at ascending indices, which may repeat; read on demand."""
@@ -98,8 +96,11 @@ class StreamedTable(SyntheticTable):
     _rows: int
 
 
-def _sealed(action: str) -> NoReturn:
-    raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+def _sealed(action: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+
+    return refuse
 
 
 class PrivateTable:
@@ -113,8 +114,7 @@ class PrivateTable:
 
     def __init__(self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot) -> None:
         """Take rows in memory, or an unread file of them."""
-        names = [column.name for column in schema.released]
-        if list(scaled.columns) != names:
+        if list(scaled.columns) != [column.name for column in schema.released]:
             raise SchemaError("a private table must have exactly the released columns, in order")
         self.__schema = schema
         self.__scaled = scaled
@@ -146,34 +146,15 @@ class PrivateTable:
     def __format__(self, spec: str) -> str:
         return repr(self)
 
-    def __len__(self) -> int:
-        _sealed("counted")
-
-    def __bool__(self) -> bool:
-        _sealed("tested for truth")
-
-    def __iter__(self) -> NoReturn:
-        _sealed("iterated over")
-
-    def __contains__(self, item: object) -> bool:
-        _sealed("searched")
-
-    def __getitem__(self, key: object) -> NoReturn:
-        _sealed("indexed")
-
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        _sealed("made an array")
-
-    def __eq__(self, other: object) -> bool:
-        _sealed("compared")
-
+    __len__ = _sealed("counted")
+    __bool__ = _sealed("tested for truth")
+    __iter__ = _sealed("iterated over")
+    __contains__ = _sealed("searched")
+    __getitem__ = _sealed("indexed")
+    __array__ = _sealed("made an array")
+    __eq__ = _sealed("compared")
     __hash__ = None  # type: ignore[assignment]
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        _sealed("pickled or copied")  # `copy` and `pickle` both ask for it first
-
-    def __getstate__(self) -> NoReturn:
-        _sealed("pickled or copied")
+    __reduce_ex__ = __getstate__ = _sealed("pickled or copied")
 
     def __dir__(self) -> list[str]:
         return ["batches", "confidential", "schema"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ def admissible_types(column: Column, *, file_format: str) -> tuple[str, ...]:
 def validate_structure(
     types: Mapping[str, str], schema: PublicSchema, *, file_format: str
 ) -> Results:
-    """Raise SourceError, which names columns, unless all are declared and of admissible type."""
+    """Raise SourceError, which names columns, unless all are of admissible type."""
     import great_expectations.expectations as expect
 
     plain = {name: _plain_name(kind) for name, kind in types.items()}
@@ -73,8 +72,6 @@ def validate_structure(
         admissible = list(admissible_types(column, file_format=file_format))
         checks.append(expect.ExpectColumnValuesToBeInSet(column=column.name, value_set=admissible))
     results = run_checks(pd.DataFrame([plain], dtype="str"), checks)
-    if not results["expect_table_columns_to_match_set"]:
-        raise SourceError("the file's columns are not exactly those the schema declares")
     if not all(results.values()):
         faults = types_fault(types, schema.columns, file_format=file_format)
         raise SourceError(faults, next=[free_check(None)])
@@ -107,7 +104,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
     """
     import great_expectations.expectations as expect
 
-    stand_ins, checks = {}, []
+    stand_ins, checks, between = {}, [], expect.ExpectColumnValuesToBeBetween
     for column in schema.released:
         cell_counts, name = counts[column.name], column.name
         number = column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER)
@@ -117,9 +114,7 @@ def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> R
         stand_ins[name] = [good, bad, np.nan if missing else good]
         if number:
             low, high = column.lower_number, column.upper_number
-            checks.append(
-                expect.ExpectColumnValuesToBeBetween(column=name, min_value=low, max_value=high)
-            )
+            checks.append(between(column=name, min_value=low, max_value=high))
         elif column.levels:
             checks.append(expect.ExpectColumnValuesToBeInSet(column=name, value_set=[1.0]))
         if not column.nullable:
@@ -140,12 +135,11 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     """Raise StageFailedError (our bug) unless scaled values are in the limits."""
     import great_expectations.expectations as expect
 
+    between = expect.ExpectColumnValuesToBeBetween
     checks: list[Any] = [expect.ExpectTableColumnCountToEqual(value=len(schema.released))]
     for column in schema.released:
         low, high = scaled_limits(column)
-        checks.append(
-            expect.ExpectColumnValuesToBeBetween(column=column.name, min_value=low, max_value=high)
-        )
+        checks.append(between(column=column.name, min_value=low, max_value=high))
         checks.append(expect.ExpectColumnValuesToNotBeNull(column=column.name))
     results = run_checks(frame, checks)
     if not all(results.values()):
@@ -153,49 +147,34 @@ def validate_scaled(frame: pd.DataFrame, schema: PublicSchema) -> Results:
     return results
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScaledFacts:
-    """Facts on a scaled table, from its batches. Privacy: exact: confidential workspace only.
+    """Facts on a scaled table, from its batches. Privacy: exact: confidential workspace only."""
 
-    Attributes:
-        extremes: of `scaled_extremes`; no columns before the first batch.
-        broken: which constraints some row breaks; None: unknown.
-    """
+    def __init__(self, schema: PublicSchema) -> None:
+        """Have `scaled_extremes` without columns before the first batch."""
+        self._schema = schema
+        self.extremes = pd.DataFrame()
+        self._broken: set[str] | None = set()
 
-    extremes: pd.DataFrame = field(default_factory=pd.DataFrame)
-    broken: frozenset[str] | None = frozenset()
-    names: tuple[str, ...] = ()
-
-    def and_of(self, scaled: ScaledTable, schema: PublicSchema) -> ScaledFacts:
-        """Add one more batch."""
-        return ScaledFacts(
-            extremes=_widest(self.extremes, scaled_extremes(scaled, schema)),
-            broken=_broken(self.broken, scaled, schema),
-            names=tuple(constraint.name for constraint in schema.constraints),
-        )
+    def add(self, scaled: ScaledTable) -> None:
+        """Add one more batch. Constraints decide nothing: that they cannot be judged ends none."""
+        one, two = self.extremes, scaled_extremes(scaled, self._schema)
+        self.extremes = two
+        if not one.empty:  # NaN stays
+            ends = [np.minimum(one.loc[0], two.loc[0]), np.maximum(one.loc[1], two.loc[1])]
+            self.extremes = pd.DataFrame(ends, index=[0, 1])
+        broken, self._broken = self._broken, None
+        with contextlib.suppress(Exception):
+            masks = {} if self._schema.rules is None else self._schema.rules.broken(scaled)
+            if broken is not None:
+                self._broken = broken | {name for name, mask in masks.items() if mask.any()}
 
     def constraints(self) -> Results:
         """Whether all rows satisfy each constraint; ValueError if a batch could not be judged."""
-        if self.broken is None:
+        if self._broken is None:
             raise ValueError("a batch could not be judged")
-        return {f"constraint {name}": name not in self.broken for name in self.names}
-
-
-def _widest(one: pd.DataFrame, two: pd.DataFrame) -> pd.DataFrame:
-    if one.empty:
-        return two
-    ends = [np.minimum(one.loc[0], two.loc[0]), np.maximum(one.loc[1], two.loc[1])]  # NaN stays
-    return pd.DataFrame(ends, index=[0, 1])
-
-
-def _broken(
-    before: frozenset[str] | None, scaled: ScaledTable, schema: PublicSchema
-) -> frozenset[str] | None:
-    """Add the constraints that a batch breaks. Never raises: it decides nothing."""
-    with contextlib.suppress(Exception):
-        masks = {} if schema.rules is None else schema.rules.broken(scaled)
-        return None if before is None else before | {n for n, mask in masks.items() if mask.any()}
-    return None
+        names = [constraint.name for constraint in self._schema.constraints]
+        return {f"constraint {name}": name not in self._broken for name in names}
 
 
 def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
@@ -238,7 +217,6 @@ def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     for result in outcome.results:  # not in suite order
         config = result.expectation_config
         column = config.kwargs.get("column")
-        results[config.type if column is None else f"{column}: {config.type}"] = bool(
-            result.success
-        )
+        name = config.type if column is None else f"{column}: {config.type}"
+        results[name] = bool(result.success)
     return dict(sorted(results.items()))

@@ -31,7 +31,6 @@ SUFFIXES = (".yaml", ".yml")
 _MAX_DEPTH = 32
 _MOST_TOLD = 6
 
-
 _REASONS = {
     "mapping values are not allowed": "a second `: ` in one line, or a line that is indented too"
     " far; a text with `: ` in it stands in quotes",
@@ -135,9 +134,8 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            raise _refusal(
-                "a key is not plain text; with a bracket or ? in it, it stands in quotes", key
-            )
+            fault = "a key is not plain text; with a bracket or ? in it, it stands in quotes"
+            raise _refusal(fault, key)
         if key.style is None and not key.value:
             raise _refusal("a value without a key", key)
         if key.value in seen:
@@ -152,13 +150,9 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
 def load_text(
     text: str, *, what: str, error: type[DPIWError] = SpecError, exact: bool = False
 ) -> Any:
-    """Parse one YAML document; `error` gives reason, line and column, and quotes nothing.
+    """Parse one YAML document; `error` gives reason, line and column of `what`, and quotes nothing.
 
-    Args:
-        text: the document.
-        what: name of the thing for messages, e.g. `schema`.
-        error: class of the errors raised.
-        exact: return decimals as `decimal.Decimal` instead of float.
+    `exact`: return decimals as `decimal.Decimal` instead of float.
     """
     failure, found = "not valid YAML", None
     try:
@@ -179,7 +173,8 @@ def load_file(
     """Parse a UTF-8 file of at most `MAX_BYTES`; files not named as YAML are refused unopened."""
     failure = ""
     try:
-        if _is_named_otherwise(path):
+        named = {path.suffix.lower(), path.resolve().suffix.lower()}
+        if not named <= {*SUFFIXES} and os.path.exists(path) and not path.is_dir():
             failure = "expected a YAML file, whose name ends in .yaml or .yml; it was not opened"
         else:
             with path.open("rb") as stream:
@@ -192,11 +187,6 @@ def load_file(
     except UnicodeDecodeError:
         failure = "not UTF-8; save it as UTF-8"
     raise error(failure, mark=Mark(what))
-
-
-def _is_named_otherwise(path: Path) -> bool:
-    named = {path.suffix.lower(), path.resolve().suffix.lower()}
-    return not named <= {*SUFFIXES} and os.path.exists(path) and not path.is_dir()
 
 
 def flow_text(mapping: dict[str, Any]) -> str:
@@ -235,24 +225,16 @@ def marked(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
         raise
 
 
-def _root(path: Path) -> Any:
-    with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
-        return _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
-    return None
-
-
 def _place(path: Path, field: str) -> Any:
-    """Return where a field stands, or what surrounds it."""
+    """Return where a field stands, or what surrounds it; None if nothing can be read."""
     item = re.fullmatch(r"(column|constraint)s? (.+?)(?: and .+)?(?:: ([\w/]*).*)?", field)
     if item:
         keys = [f"{item[1]}s", item[2], *(item[3] or "").split("/")[:1]]
     else:
         keys = re.split(r"[^\w.]", field)[0].split(".")
-    return _walk(_root(path), keys)
-
-
-def _walk(node: Any, keys: list[str]) -> Any:
-    mark = None
+    node = mark = None
+    with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
+        node = _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
     for key in keys:
         at, node = _step(node, key)
         if node is None:

@@ -247,10 +247,10 @@ def as_many_rows(real, path):
         yield lambda scaled: append(scaled.take(rows))
 
 
-def failing_at_few(real, tally, *given):
+def failing_at_few(real, directory, tally, **given):
     if tally.rows < 5:
         raise StageFailedError("ingest", 70)
-    return real(tally, *given)
+    return real(directory, tally, **given)
 
 
 def telling_a_total(real, self, table, *, noise):
@@ -295,7 +295,7 @@ LEAKS: dict[str, tuple[Plant, str]] = {
         instead(leaks.POSTPROCESSING, "snapshot_writer", as_many_rows),
         "known class: as many synthetic rows as private ones"),
     "in how a step ends": (
-        instead(leaks.INGEST, "_value_verdicts", failing_at_few),
+        instead(leaks.INGEST, "leave_statement", failing_at_few),
         "known class: a check of values that stops a run"),
     "in the credit": (
         believing_private_rows, "known class: a tuning constant from exact private statistics"),

@@ -42,7 +42,7 @@ def told(kind, cells, **change):
     formats = settled_formats(schema, CANONICAL, file_format="csv")
     tally = CellTally(schema)
     tally.add(frame, canonical_frame(frame, schema, formats))
-    return statement(tally, schema, formats, len(cells))
+    return statement(tally, formats=formats, kept=len(cells))
 
 
 def words(text):

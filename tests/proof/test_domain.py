@@ -56,9 +56,7 @@ def read(folder: Path, rows: Sequence[Row]) -> pd.DataFrame:
     csv.writer(text).writerows([tuple(ORDINARY), *rows])
     path = folder / "table.csv"
     path.write_text(text.getvalue(), newline="")
-    return read_csv(
-        path, list(ORDINARY), limits=IngestLimits(), encoding="utf-8", delimiter=","
-    ).frame
+    return read_csv(path, list(ORDINARY), limits=IngestLimits(), encoding="utf-8", delimiter=",")
 
 
 def prepared(frame: pd.DataFrame, public_schema: PublicSchema) -> dict[str, np.ndarray]:

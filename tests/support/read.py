@@ -3,7 +3,9 @@
 import contextlib
 from pathlib import Path
 
-from dpiw.data.raw_source import IngestLimits, RawTable
+import pandas as pd
+
+from dpiw.data.raw_source import IngestLimits
 from dpiw.data.scaled import ScaledTable
 from dpiw.data.snapshots import open_snapshot
 from dpiw.data.sources import open_parquet
@@ -18,7 +20,7 @@ def read_snapshot(path: Path) -> ScaledTable | None:
     return None
 
 
-def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> RawTable:
+def read_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> pd.DataFrame:
     with open_parquet(path, names, limits=limits) as raw:
         return raw.whole(most_bytes=limits.max_memory_bytes)
 

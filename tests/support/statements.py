@@ -39,7 +39,7 @@ def stated(
     formats = settled_formats(schema, written, file_format="csv")
     tally = CellTally(schema)
     tally.add(frame, canonical_frame(frame, schema, formats))
-    return statement(tally, schema, formats, tally.rows)
+    return statement(tally, formats=formats, kept=tally.rows)
 
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)

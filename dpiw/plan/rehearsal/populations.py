@@ -223,7 +223,7 @@ def _read(path: Path, spec: ReleaseSpec, schema: PublicSchema) -> ScaledTable:
         names = [column.name for column in schema.released]
         limits = spec.source.limits
         raw = read_csv(copy, names, limits=limits, encoding="utf-8", delimiter=",")
-    return schema.scale(raw.frame)
+    return schema.scale(raw)
 
 
 def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None) -> WeightedRows:

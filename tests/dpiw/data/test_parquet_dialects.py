@@ -217,7 +217,7 @@ def test_a_late_moment_of_96_bits_does_not_wrap_around(tmp_path):
     late = pa.array([2**55, -(2**55), 1_500_000, -1_500_001], pa.timestamp("us"))
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"t": late}), path, use_deprecated_int96_timestamps=True)
-    cells = read_parquet(path, ["t"], limits=IngestLimits()).frame["t"]
+    cells = read_parquet(path, ["t"], limits=IngestLimits())["t"]
     assert cells.dt.year.tolist() == [3111, 828, 1970, 1969]
     assert cells.iloc[2:].astype("int64").tolist() == [1500, -1501]  # rounded down
 

@@ -69,7 +69,7 @@ def test_a_row_of_quotes_is_no_longer_than_its_cells(tmp_path: Path) -> None:
     quotes = ",".join(['"' + '""' * 10_000 + '"'] * len(names))
     path = tmp_path / "table.csv"
     path.write_text("\n".join([",".join(names), quotes, ",".join("1" * len(names)), ""]))
-    frame = read_csv(path, names, limits=IngestLimits(), encoding="utf-8", delimiter=",").frame
+    frame = read_csv(path, names, limits=IngestLimits(), encoding="utf-8", delimiter=",")
     assert frame["c104"].tolist() == ['"' * 10_000, "1"]
 
 

@@ -98,8 +98,8 @@ def frame_of(case: Case, folder):
     names = list(case.cells)
     if case.file_format == "csv":
         return read_csv(path, names, limits=IngestLimits(), encoding=case.encoding,
-                        delimiter=",").frame  # fmt: skip
-    return read_parquet(path, names, limits=IngestLimits()).frame
+                        delimiter=",")  # fmt: skip
+    return read_parquet(path, names, limits=IngestLimits())
 
 
 def scaled_of(case: Case, folder) -> ScaledTable:
@@ -110,7 +110,7 @@ def scaled_of(case: Case, folder) -> ScaledTable:
     frame = canonical_frame(raw, SCHEMA, formats)
     tally = CellTally(SCHEMA)
     tally.add(raw, frame)
-    assert f"rows read: {case.rows}" in statement(tally, SCHEMA, formats, case.rows)
+    assert f"rows read: {case.rows}" in statement(tally, formats=formats, kept=case.rows)
     person = SCHEMA.column("person")
     within_unit = rows_within_unit([frame["person"]], person, UNIT, directory=folder)
     scaled = SCHEMA.scale(frame)

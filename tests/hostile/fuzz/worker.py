@@ -27,13 +27,12 @@ import pandas as pd
 from dpiw.data.ingest import rows_within_unit
 from dpiw.data.raw_source import IngestLimits, copy_source
 from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import read_csv
+from dpiw.data.sources import open_csv, open_parquet
 from dpiw.data.validation import admissible_types
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.hostile.fuzz import corpus
 from tests.hostile.fuzz.mutators import make_case
-from tests.support.read import read_parquet
 
 HANG_SECONDS = 5
 """Of processor time; by the clock twelve times as much: a busy machine is no hang."""
@@ -74,14 +73,16 @@ def raw_cells(
     names = [column.name for column in corpus.schema().columns]
     try:
         copy_source(source, copy)
-        if file_format == "csv":
-            raw = read_csv(copy, names, limits=LIMITS, encoding=encoding, delimiter=delimiter)
-        else:
-            raw = read_parquet(copy, names, limits=LIMITS)
+        opened = (
+            open_csv(copy, names, limits=LIMITS, encoding=encoding, delimiter=delimiter)
+            if file_format == "csv"
+            else open_parquet(copy, names, limits=LIMITS)
+        )
+        with opened as raw:
+            _check_types(raw.types, file_format)
+            frame = raw.whole(most_bytes=LIMITS.max_memory_bytes)
     finally:
         copy.unlink(missing_ok=True)
-    _check_types(raw.types, file_format)
-    frame = raw.frame
     assert sorted(frame.columns) == sorted(names), "other columns"
     return frame
 
