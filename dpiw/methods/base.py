@@ -206,11 +206,11 @@ def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Re
 
 
 def live_settings(
-    settings: Mapping[str, Any], retired: Mapping[str, Any], *, field: str
+    settings: Mapping[str, Any], retired: Mapping[str, tuple[Any, ...]], *, field: str
 ) -> dict[str, Any]:
-    """Return settings without retired ones at their old default; SpecError for another value."""
+    """Return settings without retired ones at a value that changes nothing; else SpecError."""
     for name in sorted(retired.keys() & settings.keys()):
-        if settings[name] != retired[name]:
+        if settings[name] not in retired[name]:
             raise SpecError(
                 "retired; a run that began with it goes on with the version that began it",
                 field=f"{field}.{name}",

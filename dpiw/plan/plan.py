@@ -172,12 +172,11 @@ class Plan:
     @property
     def recipe(self) -> Recipe:
         """Return the release's recipe, for `dpiw.methods.recipe`."""
-        resolution = None if self.forecast is None else self.forecast.resolution
         return Recipe(
             schema=self.schema,
             generator=self.generator,
             weights=self.weights,
-            weighing=weighing_of(self.spec, resolution=resolution),
+            weighing=weighing_of(self.spec),
         )
 
     def run_key(self, period: str) -> str:

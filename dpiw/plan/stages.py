@@ -166,13 +166,12 @@ def device_of(methods: _Fitted, stage: str) -> str:
     return "cpu" if method is None else method.device
 
 
-def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
-    """Return how a spec makes weights of a measurement; `resolution` is the plan's forecast."""
+def weighing_of(spec: ReleaseSpec) -> Weighing:
+    """Return how a spec makes weights of a measurement."""
     return Weighing(
         rows=spec.synthetic_rows,
         post_processing=parse_post_processing(spec.weights.post_processing),
         normalisation=Normalisation(spec.weights.normalisation),
-        resolution=resolution,
     )
 
 

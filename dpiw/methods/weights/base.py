@@ -41,14 +41,12 @@ class Weighing:
     """Public choices of how a measurement becomes weights.
 
     Attributes:
-        resolution: the plan's forecast.
         public: rows of the real distribution for a beta calibration; never a private table.
     """
 
     rows: int
     post_processing: PostProcessing
     normalisation: Normalisation = Normalisation.SELF
-    resolution: float | None = None
     public: SyntheticTable | None = None
 
 
@@ -94,8 +92,8 @@ class WeightEstimator(Method, abc.ABC):
     """Sentences about the weights, for the certificate."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
-    retired: ClassVar[Mapping[str, Any]] = {}
-    """Settings that went, with their old default, which says nothing: a run begun so goes on."""
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Settings that went, with their values that change nothing: a run begun so goes on."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:

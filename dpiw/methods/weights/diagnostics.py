@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -68,28 +68,6 @@ def worst(objections: Iterable[Objection]) -> Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
-    """A released log ratio's spread against what chance alone gives, before debiasing.
-
-    `p_value` is (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
-    """
-
-    spread: float
-    chance: float
-    p_value: float
-
-    @classmethod
-    def of(cls, log_ratio: Array, null: Array) -> Self:
-        """Compare a log ratio, shape (n,), with variances by chance, shape (R,)."""
-        spread = float(log_ratio.var())
-        return cls(
-            spread=spread,
-            chance=float(null.mean()),
-            p_value=(int((null >= spread).sum()) + 1) / (null.size + 1),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Diagnostics:
     """Public diagnostics of one weight vector.
 
@@ -97,7 +75,6 @@ class Diagnostics:
         effective_sample_size: Kish: (sum w)^2 / sum w^2, without the privacy noise.
         k_hat: Pareto shape of the tail; None if constant, too short, or no tail (`STANDS_OUT`).
         noise: standard deviation of the privacy noise in a log weight; None when not given.
-        resolution: the plan's forecast; None when not given.
     """
 
     rows: int
@@ -107,24 +84,11 @@ class Diagnostics:
     verdict: Verdict
     reasons: tuple[str, ...]
     noise: float | None = None
-    resolution: float | None = None
-    signal: Signal | None = None
     rule: str = RULE
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for certificate and report."""
-        names = ("rows", "effective_sample_size", "design_effect", "k_hat", "noise", "resolution")
-        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
-        signal = self.signal
-        facts |= {
-            "log_ratio_variance": None if signal is None else signal.spread,
-            "chance_variance": None if signal is None else signal.chance,
-            "signal_p_value": None if signal is None else signal.p_value,
-            "verdict": self.verdict.value,
-            "reasons": list(self.reasons),
-            "rule": self.rule,
-        }
-        return facts
+        return asdict(self) | {"verdict": self.verdict.value, "reasons": list(self.reasons)}
 
     def judged_with(self, findings: Sequence[Objection], *, rule: str) -> Self:
         """With further findings, and `rule` appended to the public rule."""

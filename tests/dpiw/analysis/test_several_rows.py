@@ -18,7 +18,6 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured.credit import Misfit
 from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.methods.weights.paper.regression import FitFacts, sampling_covariance
 from dpiw.plan.assumptions import caveats
 from dpiw.privacy.units import rows_caveat
 from tests.benchmarks.scripts import load
@@ -171,10 +170,6 @@ def test_posteriors_and_descriptions_know_it():
 
 
 def test_the_release_s_tests_know_it():
-    features = np.random.default_rng(0).normal(size=(50, 2))
-    fit = FitFacts(penalty=1.0, nominal_rows=400, synthetic_rows=10**9)
-    one, five = (sampling_covariance(features, replace(fit, max_rows=k)) for k in (1, 5))
-    np.testing.assert_allclose(five, 5 * one, rtol=1e-6)
     misfits = [
         Misfit(
             axes=np.eye(3), distances=np.full(3, 2.0), spreads=np.full(3, 100.0), rows=100.0,

@@ -113,7 +113,7 @@ class Measured(WeightEstimator):
     ranges: Ranges | None = None
 
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
-    retired: ClassVar[Mapping[str, Any]] = {"debias": False}
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"debias": (False,)}
     method: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (

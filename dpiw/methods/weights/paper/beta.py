@@ -20,25 +20,19 @@ from dpiw.errors import PrivacyError, SpecError, WeightError, setting_error
 from dpiw.methods.base import calibrated_for, check_effort, real
 from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
 from dpiw.methods.weights.paper.ratio import (
-    DRAWS,
     DensityRatio,
     RatioEstimator,
     log_debias,
-    public_number,
-    simulated_errors,
-    simulated_noise,
     weighted_centre,
 )
 from dpiw.methods.weights.paper.regression import (
     GRADIENT_TOLERANCE,
     Calibration,
-    FitFacts,
     LinearMap,
     Regression,
     calibration,
     check_moments,
     resolved_share,
-    sampling_covariance,
     solve,
 )
 from dpiw.methods.weights.paper.steps import PostProcessing, Scored, fit_calibration
@@ -63,7 +57,6 @@ class BetaRatio(DensityRatio):
     law: NoiseLaw
     coefficients: Array
     map: LinearMap
-    fit: FitFacts | None = None
     centre: Array | None = None
 
     def features(self, synthetic: SyntheticTable) -> Array:
@@ -80,17 +73,6 @@ class BetaRatio(DensityRatio):
             texts = ("debias b(x - mu) before the calibration",)
         return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
 
-    def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """Variances under `DRAWS` draws of noise and sampling error; None without noise."""
-        if self.fit is None:
-            return None
-        x = self.features(synthetic)
-        rng = np.random.default_rng(public_number(self.coefficients))
-        drawn = simulated_noise(self.law, DRAWS, rng)
-        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng)
-        centred = x - x.mean(axis=0)
-        return np.asarray(((drawn @ (centred.T @ centred)) * drawn).sum(axis=1) / len(x))
-
     def debiased(self, others: SyntheticTable) -> BetaRatio:
         """With the debiasing factor about the weighted mean of unpublished rows' features."""
         x = self.features(others)
@@ -102,13 +84,11 @@ class BetaRegression(RatioEstimator):
     """Settings of the noisy regression; frozen and public.
 
     Attributes:
-        features: `linear`, the only ones.
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
     """
 
-    features: str = "linear"
     noise: NoiseKind = NoiseKind.GAUSSIAN
     tau: float = 0.2
     penalty: float | None = None
@@ -127,6 +107,7 @@ class BetaRegression(RatioEstimator):
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
     known_everywhere: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"features": ("linear",)}
 
     def __post_init__(self) -> None:
         kinds = [kind.value for kind in NoiseKind]
@@ -137,13 +118,6 @@ class BetaRegression(RatioEstimator):
         if self.penalty is not None:
             penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
-        if self.features != "linear":
-            raise setting_error(
-                self,
-                "weights.settings.features",
-                "linear features alone; for others, write weights.method:"
-                " measured with settings: {omega_seed: 1}",
-            )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
@@ -232,7 +206,7 @@ class BetaRegression(RatioEstimator):
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
         parameters: dict[str, Any] = {
-            "features": self.features,
+            "features": "linear",
             "noise": self.noise.value,
             "tau": self.tau,
             "debias": self.debias,
@@ -309,8 +283,7 @@ class BetaRegression(RatioEstimator):
         law = NoiseLaw(
             kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
         )
-        fit = FitFacts.of_measurement(facts)
-        return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
+        return BetaRatio(law=law, coefficients=coefficients, map=features)
 
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing

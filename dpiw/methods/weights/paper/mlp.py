@@ -1,13 +1,12 @@
 """`dp_mlp`: a network classifies private against synthetic rows; its logit is the log weight.
 
-The paper's Algorithm 1, corrected. Its noise has no closed law: replays judge the signal.
+The paper's Algorithm 1, corrected. Its noise has no closed law, and is not assessed.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -28,24 +27,16 @@ from dpiw.methods.neural.backend import (
 )
 from dpiw.methods.neural.backend import Array as Tensor
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
-from dpiw.methods.neural.clipping import (
-    Balanced,
-    ClipRule,
-    Logistic,
-    RowLoss,
-    check_computes,
-    clipped_sum,
-)
+from dpiw.methods.neural.clipping import Balanced, ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
-from dpiw.methods.neural.networks import ACTIVATIONS, Architecture, Network
+from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.base import check_measurement
-from dpiw.methods.weights.paper.ratio import DensityRatio, RatioEstimator, clamped, public_number
-from dpiw.methods.weights.paper.steps import Scored
+from dpiw.methods.weights.paper.ratio import LIMIT, ClassifierRatio, RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
-from dpiw.privacy.randomness import NoiseSource, SeededNoise
+from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import PrivacyUnit
 
 MEASUREMENT_KIND = "dp_mlp"
 
@@ -62,10 +53,8 @@ def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
     return np.asarray(INPUT_SCALE * schema.centred(scaled))
 
 
-MOST_STAND_INS = 20_000
-"""Largest number of rows that replace the private table in a simulation."""
-
-LOSSES: Mapping[str, Callable[..., RowLoss]] = {"logistic": Logistic, "balanced": Balanced}
+AVERAGED = 0.5
+"""The released network is the mean over this last share of the steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +67,6 @@ class RatioTraining:
 
     architecture: Architecture
     private: PrivateTraining
-    loss: str
     batch: int
 
     def parameters(self) -> dict[str, Any]:
@@ -86,7 +74,7 @@ class RatioTraining:
         return self.private.parameters() | {
             "widths": list(self.architecture.widths),
             "activation": self.architecture.activation,
-            "loss": self.loss,
+            "loss": "balanced",
             "batch": self.batch,
         }
 
@@ -101,7 +89,7 @@ class RatioTraining:
         # Laid out twice, so that every cyclic minibatch is a slice.
         rows = synthetic[np.concatenate([order, order[:size]])]
         weight = self.private.divisor / 2 / size
-        loss = LOSSES[self.loss](label=0)
+        loss = Balanced(label=0)
 
         def gradient(network: Network, step: int) -> Tensor:
             first = step * size % len(synthetic)
@@ -131,7 +119,7 @@ class RatioTraining:
         lots = PrivateLots(
             architecture=self.architecture,
             rows=private,
-            loss=LOSSES[self.loss](label=1),
+            loss=Balanced(label=1),
             backend=backend,
         )
         return self.private.train(
@@ -148,73 +136,6 @@ class RatioTraining:
         network = self.architecture.network(parameters)
         return CPU.to_numpy(network.outputs(CPU.array(rows))[:, 0])
 
-    def replay(self, rows: Array, *, nominal_rows: int, noise: NoiseSource, number: int) -> Array:
-        """Parameters of a training on public rows alone, two at least: a ratio of one, with noise.
-
-        Half of the rows are the synthetic table; min(n0, 20,000) stand-ins for private rows are
-        drawn from the other half, at the rate that keeps lot sizes. `number` fixes halves and draw.
-        """
-        rng = np.random.default_rng([self._public_number, 2, number])
-        pool, rest = np.array_split(rng.permutation(len(rows)), 2)
-        size = min(nominal_rows, MOST_STAND_INS)
-        # Where there are enough, no row need stand in twice.
-        stand_in = pool[:size] if size <= len(pool) else rng.choice(pool, size)
-        rate = min(1.0, self.private.divisor / 2 / size)
-        smaller = replace(self, private=replace(self.private, sampling_rate=rate))
-        return smaller.fit(rows[stand_in], rows[rest], noise=noise).average
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NetworkRatio(DensityRatio):
-    """The released network, noisy parameters of shape (p,), as a log ratio bounded by `limit`.
-
-    `replays` is R, the number of trainings on synthetic rows alone; `nominal_rows` is n0.
-    """
-
-    training: RatioTraining
-    parameters: Array
-    limit: float
-    nominal_rows: int
-    replays: int
-    _played: dict[str, Array] = field(default_factory=dict, repr=False)
-
-    def log_ratio(self, synthetic: SyntheticTable) -> Array:
-        """The clamped logit, shape (rows,): log(p_real/p_synthetic) + log(N_D/n0), noisy."""
-        rows = inputs(synthetic.schema, synthetic.scaled)
-        return clamped(self.training.logits(self.parameters, rows), self.limit)
-
-    def replayed(self, synthetic: SyntheticTable) -> Array:
-        """Centred log ratios of R trainings on synthetic rows, shape (rows, R); free, simulated."""
-        rows = inputs(synthetic.schema, synthetic.scaled)
-        key = hashlib.sha256(rows.tobytes()).hexdigest()
-        if key not in self._played:
-            if self.replays and len(rows) < 2:
-                raise WeightError(field="weights", allowed="at least two synthetic rows")
-            log_ratios = np.empty((len(rows), self.replays))
-            for i in range(self.replays):
-                noise = SeededNoise(public_number(self.parameters) + i)
-                played = self.training.replay(
-                    rows, nominal_rows=self.nominal_rows, noise=noise, number=i
-                )
-                log_ratios[:, i] = clamped(self.training.logits(played, rows), self.limit)
-            self._played[key] = log_ratios - log_ratios.mean(axis=0)
-        return self._played[key]
-
-    def scored(self, synthetic: SyntheticTable) -> Scored:
-        """The log ratio; its noise, sampling error included, is the spread of replays."""
-        replays = self.replayed(synthetic)
-        count = replays.shape[1]
-        return Scored(
-            log_ratio=self.log_ratio(synthetic),
-            features=replays / max(1, count - 1) ** 0.5,
-            law=NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=1.0, dimension=count) if count else None,
-            factor=None,
-        )
-
-    def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """The replays' variances, shape (R,); None without replays."""
-        return self.replayed(synthetic).var(axis=0) if self.replays else None
-
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkCalibration:
@@ -225,10 +146,8 @@ class NetworkCalibration:
     schema: str
 
 
-_COUNTS = (("steps", 1, 10**5), ("lot", 1, 10**6), ("replays", 0, 999), ("resumes", 0, 20))
-_NUMBERS = (
-    ("clip", 0, 1e6), ("learning_rate", 0, 10), ("limit", 0, 20), ("averaged", -1e-9, 0.99)
-)  # fmt: skip
+_COUNTS = (("steps", 1, 10**5), ("lot", 1, 10**6), ("resumes", 0, 20))
+_NUMBERS = (("clip", 1e6), ("learning_rate", 10))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,26 +155,17 @@ class DensityNetwork(RatioEstimator):
     """Settings of the network; frozen and public.
 
     Attributes:
-        loss: `balanced`, or `logistic`, which learns more slowly from noisy steps.
         steps: T, fixed before data is read.
         lot: expected number of private rows in a lot, and number of synthetic rows beside it.
         clip: bound on the norm of the gradient of one row's logit.
-        averaged: the released network is the mean over this last share of the steps.
-        limit: public bound of the log weight, in (0, 20].
-        replays: trainings on synthetic rows alone: 0, or 39 to 999 (fewer cannot reach p = 0.03).
         resumes: how often a killed training may resume; each costs a twentieth of the steps.
     """
 
     hidden: tuple[int, ...] = (32,)
-    activation: str = "tanh"
-    loss: str = "balanced"
     steps: int = 500
     lot: int = 256
     clip: float = 1.0
     learning_rate: float = 0.01
-    averaged: float = 0.5
-    limit: float = 5.0
-    replays: int = 39
     resumes: int = 1
     device: str = "cpu"
     calibrated: NetworkCalibration | None = None
@@ -264,11 +174,14 @@ class DensityNetwork(RatioEstimator):
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (
         "Weights are those of a network trained with noise in every step. That noise has no"
-        " known law: weights are not debiased, the stated noise is how replays on synthetic"
-        " rows vary, and no interval includes it. The signal test compares with those replays.",
+        " known law: weights are not debiased, no noise is stated for them, and no interval"
+        " includes it.",
     )
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    """Distributions that its guarantee rests on."""
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "activation": ("tanh",), "loss": ("balanced",), "averaged": (AVERAGED,), "limit": (LIMIT,),
+        "replays": (0, 39),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, list | tuple) or not 1 <= len(self.hidden) <= 3:
@@ -276,15 +189,12 @@ class DensityNetwork(RatioEstimator):
         for width in self.hidden:
             whole(f"{SETTINGS}.hidden", width, low=1, high=512)
         object.__setattr__(self, "hidden", tuple(self.hidden))
-        for name, choices in (("activation", ACTIVATIONS), ("loss", LOSSES), ("device", DEVICES)):
-            if getattr(self, name) not in choices:
-                raise SpecError(field=f"{SETTINGS}.{name}", allowed=f"one of {', '.join(choices)}")
+        if self.device not in DEVICES:
+            raise SpecError(field=f"{SETTINGS}.device", allowed=f"one of {', '.join(DEVICES)}")
         for name, low, high in _COUNTS:
             whole(f"{SETTINGS}.{name}", getattr(self, name), low=low, high=high)
-        if 0 < self.replays < 39:
-            raise SpecError(field=f"{SETTINGS}.replays", allowed="0, or 39 to 999")
-        for name, above, most in _NUMBERS:
-            value = real(f"{SETTINGS}.{name}", getattr(self, name), above=above, at_most=most)
+        for name, most in _NUMBERS:
+            value = real(f"{SETTINGS}.{name}", getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, value)
 
     def calibrate(
@@ -302,14 +212,13 @@ class DensityNetwork(RatioEstimator):
             unit=unit,
             rule=ClipRule.OUTPUT,
             optimiser=Adam(learning_rate=self.learning_rate),
-            averaged=self.averaged,
+            averaged=AVERAGED,
             resumes=self.resumes,
         )
         widths = (schema.width, *self.hidden, 1)
         training = RatioTraining(
-            architecture=Architecture(widths=widths, activation=self.activation),
+            architecture=Architecture(widths=widths, activation="tanh"),
             private=replace(private, noise_multiplier=private.multiplier_for(rho)),
-            loss=self.loss,
             batch=self.lot,
         )
         calibrated = NetworkCalibration(
@@ -359,12 +268,9 @@ class DensityNetwork(RatioEstimator):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every constant of the training; JSON values."""
-        parameters: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("activation", "loss", "steps", "lot", "clip", "learning_rate", "averaged",
-                         "limit", "replays", "resumes", "debias")
-        }  # fmt: skip
-        parameters["hidden"] = list(self.hidden)
+        names = ("steps", "lot", "clip", "learning_rate", "resumes", "debias")
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
+        parameters |= {"hidden": list(self.hidden), "limit": LIMIT, "averaged": AVERAGED}
         if self.calibrated is not None:
             parameters |= self.calibrated.training.parameters()
             parameters["nominal_rows"] = self.calibrated.nominal_rows
@@ -410,18 +316,15 @@ class DensityNetwork(RatioEstimator):
             noise=self.released_noise(schema=schema, unit=ready.training.private.unit),
         )
 
-    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkRatio:
-        """The density ratio of a measurement; WeightError if it does not fit these settings."""
-        ready = self._ready_for(schema)
-        settings = self.parameters()
+    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> ClassifierRatio:
+        """log(p_real/p_synthetic) + log(N_D/n0), or WeightError for a measurement of others."""
+        training, settings = self._ready_for(schema).training, self.parameters()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)
         parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
-        if parameters.shape != (ready.training.architecture.size,):
+        if parameters.shape != (training.architecture.size,):
             raise WeightError("the measurement does not fit this schema", field=self.method)
-        return NetworkRatio(
-            training=ready.training,
-            parameters=parameters,
-            limit=self.limit,
-            nominal_rows=ready.nominal_rows,
-            replays=self.replays,
-        )
+
+        def logits(synthetic: SyntheticTable) -> Array:
+            return training.logits(parameters, inputs(schema, synthetic.scaled))
+
+        return ClassifierRatio(logits=logits)

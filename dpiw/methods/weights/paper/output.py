@@ -20,19 +20,8 @@ from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
 from dpiw.methods.base import check_effort, whole
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.beta import BetaRegression
-from dpiw.methods.weights.paper.ratio import (
-    DRAWS,
-    DensityRatio,
-    public_number,
-    simulated_errors,
-    simulated_noise,
-)
-from dpiw.methods.weights.paper.regression import (
-    FitFacts,
-    LinearMap,
-    calibration,
-    sampling_covariance,
-)
+from dpiw.methods.weights.paper.ratio import DensityRatio
+from dpiw.methods.weights.paper.regression import calibration
 from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
@@ -69,8 +58,6 @@ class OutputRatio(DensityRatio):
     law: NoiseLaw
     coefficients: Array
     digest: str
-    map: LinearMap
-    fit: FitFacts
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
         """The released vector, row i its coordinate i; WeightError for other rows."""
@@ -80,14 +67,6 @@ class OutputRatio(DensityRatio):
             )
         identity = np.eye(self.coefficients.size)
         return Scored(log_ratio=self.coefficients, features=identity, law=self.law)
-
-    def chance(self, synthetic: SyntheticTable) -> Array:
-        """Variances under `DRAWS` draws of noise and of sampling error."""
-        x = self.map.matrix(synthetic.scaled)
-        rng = np.random.default_rng(public_number(self.coefficients))
-        drawn = simulated_noise(self.law, DRAWS, rng)
-        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng) @ x.T
-        return np.asarray(drawn.var(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +253,4 @@ class OutputNoised(BetaRegression):
         if released.shape != (self.rows,):
             raise WeightError("the measurement does not fit these settings", field=self.method)
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
-        return OutputRatio(
-            law=law,
-            coefficients=released,
-            digest=facts["published_rows"],
-            map=self.feature_map(schema),
-            fit=FitFacts.of_measurement(facts),
-        )
+        return OutputRatio(law=law, coefficients=released, digest=facts["published_rows"])

@@ -8,8 +8,7 @@ at most max(D, R)/Lam (docs/method.md section 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -236,37 +235,6 @@ def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penal
         return 0.0
     curvature = nominal_rows / 2 * eigenvalues
     return float(eigenvalues @ (curvature / (curvature + penalty)) / total)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitFacts:
-    """Public facts of a fit: Lam, n0, N_G synthetic rows, and k rows of one person at most."""
-
-    penalty: float
-    nominal_rows: int
-    synthetic_rows: int
-    max_rows: int = 1
-
-    @classmethod
-    def of_measurement(cls, facts: Mapping[str, Any]) -> FitFacts:
-        """Read them from the facts of a measurement."""
-        return cls(**{field.name: facts[field.name] for field in fields(cls)})
-
-
-def sampling_covariance(features: Array, fit: FitFacts) -> Array:
-    """Bound on the exact coefficients' covariance if real and synthetic law agree, (d', d').
-
-    H^-1 (n0/4)(k + n0/N_G) C H^-1, H = Lam I + (n0/2) M, C and M the features' covariance and
-    second moment; a person's k rows may be alike. Assumes about n0 real rows.
-    """
-    size, rows = fit.nominal_rows, len(features)
-    centred = features - features.mean(axis=0)
-    chance = fit.max_rows + size / fit.synthetic_rows
-    gradient = size / 4 * chance * (centred.T @ centred) / rows
-    hessian = size / 2 * (features.T @ features) / rows
-    hessian[np.diag_indices_from(hessian)] += fit.penalty
-    half = np.linalg.solve(hessian, gradient)
-    return np.asarray(np.linalg.solve(hessian, half.T))
 
 
 def sigmoid(t: Array) -> Array:

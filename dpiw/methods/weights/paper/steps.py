@@ -55,8 +55,8 @@ class Step:
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
     set_later: ClassVar[frozenset[str]] = frozenset()
     """Fields that no spec may hold."""
-    retired: ClassVar[Mapping[str, Any]] = {}
-    """Settings that went, with their old default (`live_settings`)."""
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Settings that went, with their values that change nothing (`live_settings`)."""
 
     @property
     def text(self) -> str:
@@ -319,7 +319,7 @@ class Resample(Step):
 
     step: ClassVar[str] = "resample"
     line: ClassVar[str] = "resample {0.rows} rows by weight (systematic); weights are one"
-    retired: ClassVar[Mapping[str, Any]] = {"scheme": "systematic"}
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("systematic",)}
     rescales: ClassVar[bool] = True
     rows: int
 

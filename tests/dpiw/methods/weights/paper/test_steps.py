@@ -13,7 +13,6 @@ import pytest
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import SampledRows, Weighing
-from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
@@ -35,6 +34,7 @@ from dpiw.methods.weights.paper.steps import (
     to_coefficients,
     to_map,
 )
+from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.support.worlds import UNIT, numbers, uniform_rows
@@ -260,10 +260,15 @@ def test_a_retired_setting_at_its_old_default_says_nothing():
     """A run that was drawn under it goes on; another value needs the version that began it."""
     plain, old = {"step": "resample", "rows": 5}, {"scheme": "systematic"}
     assert parse_post_processing([plain | old]) == parse_post_processing([plain])
-    same = [
-        Measured.from_settings({"omega_seed": 1, **more}, pure=False, rows=100)
-        for more in ({}, {"debias": False})
-    ]
-    assert same[0] == same[1]
-    with pytest.raises(SpecError):
-        Measured.from_settings({"omega_seed": 1, "debias": True}, pure=False, rows=100)
+    usual = {"measured": {"omega_seed": 1}}
+    for method, name, values in (
+        ("measured", "debias", (False,)), ("beta_noised", "features", ("linear",)),
+        ("dp_mlp", "replays", (0, 39)), ("dp_mlp", "loss", ("balanced",)),
+        ("discriminator", "limit", (5, 5.0)),
+    ):  # fmt: skip
+        settings = usual.get(method, {})
+        for value in values:
+            same = make_weights(method, {**settings, name: value})
+            assert same == make_weights(method, settings)
+        with pytest.raises(SpecError, match=f"{name}: retired"):
+            make_weights(method, {**settings, name: "other"})
