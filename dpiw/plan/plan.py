@@ -68,12 +68,13 @@ def forecast_of(
     """Return what calibrated weights can show; None without weights or a public resolution."""
     if weights is None:
         return None
-    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
-    if resolution is None:
+    known = weights.forecast(schema=schema, nominal_rows=spec.nominal_rows)
+    if known is None:
         return None
+    tau, resolution = known
     return WeightsForecast(
         method=spec.weights.method,
-        tau=weights.predicted_log_weight_noise(schema=schema),
+        tau=tau,
         resolution=resolution,
         feasible=resolution >= RESOLUTION_FLOOR,
     )

@@ -138,12 +138,12 @@ class WeightEstimator(Method, abc.ABC):
         """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
         return ()
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """tau: standard deviation of the log-weight noise at a reference row, public."""
-        return 0.0
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float] | None:
+        """Public forecast of calibrated weights; None: unknown.
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float | None:
-        """Share of the log ratio's variance left by shrinkage, in [0, 1], public; None: unknown."""
+        tau, standard deviation of the noise of a reference row's log weight; resolution, share of
+        the log ratio's variance left by shrinkage, in [0, 1].
+        """
         return None
 
     def sampled(self, published: int) -> tuple[int, int]:

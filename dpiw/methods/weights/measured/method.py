@@ -222,17 +222,12 @@ class Measured(WeightEstimator):
             ),
         )
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation of a mean's noise over the norm of a row."""
-        ready = self._ready()
-        return ready.law.scale / ready.nominal_rows / ready.norm
-
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """l/(l + s^2): l a feature's share of the squared norm, s the noise of a mean."""
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
+        """Noise s of a mean over a row's norm, and l/(l + s^2), l a feature's mean square."""
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
         mean = ready.norm**2 / ready.dimension
-        return mean / (mean + spread)
+        return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
         """Raise SpecError for post-processing, unnormalised weights or too many replicates."""

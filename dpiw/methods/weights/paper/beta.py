@@ -80,8 +80,8 @@ class BetaRatio(DensityRatio):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaRegression(RatioEstimator):
-    """Settings of the noisy regression; frozen and public.
+class BetaDebiased(RatioEstimator):
+    """Settings of the noisy regression, its weights debiased in closed form; frozen and public.
 
     Attributes:
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
@@ -111,7 +111,7 @@ class BetaRegression(RatioEstimator):
 
     def __post_init__(self) -> None:
         kinds = [kind.value for kind in NoiseKind]
-        if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
+        if self.noise not in [*NoiseKind, *kinds]:
             raise setting_error(self, "weights.settings.noise", f"one of {', '.join(kinds)}")
         object.__setattr__(self, "noise", NoiseKind(self.noise))
         object.__setattr__(self, "tau", real("weights.settings.tau", self.tau, above=0, at_most=1))
@@ -159,9 +159,8 @@ class BetaRegression(RatioEstimator):
         """One draw of the coefficients; UncalibratedError for another unit or schema."""
         ready, bounds = self._ready(), self.feature_map(schema).bounds
         calibrated_for(ready, ready.unit == unit, ready.bounds == bounds, method=self.method)
-        if self.noise is NoiseKind.GAUSSIAN:
-            return (GaussianEvent(noise_multiplier=ready.multiplier),)
-        return (LaplaceEvent(noise_multiplier=ready.multiplier),)
+        kind = GaussianEvent if self.noise is NoiseKind.GAUSSIAN else LaplaceEvent
+        return (kind(noise_multiplier=ready.multiplier),)
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
@@ -178,20 +177,16 @@ class BetaRegression(RatioEstimator):
             ),
         )
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """K/Lam: the standard deviation of z.x at a reference row."""
-        self.check(schema=schema)
-        ready = self._ready()
-        return ready.noise_level / ready.penalty
-
     def check(self, *, schema: PublicSchema) -> None:
         """Refuse noise whose exponential has no variance at some row: `check_moments`."""
         check_moments(self._ready().law, self.feature_map(schema).bounds)
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the log ratio's variance left by shrinkage, in [0, 1]: `resolved_share`."""
-        eigenvalues = self.feature_map(schema).reference_eigenvalues()
-        return resolved_share(eigenvalues, nominal_rows=nominal_rows, penalty=self._ready().penalty)
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
+        """K/Lam, the standard deviation of z.x at a reference row, and `resolved_share`."""
+        self.check(schema=schema)
+        ready, variances = self._ready(), self.feature_map(schema).reference_eigenvalues()
+        share = resolved_share(variances, nominal_rows=nominal_rows, penalty=ready.penalty)
+        return ready.noise_level / ready.penalty, share
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Sentences a curator should read, from public facts."""
@@ -302,12 +297,7 @@ class BetaRegression(RatioEstimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaDebiased(BetaRegression):
-    """Noisy coefficients, weights debiased in closed form (docs/method.md section 4)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BetaNoised(BetaRegression):
+class BetaNoised(BetaDebiased):
     """Noisy coefficients, weights as they are: biased by the noise; a baseline."""
 
     method: ClassVar[str] = "beta_noised"

@@ -19,7 +19,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
 from dpiw.methods.base import check_effort, whole
 from dpiw.methods.weights.base import check_measurement
-from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.ratio import DensityRatio
 from dpiw.methods.weights.paper.regression import calibration
 from dpiw.methods.weights.paper.steps import Scored
@@ -70,7 +70,7 @@ class OutputRatio(DensityRatio):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputNoised(BetaRegression):
+class OutputNoised(BetaDebiased):
     """Settings of output-noised weights: those of the regression, and the published rows.
 
     Attributes:
@@ -85,7 +85,7 @@ class OutputNoised(BetaRegression):
     method: ClassVar[str] = "output_noised"
     bound_to_rows: ClassVar[bool] = True
     known_everywhere: ClassVar[bool] = False
-    set_later: ClassVar[frozenset[str]] = BetaRegression.set_later | {"published"}
+    set_later: ClassVar[frozenset[str]] = BetaDebiased.set_later | {"published"}
 
     @classmethod
     def _completed(

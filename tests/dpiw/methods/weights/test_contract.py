@@ -72,9 +72,11 @@ def test_cost_and_forecast_are_known_before_data(case):
     assert estimator.method == name
     events = estimator.events(schema=MIXED, unit=unit)
     assert len(events) == (0 if name == "discriminator" else 1)
-    assert 0 <= estimator.predicted_log_weight_noise(schema=MIXED) <= 0.2 + 1e-9
-    resolution = estimator.resolution(schema=MIXED, nominal_rows=500)
-    assert resolution is None if name in ("dp_mlp", "discriminator") else 0 <= resolution <= 1
+    forecast = estimator.forecast(schema=MIXED, nominal_rows=500)
+    assert (forecast is None) is (name in ("dp_mlp", "discriminator"))
+    tau, resolution = forecast or (0.0, 0.0)
+    assert 0 <= tau <= 0.2 + 1e-9
+    assert 0 <= resolution <= 1
     assert all(isinstance(w, str) for w in estimator.warnings(schema=MIXED, nominal_rows=500))
     json.dumps(estimator.parameters(), allow_nan=False)
 

@@ -87,7 +87,7 @@ def test_moments_that_do_not_exist_stop_the_plan_and_the_stage(kind, tables):
     for penalty, lacking in ((3.0, "variance"), (1.0, "mean")):
         estimator = ready(schema, UNIT, **tight, penalty=penalty)
         for use in (
-            lambda e=estimator: e.predicted_log_weight_noise(schema=schema),
+            lambda e=estimator: e.forecast(schema=schema, nominal_rows=200),
             lambda e=estimator: e.measure(private, synthetic, noise=SeededNoise(1)),
         ):
             with pytest.raises(SpecError, match=f"may have no {lacking}: scale times row length"):
@@ -99,7 +99,7 @@ def test_moments_that_do_not_exist_stop_the_plan_and_the_stage(kind, tables):
 @pytest.mark.parametrize("rho", [1e-8, 1e-2, 10.0])
 def test_public_rule_always_leaves_the_moments(kind, rho, unit):
     estimator = ready(mixed(), unit, rho=rho, noise=kind)
-    assert 0 < estimator.predicted_log_weight_noise(schema=mixed()) <= 0.2 * (1 + 1e-12)
+    assert 0 < estimator.forecast(schema=mixed(), nominal_rows=200)[0] <= 0.2 * (1 + 1e-12)
 
 
 def test_warning_says_when_the_cap_binds():
@@ -202,7 +202,7 @@ def test_settings_are_refused(published_tables):
         made(schema, UNIT, rows=None)
     wild = made(schema, UNIT, noise="spherical", penalty=1.0)
     with pytest.raises(SpecError, match="noise"):
-        wild.predicted_log_weight_noise(schema=schema)
+        wild.forecast(schema=schema, nominal_rows=200)
 
 
 # A generator's discriminator as free weights
