@@ -137,16 +137,22 @@ class BetaDebiased(RatioEstimator):
         Gaussian noise spends rho exactly, pure epsilon noise at most epsilon^2/2.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        noise, level_factor = self._level(schema)
         calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
-            noise=self.noise,
+            noise=noise,
             unit=unit,
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
+            level_factor=level_factor,
         )
         return replace(self, calibrated=calibrated)
+
+    def _level(self, schema: PublicSchema) -> tuple[NoiseKind, float]:
+        """The noise that the coefficients are calibrated for, and the factor on its K."""
+        return self.noise, 1.0
 
     def feature_map(self, schema: PublicSchema) -> LinearMap:
         """The public feature map on this schema."""

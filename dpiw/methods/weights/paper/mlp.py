@@ -68,6 +68,8 @@ class RatioTraining:
     architecture: Architecture
     private: PrivateTraining
     batch: int
+    nominal_rows: int
+    schema: str
 
     def parameters(self) -> dict[str, Any]:
         """Every public constant, JSON values."""
@@ -76,6 +78,7 @@ class RatioTraining:
             "activation": self.architecture.activation,
             "loss": "balanced",
             "batch": self.batch,
+            "nominal_rows": self.nominal_rows,
         }
 
     @cached_property
@@ -106,8 +109,8 @@ class RatioTraining:
         synthetic: Array,
         *,
         noise: NoiseSource,
-        backend: Backend = CPU,
-        watch: TrainingWatch = UNWATCHED,
+        backend: Backend,
+        watch: TrainingWatch,
     ) -> TrainingState:
         """Train on rows of shape (n, widths[0]); the parameters are the state's `average`.
 
@@ -117,37 +120,16 @@ class RatioTraining:
         initial = self.architecture.initial(np.random.default_rng([self._public_number, 0]))
         start = self.private.start(initial, publishable=noise.publishable)
         lots = PrivateLots(
-            architecture=self.architecture,
-            rows=private,
-            loss=Balanced(label=1),
-            backend=backend,
+            architecture=self.architecture, rows=private, loss=Balanced(label=1), backend=backend
         )
-        return self.private.train(
-            start,
-            lots,
-            noise=noise,
-            public=self._public_gradient(synthetic, backend),
-            watch=watch,
-        )
+        public = self._public_gradient(synthetic, backend)
+        return self.private.train(start, lots, noise=noise, public=public, watch=watch)
 
     @computing()
     def logits(self, parameters: Array, rows: Array) -> Array:
         """The classifier's logits, shape (n,)."""
         network = self.architecture.network(parameters)
         return CPU.to_numpy(network.outputs(CPU.array(rows))[:, 0])
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkCalibration:
-    """A training with its noise, and what it is calibrated for."""
-
-    training: RatioTraining
-    nominal_rows: int
-    schema: str
-
-
-_COUNTS = (("steps", 1, 10**5), ("lot", 1, 10**6), ("resumes", 0, 20))
-_NUMBERS = (("clip", 1e6), ("learning_rate", 10))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +150,7 @@ class DensityNetwork(RatioEstimator):
     learning_rate: float = 0.01
     resumes: int = 1
     device: str = "cpu"
-    calibrated: NetworkCalibration | None = None
+    calibrated: RatioTraining | None = None
 
     method: ClassVar[str] = "dp_mlp"
     private: ClassVar[bool] = True
@@ -191,9 +173,9 @@ class DensityNetwork(RatioEstimator):
         object.__setattr__(self, "hidden", tuple(self.hidden))
         if self.device not in DEVICES:
             raise SpecError(field=f"{SETTINGS}.device", allowed=f"one of {', '.join(DEVICES)}")
-        for name, low, high in _COUNTS:
+        for name, low, high in (("steps", 1, 10**5), ("lot", 1, 10**6), ("resumes", 0, 20)):
             whole(f"{SETTINGS}.{name}", getattr(self, name), low=low, high=high)
-        for name, most in _NUMBERS:
+        for name, most in (("clip", 1e6), ("learning_rate", 10)):
             value = real(f"{SETTINGS}.{name}", getattr(self, name), above=0, at_most=most)
             object.__setattr__(self, name, value)
 
@@ -216,45 +198,42 @@ class DensityNetwork(RatioEstimator):
             resumes=self.resumes,
         )
         widths = (schema.width, *self.hidden, 1)
-        training = RatioTraining(
+        calibrated = RatioTraining(
             architecture=Architecture(widths=widths, activation="tanh"),
             private=replace(private, noise_multiplier=private.multiplier_for(rho)),
             batch=self.lot,
-        )
-        calibrated = NetworkCalibration(
-            training=training, nominal_rows=nominal_rows, schema=schema.name
+            nominal_rows=nominal_rows,
+            schema=schema.name,
         )
         return replace(self, calibrated=calibrated)
 
     def check_fits(self) -> None:
         """Clip one public row, to see that torch works."""
-        check_computes("fit_weights", lambda: self._ready().training.architecture)
+        check_computes("fit_weights", lambda: self._ready().architecture)
 
     @property
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed training; None: a killed training is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
 
-    def _ready(self) -> NetworkCalibration:
+    def _ready(self) -> RatioTraining:
         return calibrated_for(self.calibrated, method=self.method)
 
-    def _ready_for(self, schema: PublicSchema) -> NetworkCalibration:
+    def _ready_for(self, schema: PublicSchema) -> RatioTraining:
         ready = self._ready()
-        same = (ready.schema, ready.training.architecture.widths[0]) == (schema.name, schema.width)
+        same = (ready.schema, ready.architecture.widths[0]) == (schema.name, schema.width)
         return calibrated_for(ready, same, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The steps of one training; UncalibratedError for another unit or schema."""
-        ready = self._ready_for(schema)
-        private = ready.training.private
-        calibrated_for(ready, private.unit == unit, method=self.method)
-        return private.events()
+        private = self._ready_for(schema).private
+        return calibrated_for(private, private.unit == unit, method=self.method).events()
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of every step's sum of gradients."""
-        return (self._ready_for(schema).training.private.released_noise(event=0),)
+        return (self._ready_for(schema).private.released_noise(event=0),)
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Facts for the curator."""
@@ -271,10 +250,7 @@ class DensityNetwork(RatioEstimator):
         names = ("steps", "lot", "clip", "learning_rate", "resumes", "debias")
         parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
         parameters |= {"hidden": list(self.hidden), "limit": LIMIT, "averaged": AVERAGED}
-        if self.calibrated is not None:
-            parameters |= self.calibrated.training.parameters()
-            parameters["nominal_rows"] = self.calibrated.nominal_rows
-        return parameters
+        return parameters if self.calibrated is None else parameters | self.calibrated.parameters()
 
     def measure(
         self,
@@ -297,7 +273,7 @@ class DensityNetwork(RatioEstimator):
         calibrated_for(ready, synthetic.schema == schema, method=self.method)
         if synthetic.rows == 0:
             raise WeightError(field="weights", allowed="at least one synthetic row")
-        state = ready.training.fit(
+        state = ready.fit(
             inputs(schema, table.confidential()),
             inputs(schema, synthetic.scaled),
             noise=noise,
@@ -307,18 +283,14 @@ class DensityNetwork(RatioEstimator):
         return Measurement(
             kind=MEASUREMENT_KIND,
             arrays={"parameters": state.average},
-            facts={
-                **self.parameters(),
-                "schema": schema.name,
-                "synthetic_rows": synthetic.rows,
-            },
+            facts={**self.parameters(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=state.publishable,
-            noise=self.released_noise(schema=schema, unit=ready.training.private.unit),
+            noise=self.released_noise(schema=schema, unit=ready.private.unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> ClassifierRatio:
         """log(p_real/p_synthetic) + log(N_D/n0), or WeightError for a measurement of others."""
-        training, settings = self._ready_for(schema).training, self.parameters()
+        training, settings = self._ready_for(schema), self.parameters()
         check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)
         parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
         if parameters.shape != (training.architecture.size,):

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
-from dpiw.methods.base import check_effort, whole
+from dpiw.methods.base import whole
 from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.ratio import DensityRatio
-from dpiw.methods.weights.paper.regression import calibration
 from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
@@ -107,25 +106,11 @@ class OutputNoised(BetaDebiased):
         if not isinstance(self.allow_more_rows, bool):
             raise setting_error(self, "weights.settings.allow_more_rows", "true or false")
 
-    def calibrate(
-        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
-    ) -> Self:
-        """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
+    def _level(self, schema: PublicSchema) -> tuple[NoiseKind, float]:
+        """K grows by sqrt(rows), and by the deviation of one coordinate of spherical noise."""
         rows = self._check_rows(schema)
-        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
         spherical = math.sqrt(rows + 1) if self.noise is NoiseKind.SPHERICAL else 1.0
-        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
-        calibrated = calibration(
-            self.feature_map(schema).bounds,
-            multiplier=1 / math.sqrt(2 * rho),
-            noise=NoiseKind.GAUSSIAN,
-            unit=unit,
-            nominal_rows=nominal_rows,
-            tau=self.tau,
-            penalty=self.penalty,
-            level_factor=math.sqrt(rows) * spherical,
-        )
-        return replace(self, calibrated=calibrated)
+        return NoiseKind.GAUSSIAN, math.sqrt(rows) * spherical
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:
@@ -141,13 +126,10 @@ class OutputNoised(BetaDebiased):
         return self.rows
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse spherical noise of scale >= 1/2, by the bound sigma_max(X) <= R sqrt(rows)."""
+        """Refuse spherical noise of scale >= 1/2, by `_reach`."""
         ready = self._ready()
-        if self.noise is NoiseKind.GAUSSIAN:
-            return
-        reach = ready.bounds.norm * math.sqrt(self._check_rows(schema))
-        scale = ready.multiplier * ready.sensitivity * reach
-        if 2 * scale >= 1:
+        scale = ready.multiplier * ready.sensitivity * self._reach(schema)
+        if self.noise is NoiseKind.SPHERICAL and 2 * scale >= 1:
             raise SpecError(
                 f"debiased weights may have no variance: the scale may reach {scale:.3g} (expected"
                 " < 0.5); raise epsilon, nominal_rows or penalty, or use gaussian noise",
@@ -163,14 +145,12 @@ class OutputNoised(BetaDebiased):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and the numbers known before the rows exist; JSON values."""
-        parameters = super().parameters() | {
-            "rows": self.rows,
-            "allow_more_rows": self.allow_more_rows,
-        }
-        parameters.pop("scale", None)
-        if "sensitivity" in parameters:
-            parameters["coefficient_sensitivity"] = parameters.pop("sensitivity")
-        return parameters
+        known = super().parameters()
+        known |= {"rows": self.rows, "allow_more_rows": self.allow_more_rows}
+        known.pop("scale", None)
+        if "sensitivity" in known:
+            known["coefficient_sensitivity"] = known.pop("sensitivity")
+        return known
 
     def for_rows(self, published: SyntheticTable) -> Self:
         """These settings for the published rows; WeightError if their number differs."""
@@ -182,29 +162,31 @@ class OutputNoised(BetaDebiased):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the published rows' log ratios; an upper bound before `for_rows`."""
-        reach = self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
-        spectral = reach if self.published is None else self._spectral_norm(self.published)
-        law, sensitivity = self._law(spectral)
+        _, sensitivity, law = self._noise(schema)
         return (
             ReleasedNoise(
                 values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
             ),
         )
 
-    def _spectral_norm(self, published: SyntheticTable) -> float:
-        x = self.feature_map(published.schema).matrix(published.scaled)
-        return float(np.linalg.norm(x, 2)) * (1 + 1e-9)
+    def _reach(self, schema: PublicSchema) -> float:
+        """Bound on the spectral norm of any published rows: sigma_max(X) <= R sqrt(rows)."""
+        return self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
 
-    def _law(self, spectral: float) -> tuple[NoiseLaw, float]:
-        ready, rows = self._ready(), self.rows or 1
+    def _noise(self, schema: PublicSchema) -> tuple[float, float, NoiseLaw]:
+        """Spectral norm of the published rows, or its bound; sensitivity and noise of the draw."""
+        ready, spectral = self._ready(), self._reach(schema)
+        if self.published is not None:
+            x = self.feature_map(schema).matrix(self.published.scaled)
+            spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
             kind=self.noise,
             noise_multiplier=ready.multiplier,
             sensitivity=sensitivity,
-            dimension=rows,
+            dimension=self._check_rows(schema),
         )
-        return law, sensitivity
+        return spectral, sensitivity, law
 
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
@@ -222,11 +204,9 @@ class OutputNoised(BetaDebiased):
             raise UncalibratedError(
                 "give the published rows by `for_rows` first", field="output_noised"
             )
-        problem = self.regression(table, synthetic)
+        spectral, sensitivity, law = self._noise(schema)
         x = self.feature_map(schema).matrix(published.scaled)
-        spectral = self._spectral_norm(published)
-        law, sensitivity = self._law(spectral)
-        exact = x @ self.solution(problem)
+        exact = x @ self.solution(self.regression(table, synthetic))
         return Measurement(
             kind=MEASUREMENT_KIND,
             arrays={"log_ratio": noisy_vector(exact, law=law, noise=noise)},

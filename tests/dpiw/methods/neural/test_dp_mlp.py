@@ -63,7 +63,7 @@ def test_the_prior_is_right_whatever_the_tables_sizes(sizes):
     """
     rows, others = sizes
     estimator = ready(nominal_rows=2500)
-    training = estimator.calibrated.training
+    training = estimator.calibrated
     rate, lot = training.private.sampling_rate, training.private.divisor / 2
     cell = CPU.array(np.zeros((1, 3)))
     network = Network(
@@ -106,7 +106,7 @@ def test_log_ratios_stay_inside_the_public_bound():
 
 def test_a_network_that_is_no_number_weighs_all_rows_alike():
     estimator = ready()
-    arrays = {"parameters": np.full(estimator.calibrated.training.architecture.size, np.nan)}
+    arrays = {"parameters": np.full(estimator.calibrated.architecture.size, np.nan)}
     facts = {**estimator.parameters(), "schema": "three", "synthetic_rows": 3}
     measured = Measurement(kind="dp_mlp", arrays=arrays, facts=facts, publishable=True)
     with np.errstate(invalid="ignore"):
