@@ -46,12 +46,10 @@ class Method(Protocol):
     @property
     def method(self) -> str:
         """The registry's name of this method."""
-        ...
 
     @property
     def private(self) -> bool:
         """False for methods without a guarantee, which no plan takes."""
-        ...
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -84,12 +82,10 @@ class Method(Protocol):
 
         The plan searches over `rho`, so noise must be continuous and decreasing in `rho` > 0.
         """
-        ...
 
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """Return the events of `measure`; UncalibratedError for another schema or unit."""
-        ...
 
     @abc.abstractmethod
     def released_noise(
@@ -99,12 +95,10 @@ class Method(Protocol):
 
         Events without a single scale have no entry. Raises `UncalibratedError` as `events` does.
         """
-        ...
 
     @abc.abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise scales, JSON values only, for plan and certificate."""
-        ...
 
 
 def own_libraries(*methods: Method | None) -> tuple[str, ...]:
@@ -137,15 +131,12 @@ class Judge(Protocol):
     @property
     def ratio(self) -> bool:
         """Whether `critic` is a log ratio, up to a constant."""
-        ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Synthetic rows."""
-        ...
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """The discriminator's output for synthetic rows, shape (rows,), higher where more real."""
-        ...
 
 
 MOST_FEATURES = 8192

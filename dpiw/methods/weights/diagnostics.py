@@ -100,7 +100,8 @@ class Diagnostics:
         )
 
 
-def _weights(log_weights: Array) -> Array:
+def relative_weights(log_weights: Array) -> Array:
+    """Weights over the largest one, shape (n,), or WeightError."""
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
         raise WeightError(
             field="weights", allowed="a vector of finite log weights, at least one row"
@@ -110,7 +111,7 @@ def _weights(log_weights: Array) -> Array:
 
 def effective_sample_size(log_weights: Array) -> float:
     """Kish's (sum w)^2 / sum w^2, between 1 and the number of rows; free of the weights' scale."""
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
@@ -144,7 +145,7 @@ def k_hat(log_weights: Array) -> float | None:
 
     Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
     """
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     count = tail_length(weights.size)
     if weights.size < MIN_ROWS or count >= weights.size:
         return None
@@ -206,7 +207,7 @@ def _tail_shape(log_weights: Array) -> float | None:
     if shape is None or shape < k_hat_threshold(log_weights.size):
         return shape
     count = tail_length(log_weights.size)
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     largest = np.sort(np.partition(weights, -count - 1)[-count - 1 :])
     beyond = float((largest[-5:] ** 2 - largest[0] ** 2).sum())
     return shape if beyond >= STANDS_OUT * float((weights**2).sum()) else None
@@ -219,14 +220,8 @@ def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
         WeightError: no rows, or a log weight that is not finite.
     """
     stability = Stability.of(log_weights, tail=raw)
-    facts = Diagnostics(
-        rows=stability.rows,
-        effective_sample_size=stability.effective_sample_size,
-        design_effect=stability.rows / stability.effective_sample_size,
-        k_hat=stability.k_hat,
-        verdict=Verdict.USE,
-        reasons=(),
-    )
+    effect = stability.rows / stability.effective_sample_size
+    facts = Diagnostics(**vars(stability), design_effect=effect, verdict=Verdict.USE, reasons=())
     return facts.judged_with(stability.findings, rule="")
 
 

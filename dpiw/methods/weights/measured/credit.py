@@ -171,7 +171,7 @@ def solvable(
 ) -> Tilt:
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
-    `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
+    `covariance`, near that of the rows, (d, d), saves computing it.
 
     Raises:
         SpecError: a credit that is not positive and finite.
@@ -187,10 +187,8 @@ def solvable(
             if solved is not None:
                 return solved
     for factor in _LARGER[:-1]:
-        try:
+        with suppress(WeightError):
             return tilt(base, targets, credit=least * float(factor))
-        except WeightError:
-            continue
     return tilt(base, targets, credit=least * float(_LARGER[-1]))
 
 

@@ -150,12 +150,8 @@ class Measured(WeightEstimator):
         )
         object.__setattr__(self, "design_effect", max(1.0, effect))
         if self.replicates != 0 or isinstance(self.replicates, bool):
-            whole(
-                "weights.settings.replicates",
-                self.replicates,
-                low=REPLICATES[0],
-                high=REPLICATES[1],
-            )
+            low, high = REPLICATES
+            whole("weights.settings.replicates", self.replicates, low=low, high=high)
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map on this schema, within ranges of public rows."""

@@ -29,22 +29,18 @@ class Linearised(Protocol):
     @property
     def values(self) -> Array:
         """Shape (p,)."""
-        ...
 
     @property
     def influence(self) -> Array:
         """Derivative of the values by the weight of each row, shape (n, p)."""
-        ...
 
     @property
     def refit(self) -> Callable[[Array], Array]:
         """The values at other weights, shape (n,) to shape (p,)."""
-        ...
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Facts of the estimator, by name."""
-        ...
 
 
 def least_support(estimate: Linearised) -> Array:
