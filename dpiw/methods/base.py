@@ -145,14 +145,11 @@ MOST_FEATURES = 8192
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
-EFFORT = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
-"""What `calibrate` needs."""
-
-
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
     """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
-        raise SpecError(f"found rho={rho:g}", field=what, allowed=EFFORT)
+        allowed = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
+        raise SpecError(f"found rho={rho:g}", field=what, allowed=allowed)
     if nominal_rows < 1:
         raise SpecError(field=f"nominal_rows={nominal_rows}", allowed="a whole number >= 1")
     if width > MOST_FEATURES:

@@ -74,6 +74,8 @@ class WeightEstimator(Method, abc.ABC):
 
     method: ClassVar[str]
     private: ClassVar[bool]
+    kind: ClassVar[str]
+    """Of its measurements."""
     effort: ClassVar[float] = 0.5
     """Share of the effort where a spec names none."""
     draws: ClassVar[bool] = True
@@ -181,11 +183,16 @@ class WeightEstimator(Method, abc.ABC):
         """Replicate weights of the published rows, or None if the settings ask for none; free."""
         return None
 
+    def _facts(self) -> Mapping[str, Any]:
+        """The settings that a measurement depends on."""
+        return self.parameters()
 
-def check_measurement(
-    measurement: Measurement, *, kind: str, own: Mapping[str, Any], method: str
-) -> None:
-    """Raise WeightError for a measurement of another method, or of other settings (`own`)."""
-    facts = measurement.facts
-    if measurement.kind != kind or any(facts.get(name) != own[name] for name in own):
-        raise WeightError("not a measurement with these settings", field=method)
+    def released(self, measurement: Measurement, name: str, size: int) -> Array:
+        """Return released values, shape (size,); WeightError for other settings or schemas."""
+        facts, own = measurement.facts, self._facts()
+        if measurement.kind != self.kind or any(facts.get(key) != own[key] for key in own):
+            raise WeightError("not a measurement with these settings", field=self.method)
+        values = np.asarray(measurement.arrays[name], dtype=np.float64)
+        if values.shape != (size,):
+            raise WeightError("the measurement does not fit this schema", field=self.method)
+        return values

@@ -66,15 +66,14 @@ def objections(
     least = least_support(estimate)
     shares = guessed(parts) if estimate.facts.get("smooth", True) else np.zeros(support.size)
     return [
-        unsupported(seen, use=enough, care=SUPPORT_CARE) + guess(share) + base
+        unsupported(seen, use=enough, care=SUPPORT_CARE) + _guess(share) + base
         for seen, enough, share in zip(
             support.tolist(), least.tolist(), shares.tolist(), strict=True
         )
     ]
 
 
-def guess(share: float) -> list[Objection]:
-    """The objection to a large guessed share, if any."""
+def _guess(share: float) -> list[Objection]:
     text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
     return objection(share > GUESSED, False, text)
 
@@ -85,13 +84,7 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
     Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
-    return few_rows(behind) + tail_findings(k_hat, MANY, whose=" of the base weights")
-
-
-def few_rows(base_rows: float) -> list[Objection]:
-    """The objection to few effective base rows, if any."""
-    if base_rows >= ROWS_USE:
-        return []
-    text = f"{math.floor(base_rows * (1 + 1e-9))} effective rows are behind the weights"
-    text += f" (expected >= {ROWS_USE:.0f})"
-    return objection(True, base_rows < ROWS_CARE, text)
+    count = math.floor(min(behind, ROWS_USE) * (1 + 1e-9))  # there may be infinitely many
+    text = f"{count} effective rows are behind the weights (expected >= {ROWS_USE:.0f})"
+    few = objection(behind < ROWS_USE, behind < ROWS_CARE, text)
+    return few + tail_findings(k_hat, MANY, whose=" of the base weights")

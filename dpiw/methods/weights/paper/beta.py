@@ -18,7 +18,7 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError, setting_error
 from dpiw.methods.base import calibrated_for, check_effort, real
-from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
+from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.paper.ratio import (
     DensityRatio,
     RatioEstimator,
@@ -31,7 +31,6 @@ from dpiw.methods.weights.paper.regression import (
     LinearMap,
     Regression,
     calibration,
-    check_moments,
     resolved_share,
     solve,
 )
@@ -43,8 +42,6 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 Array = NDArray[np.float64]
-
-MEASUREMENT_KIND = "beta"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +92,7 @@ class BetaDebiased(RatioEstimator):
     calibrated: Calibration | None = None
 
     method: ClassVar[str] = "beta_debiased"
+    kind: ClassVar[str] = "beta"
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (
         "Weights correct towards the regularised regression fit, not all the way to the truth.",
@@ -184,8 +182,22 @@ class BetaDebiased(RatioEstimator):
         )
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance at some row: `check_moments`."""
-        check_moments(self._ready().law, self.feature_map(schema).bounds)
+        """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public.
+
+        Else the noise's exponential has no variance at some row.
+        """
+        law, bounds = self._ready().law, self.feature_map(schema).bounds
+        laplace = law.kind is NoiseKind.LAPLACE
+        reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
+        product = law.scale * reach
+        if law.kind is not NoiseKind.GAUSSIAN and product >= 0.5:
+            lacking = "variance" if product < 1 else "mean"
+            raise SpecError(
+                f"debiased weights may have no {lacking}: scale times row length is "
+                f"{product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
+                " lower tau, or use gaussian noise",
+                field=f"weights.settings.noise={law.kind.value}",
+            )
 
     def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
         """K/Lam, the standard deviation of z.x at a reference row, and `resolved_share`."""
@@ -238,7 +250,7 @@ class BetaDebiased(RatioEstimator):
         schema, ready = table.schema, self._ready()
         exact = self.solution(self.regression(table, synthetic))
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=self.kind,
             arrays={"coefficients": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=noise.publishable,
@@ -276,15 +288,8 @@ class BetaDebiased(RatioEstimator):
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio of a measurement; WeightError if it does not fit."""
         features = self.feature_map(schema)
-        facts, arrays = measurement.facts, measurement.arrays
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        coefficients = np.asarray(arrays["coefficients"], dtype=np.float64)
-        if coefficients.shape != (features.bounds.dimension,):
-            raise WeightError("the measurement does not fit this schema", field=self.method)
-        law = NoiseLaw(
-            kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
-        )
-        return BetaRatio(law=law, coefficients=coefficients, map=features)
+        coefficients = self.released(measurement, "coefficients", features.bounds.dimension)
+        return BetaRatio(law=self._ready().law, coefficients=coefficients, map=features)
 
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing

@@ -30,15 +30,12 @@ from dpiw.methods.neural.checkpoints import Adam, TrainingState
 from dpiw.methods.neural.clipping import Balanced, ClipRule, check_computes, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradient
 from dpiw.methods.neural.networks import Architecture, Network
-from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.ratio import LIMIT, ClassifierRatio, RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
-
-MEASUREMENT_KIND = "dp_mlp"
 
 Array = NDArray[np.float64]
 
@@ -153,6 +150,7 @@ class DensityNetwork(RatioEstimator):
     calibrated: RatioTraining | None = None
 
     method: ClassVar[str] = "dp_mlp"
+    kind: ClassVar[str] = "dp_mlp"
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (
         "Weights are those of a network trained with noise in every step. That noise has no"
@@ -281,20 +279,17 @@ class DensityNetwork(RatioEstimator):
             watch=watch,
         )
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=self.kind,
             arrays={"parameters": state.average},
-            facts={**self.parameters(), "schema": schema.name, "synthetic_rows": synthetic.rows},
+            facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=state.publishable,
             noise=self.released_noise(schema=schema, unit=ready.private.unit),
         )
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> ClassifierRatio:
         """log(p_real/p_synthetic) + log(N_D/n0), or WeightError for a measurement of others."""
-        training, settings = self._ready_for(schema), self.parameters()
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=settings, method=self.method)
-        parameters = np.asarray(measurement.arrays["parameters"], dtype=np.float64)
-        if parameters.shape != (training.architecture.size,):
-            raise WeightError("the measurement does not fit this schema", field=self.method)
+        training = self._ready_for(schema)
+        parameters = self.released(measurement, "parameters", training.architecture.size)
 
         def logits(synthetic: SyntheticTable) -> Array:
             return training.logits(parameters, inputs(schema, synthetic.scaled))

@@ -18,7 +18,6 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
 from dpiw.methods.base import whole
-from dpiw.methods.weights.base import check_measurement
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.ratio import DensityRatio
 from dpiw.methods.weights.paper.steps import Scored
@@ -28,8 +27,6 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 Array = NDArray[np.float64]
-
-MEASUREMENT_KIND = "output"
 
 MOST_ROWS = 1024
 """Limit even with `allow_more_rows`: diagnostics handle the noise as one coordinate per row."""
@@ -82,6 +79,7 @@ class OutputNoised(BetaDebiased):
     published: SyntheticTable | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "output_noised"
+    kind: ClassVar[str] = "output"
     bound_to_rows: ClassVar[bool] = True
     known_everywhere: ClassVar[bool] = False
     set_later: ClassVar[frozenset[str]] = BetaDebiased.set_later | {"published"}
@@ -208,7 +206,7 @@ class OutputNoised(BetaDebiased):
         x = self.feature_map(schema).matrix(published.scaled)
         exact = x @ self.solution(self.regression(table, synthetic))
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=self.kind,
             arrays={"log_ratio": noisy_vector(exact, law=law, noise=noise)},
             facts={
                 **self._facts(),
@@ -228,9 +226,6 @@ class OutputNoised(BetaDebiased):
     ) -> OutputRatio:
         """The released log ratios and their rows; WeightError if they do not fit these settings."""
         facts = measurement.facts
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)
-        if released.shape != (self.rows,):
-            raise WeightError("the measurement does not fit these settings", field=self.method)
+        released = self.released(measurement, "log_ratio", self._check_rows(schema))
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
         return OutputRatio(law=law, coefficients=released, digest=facts["published_rows"])

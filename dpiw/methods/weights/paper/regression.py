@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights.geometry import blocks
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
@@ -209,23 +209,6 @@ def calibration(
         sensitivity=sensitivity,
         law=law,
     )
-
-
-def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
-    """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public."""
-    if law.kind is NoiseKind.GAUSSIAN:
-        return
-    laplace = law.kind is NoiseKind.LAPLACE
-    reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
-    product = law.scale * reach
-    if product >= 0.5:
-        lacking = "variance" if product < 1 else "mean"
-        raise SpecError(
-            f"debiased weights may have no {lacking}: scale times row length is "
-            f"{product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
-            " lower tau, or use gaussian noise",
-            field=f"weights.settings.noise={law.kind.value}",
-        )
 
 
 def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float) -> float:
