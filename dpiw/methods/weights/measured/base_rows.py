@@ -65,10 +65,6 @@ class BaseRows:
     def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
         if features.ndim != 2 or not len(features):
             raise WeightError("none", field="base rows", allowed="at least one row of features")
-        if log_weights is not None and (
-            log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
-        ):
-            raise WeightError(field="base rows", allowed="one log weight each, of mean one")
         self.rows, self.dimension = features.shape
         self._features, self._log_weights = checked(features), log_weights
 

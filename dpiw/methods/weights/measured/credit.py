@@ -6,7 +6,6 @@ synthetic rows only. Source: docs/method.md section 14.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, solve_triangular
 from scipy.special import gammaincc
 
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
@@ -171,14 +170,8 @@ def solvable(
 ) -> Tilt:
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
-    `covariance`, near that of the rows, (d, d), saves computing it.
-
-    Raises:
-        SpecError: a credit that is not positive and finite.
-        WeightError: none can be solved for.
+    `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
     """
-    if not (math.isfinite(credit) and credit > 0):
-        raise SpecError(field="credit", allowed="a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
     if covariance is not None:
         start = np.zeros(base.dimension)
@@ -288,16 +281,10 @@ def reweight(
 
     `credit`: `EVIDENCE`, or alpha itself; a larger one is taken where double precision cannot solve
     (`Tilt.credit`). `pairs`: indices of products of two columns, to which the evidence gives a
-    credit of their own. `rng` draws no privacy noise.
-
-    Raises:
-        SpecError: another word, or a number that is not positive and finite.
-        WeightError: shapes do not fit, or no credit can be solved for.
+    credit of their own. `rng` draws no privacy noise. WeightError if no credit can be solved for.
     """
     misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
-        if credit != EVIDENCE:
-            raise SpecError(field="credit", allowed=f"a number > 0 or {EVIDENCE}")
         credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
         if pairs is not None and pairs.size:
             own = evidence_credit(Misfit.of(base, targets, pairs)) / credit

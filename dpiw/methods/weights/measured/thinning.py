@@ -51,8 +51,6 @@ def thin(
     `log_weights`: shape (M,), any scale; `design_effect` >= 1 bounds the kept weights' expected
     one. `rng` draws no privacy noise.
     """
-    if not design_effect >= 1:
-        raise WeightError(field=f"design effect {design_effect:g}", allowed="at least 1")
     logs = normalised(log_weights)
     tau = _exponent(logs, design_effect)
     chosen = resample(tau * logs, rows, rng=rng)

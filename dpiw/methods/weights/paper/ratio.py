@@ -184,8 +184,6 @@ def weigh(
     if steps.resample is not None and rng is None:
         raise SpecError(field="weights.post_processing.resample", allowed="a random generator")
     scored = ratio.scored(synthetic)
-    if scored.log_ratio.size == 0:
-        raise WeightError(field="weights", allowed="at least one synthetic row")
     for step in steps.steps:
         scored = step.on_ratio(scored)
     law, x, texts = scored.law, scored.features, list(scored.texts)
