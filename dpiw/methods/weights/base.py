@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError, nearest
 from dpiw.methods.base import CriticKind, Judge, Method, live_settings
+from dpiw.privacy.units import NoiseKind
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -117,7 +118,12 @@ class WeightEstimator(Method, abc.ABC):
     ) -> dict[str, Any]:
         """Settings with the defaults that depend on the release."""
         if pure and cls.pure_noise is not None:
-            settings.setdefault("noise", cls.pure_noise)
+            noise = settings.setdefault("noise", cls.pure_noise)
+            if noise in (NoiseKind.GAUSSIAN, NoiseKind.GAUSSIAN.value):
+                raise SpecError(
+                    field="weights.settings.noise=gaussian",
+                    allowed="spherical or laplace at delta 0",
+                )
         return settings
 
     def check_critic(self, critic: CriticKind) -> None:

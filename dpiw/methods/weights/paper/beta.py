@@ -117,16 +117,6 @@ class BetaDebiased(RatioEstimator):
             penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
-        """Build it from a spec; gaussian noise is refused where delta is 0."""
-        estimator = super().from_settings(settings, pure=pure, rows=rows)
-        if pure and estimator.noise is NoiseKind.GAUSSIAN:
-            raise SpecError(
-                field="weights.settings.noise=gaussian", allowed="spherical or laplace at delta 0"
-            )
-        return estimator
-
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
@@ -170,13 +160,13 @@ class BetaDebiased(RatioEstimator):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the coefficients."""
-        ready = self._ready()
+        law, sensitivity = self._ready().law, self._ready().sensitivity
         return (
             ReleasedNoise(
                 values="coefficients",
-                law=ready.law.kind,
-                scale=ready.law.scale,
-                sensitivity=ready.sensitivity,
+                law=law.kind,
+                scale=law.scale,
+                sensitivity=sensitivity,
                 event=0,
             ),
         )
