@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance, variance_parts
-from dpiw.analysis.errors.verdicts import EMPTY, FEW, few, size_objections
+from dpiw.analysis.errors.verdicts import EMPTY, few, size_objections
 from dpiw.analysis.estimators.bayes import scaled_weights
 from dpiw.analysis.sample import WeightedSample
 from dpiw.errors import ReleaseError
@@ -117,7 +117,7 @@ def test_thresholds_count_people_who_may_be_few():
     mean = lambda s: size_objections(analysis.mean(s, "y"))[0]  # noqa: E731
     assert mean(enough) == []
     assert mean(thin) == [few(11)]
-    assert few(1) is FEW
+    assert few(1).reason == "fewer than 100 people are behind it"
     group = "x > 0.45"  # about 50 rows of 1,000: they may be of 5 people
     empty = [size_objections(analysis.mean(s, "y", where=group))[0] for s in (enough, thin)]
     assert EMPTY not in empty[0]

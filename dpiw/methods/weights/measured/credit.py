@@ -198,13 +198,6 @@ class Reweighted:
     p_value: float
 
     @cached_property
-    def _curvature(self) -> tuple[Array, bool]:
-        """Factor of the Hessian C + alpha R."""
-        matrix = self.tilt.covariance + self.tilt.credit * self.targets.ridge
-        factor: tuple[Array, bool] = cho_factor(matrix, lower=True)
-        return factor
-
-    @cached_property
     def noise_root(self) -> Array:
         """A with A A' = V, the covariance of theta's privacy noise, shape (d, f), to first order.
 
@@ -215,7 +208,8 @@ class Reweighted:
         factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
         root = np.zeros((self.targets.means.size, len(factor)))
         root[: len(factor)] = factor
-        return np.asarray(cho_solve(self._curvature, root))
+        hessian = self.tilt.covariance + self.tilt.credit * self.targets.ridge
+        return np.asarray(cho_solve(cho_factor(hessian, lower=True), root))
 
     def log_weight_noise(self, base: BaseRows) -> Array:
         """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""

@@ -36,6 +36,7 @@ from dpiw.methods.weights.base import (
     Weighing,
     WeightEstimator,
 )
+from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
@@ -54,9 +55,6 @@ REPLICATES = (20, 1000)
 
 MOST_FEATURES_HELD = 2**30
 """Most rows times features while replicates are made: 8 GiB."""
-
-_MOST_FITTED = 100_000
-"""`dpiw.methods.weights.measured.many_rows.MOST_FITTED`, which is imported late."""
 
 MOST_ROWS = 2**28
 """Most private rows of norm one, whose sums are far from being clipped."""
@@ -199,14 +197,10 @@ class Measured(WeightEstimator):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the sum."""
-        ready, law = self._ready(), self._ready().law
+        law, sensitivity = self._ready().law, self._ready().sensitivity
         return (
             ReleasedNoise(
-                values=self.method,
-                law=law.kind,
-                scale=law.scale,
-                sensitivity=ready.sensitivity,
-                event=0,
+                values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
             ),
         )
 
@@ -246,7 +240,7 @@ class Measured(WeightEstimator):
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Time and memory of summing rows' features and of tilting a base on some rows."""
         d, base = self._ready().dimension, self.base_rows_for(published)
-        fitted = min(base, _MOST_FITTED)
+        fitted = min(base, MOST_FITTED)
         return Running(
             seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
             held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,

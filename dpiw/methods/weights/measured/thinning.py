@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.credit import solvable
-from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import Tilt
 from dpiw.methods.weights.weigh import normalised, resample

@@ -207,18 +207,16 @@ class DensityNetwork(RatioEstimator):
 
     def check_fits(self) -> None:
         """Clip one public row, to see that torch works."""
-        check_computes("fit_weights", lambda: self._ready().architecture)
+        ready = calibrated_for(self.calibrated, method=self.method)
+        check_computes("fit_weights", lambda: ready.architecture)
 
     @property
     def resumption(self) -> Resumption | None:
         """The terms of resuming a killed training; None: a killed training is lost."""
         return Resumption.of(steps=self.steps, resumes=self.resumes)
 
-    def _ready(self) -> RatioTraining:
-        return calibrated_for(self.calibrated, method=self.method)
-
     def _ready_for(self, schema: PublicSchema) -> RatioTraining:
-        ready = self._ready()
+        ready = calibrated_for(self.calibrated, method=self.method)
         same = (ready.schema, ready.architecture.widths[0]) == (schema.name, schema.width)
         return calibrated_for(ready, same, method=self.method)
 
