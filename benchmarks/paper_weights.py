@@ -32,7 +32,6 @@ PAPER_KINDS = (
 )  # fmt: skip
 NOT_PRIVATE = frozenset({"logreg", "mlp"})
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "dp_mlp": {"replays": 0},
     "measured": {"omega_seed": 1},
 }
 SMALLEST = 1e-12

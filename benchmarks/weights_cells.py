@@ -110,11 +110,11 @@ GENERATORS: Mapping[str, Mapping[str, Any]] = {
 WEIGHTS: Mapping[str, Mapping[str, Any]] = {
     "none": {"method": "none"},
     "linear": {"method": "beta_debiased"},
-    "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0}},
+    "dp_mlp": {"method": "dp_mlp"},
     "discriminator": {"method": "discriminator"},
     "measured": {"method": "measured", "settings": {"omega_seed": 1}},
 }
-"""Kinds of weights. Replays judge a verdict and change no weight."""
+"""Kinds of weights."""
 
 KINDS = tuple(WEIGHTS)
 NO_PRIVACY = "inf"

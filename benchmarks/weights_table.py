@@ -105,7 +105,7 @@ def settings(record: Mapping[str, Any]) -> list[str]:
         " has the whole budget. `linear`, `dp_mlp`: effort shared 1:1; `measured`: 7:3.",
         "- weights: `linear`: `beta_debiased`, Gaussian noise, self-normalised. `measured`: noisy"
         " means of features by the public rule, and rows chosen from base rows. `dp_mlp`: a network"
-        " by DP-SGD, without replays. `discriminator`: the logit of a logistic-loss discriminator.",
+        " by DP-SGD. `discriminator`: the logit of a logistic-loss discriminator.",
         "- Weights are kept even where the plan would publish none, to see what they would do."
         " forecast: the plan's public resolution; `no`: the plan advises against weights.",
         f"- Generators: {'; '.join(f'{k} {dict(GENERATORS[k])}' for k in record['generators'])};"

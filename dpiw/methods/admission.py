@@ -61,13 +61,9 @@ class Admission:
     def together(cls, several: Sequence[Admission]) -> Self:
         """Sum over several draws of one model; at least one."""
         names = ("rows", "drawn", "rejected", "projected", "forced", "replaced")
-        return cls(
-            **{name: sum(getattr(admission, name) for admission in several) for name in names},
-            broken={
-                name: sum(admission.broken[name] for admission in several)
-                for name in several[0].broken
-            },
-        )
+        counts = {name: sum(getattr(admission, name) for admission in several) for name in names}
+        broken = {name: sum(a.broken[name] for a in several) for name in several[0].broken}
+        return cls(**counts, broken=broken)
 
     @property
     def steps(self) -> tuple[str, ...]:

@@ -46,12 +46,10 @@ class Method(Protocol):
     @property
     def method(self) -> str:
         """The registry's name of this method."""
-        ...
 
     @property
     def private(self) -> bool:
         """False for methods without a guarantee, which no plan takes."""
-        ...
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -84,12 +82,10 @@ class Method(Protocol):
 
         The plan searches over `rho`, so noise must be continuous and decreasing in `rho` > 0.
         """
-        ...
 
     @abc.abstractmethod
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """Return the events of `measure`; UncalibratedError for another schema or unit."""
-        ...
 
     @abc.abstractmethod
     def released_noise(
@@ -99,12 +95,10 @@ class Method(Protocol):
 
         Events without a single scale have no entry. Raises `UncalibratedError` as `events` does.
         """
-        ...
 
     @abc.abstractmethod
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise scales, JSON values only, for plan and certificate."""
-        ...
 
 
 def own_libraries(*methods: Method | None) -> tuple[str, ...]:
@@ -137,15 +131,12 @@ class Judge(Protocol):
     @property
     def ratio(self) -> bool:
         """Whether `critic` is a log ratio, up to a constant."""
-        ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Synthetic rows."""
-        ...
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """The discriminator's output for synthetic rows, shape (rows,), higher where more real."""
-        ...
 
 
 MOST_FEATURES = 8192
@@ -154,14 +145,11 @@ MOST_FEATURES = 8192
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
-EFFORT = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
-"""What `calibrate` needs."""
-
-
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
     """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
-        raise SpecError(f"found rho={rho:g}", field=what, allowed=EFFORT)
+        allowed = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
+        raise SpecError(f"found rho={rho:g}", field=what, allowed=allowed)
     if nominal_rows < 1:
         raise SpecError(field=f"nominal_rows={nominal_rows}", allowed="a whole number >= 1")
     if width > MOST_FEATURES:
@@ -206,11 +194,11 @@ def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Re
 
 
 def live_settings(
-    settings: Mapping[str, Any], retired: Mapping[str, Any], *, field: str
+    settings: Mapping[str, Any], retired: Mapping[str, tuple[Any, ...]], *, field: str
 ) -> dict[str, Any]:
-    """Return settings without retired ones at their old default; SpecError for another value."""
+    """Return settings without retired ones at a value that changes nothing; else SpecError."""
     for name in sorted(retired.keys() & settings.keys()):
-        if settings[name] != retired[name]:
+        if settings[name] not in retired[name]:
             raise SpecError(
                 "retired; a run that began with it goes on with the version that began it",
                 field=f"{field}.{name}",

@@ -66,12 +66,13 @@ def forecast_of(
     """Return what calibrated weights can show; None without weights or a public resolution."""
     if weights is None:
         return None
-    resolution = weights.resolution(schema=schema, nominal_rows=spec.nominal_rows)
-    if resolution is None:
+    known = weights.forecast(schema=schema, nominal_rows=spec.nominal_rows)
+    if known is None:
         return None
+    tau, resolution = known
     return WeightsForecast(
         method=spec.weights.method,
-        tau=weights.predicted_log_weight_noise(schema=schema),
+        tau=tau,
         resolution=resolution,
         feasible=resolution >= RESOLUTION_FLOOR,
     )
@@ -164,12 +165,11 @@ class Plan:
     @property
     def recipe(self) -> Recipe:
         """Return the release's recipe, for `dpiw.methods.recipe`."""
-        resolution = None if self.forecast is None else self.forecast.resolution
         return Recipe(
             schema=self.schema,
             generator=self.generator,
             weights=self.weights,
-            weighing=weighing_of(self.spec, resolution=resolution),
+            weighing=weighing_of(self.spec),
         )
 
     def run_key(self, period: str) -> str:

@@ -152,13 +152,12 @@ class PrivateMethods:
         )
 
 
-def weighing_of(spec: ReleaseSpec, *, resolution: float | None = None) -> Weighing:
-    """Return how a spec makes weights of a measurement; `resolution` is the plan's forecast."""
+def weighing_of(spec: ReleaseSpec) -> Weighing:
+    """Return how a spec makes weights of a measurement."""
     return Weighing(
         rows=spec.synthetic_rows,
         post_processing=parse_post_processing(spec.weights.post_processing),
         normalisation=Normalisation(spec.weights.normalisation),
-        resolution=resolution,
     )
 
 

@@ -131,7 +131,7 @@ def data(tmp_path, monkeypatch, cells):
     few |= {"histogram": {}, "privbayes": {"degree": 1}}
     monkeypatch.setattr(cells, "GENERATORS", few)
     changed = {"measured": {"method": "measured", "settings": {"omega_seed": 1, "base_rows": 600}},
-               "dp_mlp": {"method": "dp_mlp", "settings": {"replays": 0, "steps": 10}}}  # fmt: skip
+               "dp_mlp": {"method": "dp_mlp", "settings": {"steps": 10}}}  # fmt: skip
     monkeypatch.setattr(cells, "WEIGHTS", {**cells.WEIGHTS, **changed})
     return folder
 

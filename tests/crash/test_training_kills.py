@@ -37,7 +37,7 @@ def neural(place: Place) -> Place:
         ("{method: histogram, settings: {bins: 4}}",
          f"{{method: dpgan, settings: {{{common}, batch: 8, generator: [4]}}}}"),
         ("method: beta_debiased",
-         f"method: dp_mlp, settings: {{{common}, hidden: [4], replays: 0}}"),
+         f"method: dp_mlp, settings: {{{common}, hidden: [4]}}"),
     ):  # fmt: skip
         assert old in text
         text = text.replace(old, new)

@@ -264,8 +264,7 @@ DESCRIPTION = (
 NEURAL = {
     "settings: {bins: 4}": "settings: {steps: 20, lot: 64, batch: 32, generator: [8],"
                            " discriminator: [8], device: auto}",
-    "when_infeasible: keep": "when_infeasible: keep, settings: {steps: 30, lot: 64, hidden: [8],"
-                             " replays: 0}",
+    "when_infeasible: keep": "when_infeasible: keep, settings: {steps: 30, lot: 64, hidden: [8]}",
 }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and {stage!r} in ('all', *sys.o
         import dpiw.methods.generators.histogram as g, dpiw.methods.weights.paper.beta as b
         def measure(self, *args, **kwargs):
             deed()
-        g.Histogram.measure = b.BetaRegression.measure = measure
+        g.Histogram.measure = b.BetaDebiased.measure = measure
 """
 
 

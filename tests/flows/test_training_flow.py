@@ -127,7 +127,7 @@ def test_a_run_whose_gpu_vanishes_ends_on_the_cpu_at_its_planned_cost(
     need(device)
     place = make_workplace()
     train(place)
-    place.rewrite("replays: 0}", "replays: 0, device: auto}")
+    place.rewrite("hidden: [8]}", "hidden: [8], device: auto}")
     (place.root / "sitecustomize.py").write_text(VANISHING.replace("KIND", device))
     paths = f"{place.root}:{ROOT}"
     done = prefect_server.python(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper import regression as fitting
-from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.privacy import mechanisms
 from dpiw.privacy.units import PrivacyUnit
 from tests.support.draws import Still
@@ -113,7 +113,7 @@ class Pair:
     synthetic: Array
     nominal_rows: int
 
-    def solved(self, estimator: BetaRegression) -> Array:
+    def solved(self, estimator: BetaDebiased) -> Array:
         """The two fits that `measure` makes."""
         weight = self.nominal_rows / len(self.synthetic)
         return np.array([

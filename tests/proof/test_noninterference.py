@@ -11,6 +11,7 @@ import pytest
 
 from dpiw.methods.weights import registry
 from dpiw.methods.weights.measured import weighing
+from dpiw.methods.weights.measured.law import MeansLaw
 from tests.hostile.leaks import neighbours as leaks
 from tests.proof.blind import (
     CONSTRAINTS,
@@ -59,16 +60,16 @@ def fixed(monkeypatch):
     hence the run's token.
     """
     leaks.fix_draws(monkeypatch)
-    real = weighing.weigh_measured
+    real, replicates = weighing.weigh_measured, MeansLaw.replicates
 
     def weigh(*given, rng, **rest):
         return real(*given, rng=np.random.default_rng(20_270_131), **rest)
 
-    def replicate(law, measurement, *, count):
-        return law.replicates(count, np.random.default_rng(20_270_131))
+    def replicate(law, count, rng):
+        return replicates(law, count, np.random.default_rng(20_270_131))
 
     monkeypatch.setattr(weighing, "weigh_measured", weigh)
-    monkeypatch.setattr(weighing, "replicate_measured", replicate)
+    monkeypatch.setattr(MeansLaw, "replicates", replicate)
 
 
 RELEASES = {

@@ -12,7 +12,7 @@ import pytest
 from dpiw.data.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper import regression as calibration
-from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -39,11 +39,11 @@ PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 
 def regressions(
     unit: PrivacyUnit, penalty: float, rng: np.random.Generator
-) -> tuple[BetaRegression, BetaRegression, Array]:
+) -> tuple[BetaDebiased, BetaDebiased, Array]:
     """With L2 and with L1 noise, on mixed columns or up to 128 numbers; and feature rows."""
     schema = mixed() if rng.random() < 0.2 else numbers(2 ** int(rng.integers(8)))
     plain, laplace = (
-        BetaRegression(noise=noise, penalty=penalty).calibrate(
+        BetaDebiased(noise=noise, penalty=penalty).calibrate(
             rho=0.5, schema=schema, unit=unit, nominal_rows=100
         )
         for noise in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)
@@ -81,7 +81,7 @@ def test_measure_releases_these_coefficients(pairs, noise, rng):
     norm = 1 if noise is NoiseKind.LAPLACE else 2
     for number in range(pairs):
         unit = UNITS[2 * (number % 2)]
-        estimator = BetaRegression(noise=noise, penalty=5.0).calibrate(
+        estimator = BetaDebiased(noise=noise, penalty=5.0).calibrate(
             rho=50, schema=schema, unit=unit, nominal_rows=100
         )
         rows, synthetic = extreme_rows(schema, 9, rng), uniform_rows(schema, 5, rng)

@@ -94,9 +94,7 @@ def white_box(ready: Any, canary: Any, run: Callable[[bool, Any], Any], **facts:
 
 
 def dp_mlp(*, lot: int, rho: float = EFFORT, **facts: Any) -> World:
-    method = DensityNetwork(
-        hidden=(2,), steps=4, lot=lot, clip=0.05, learning_rate=0.5, replays=0, resumes=0
-    )
+    method = DensityNetwork(hidden=(2,), steps=4, lot=lot, clip=0.05, learning_rate=0.5, resumes=0)
     ready = method.calibrate(rho=rho, schema=SCHEMA, unit=UNIT, nominal_rows=ROWS)
     synthetic = SyntheticTable(schema=SCHEMA, scaled=CANARY)
     return white_box(

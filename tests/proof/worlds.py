@@ -21,7 +21,7 @@ from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateTraining
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.paper.beta import BetaRegression
+from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
@@ -119,7 +119,7 @@ Maker = Callable[[PrivacyUnit, bool, np.random.Generator], Pair]
 def regression(noise: NoiseKind, columns: int) -> Maker:
     def make(unit, adversarial, rng):
         schema, penalty = numbers(columns), 400.0
-        estimator = BetaRegression(noise=noise, penalty=penalty).calibrate(
+        estimator = BetaDebiased(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
         pool = estimator.feature_map(schema).matrix(extreme_rows(schema, 300, rng))

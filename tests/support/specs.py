@@ -82,7 +82,6 @@ REFUSED_SETTINGS = [
     ({"weights": {"method": "beta_debiased", "settings": {"penalty": 0}}}, "penalty"),
     ({"weights": {"method": "beta_debiased", "settings": {"penalty": -1}}}, "penalty"),
     ({"weights": {"method": "beta_debiased", "settings": {"features": "deep"}}}, "features"),
-    ({"weights": {"method": "beta_debiased", "settings": {"features": "fourier"}}}, "measured"),
 ]
 """Changes to `spec`, and what the refusal says."""
 

@@ -189,14 +189,14 @@ def _left_out(sample: WeightedSample) -> tuple[str, ...]:
 
 
 def _check_level(level: Any) -> None:
-    if isinstance(level, int | float | np.floating) and 0 < level < 1:
-        return
     advice = ""
     if isinstance(level, str):
         is_number = level.replace(".", "", 1).isdigit()
         advice = "; write it without quotes" if is_number else f"; write method={level!r}"
-    elif isinstance(level, int | float | np.floating) and 1 < level < 100:
-        advice = f"; write level={float(level) / 100:g}"
+    elif isinstance(level, int | float | np.floating):
+        if 0 < level < 1:
+            return
+        advice = f"; write level={float(level) / 100:g}" if 1 < level < 100 else ""
     raise ReleaseError(field="level", allowed=f"a number between 0 and 1, found {level!r}{advice}")
 
 
@@ -236,13 +236,10 @@ def confidence_interval(
     miss = (1 - float(level)) / 2
     low, high = widened(estimate, low, high, miss=miss, noisy=is_noisy)
     verdicts, reasons = _verdicts(estimate, law_parts if is_noisy else {})
+    law = estimate.sample.law
+    support = np.full(estimate.values.size, np.nan) if law is None else law.support(estimate)
     return Interval(
         names=estimate.names, values=estimate.values, lower=low, upper=high, level=level,
-        method=chosen, parts=parts, support=_support(estimate),
+        method=chosen, parts=parts, support=support,
         verdicts=verdicts, reasons=reasons, cut=cut, max_rows=estimate.sample.max_rows,
     )  # fmt: skip
-
-
-def _support(estimate: Values) -> Array:
-    law = estimate.sample.law
-    return np.full(estimate.values.size, np.nan) if law is None else law.support(estimate)

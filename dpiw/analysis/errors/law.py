@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Published
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema import PublicSchema
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
 from dpiw.methods.weights.measured.features import PARTS
@@ -25,17 +26,6 @@ _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-n
 """Prefixes of the steps of `measured` weights."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PublishedWeights:
-    """Published weights of a schema's scaled rows, logs in shape (n,)."""
-
-    schema: PublicSchema
-    rows: ScaledTable
-    log_weights: Array
-    steps: tuple[str, ...]
-    diagnostics: Mapping[str, Any]
-
-
 def law_of_release(release: Published) -> MeansLaw | None:
     """Return the law of a release's weights; ReleaseError if they contradict certificate and rows.
 
@@ -48,39 +38,38 @@ def law_of_release(release: Published) -> MeansLaw | None:
     if stage is None or stage.method != METHOD or not certificate.weights.get("published"):
         return None
     schema = PublicSchema.from_mapping(release.schema)
-    published = PublishedWeights(
-        schema=schema,
-        rows=schema.scale(release.table),
-        log_weights=np.asarray(release.log_weights, dtype=np.float64),
+    return law_of_weights(
+        stage.parameters,
+        SyntheticTable(schema=schema, scaled=schema.scale(release.table)),
+        np.asarray(release.log_weights, dtype=np.float64),
         steps=certificate.post_processing,
         diagnostics=certificate.diagnostics,
     )
-    return law_of_weights(stage.method, stage.parameters, published)
 
 
 def law_of_weights(
-    method: str, facts: Mapping[str, Any], published: PublishedWeights
+    parameters: Mapping[str, Any],
+    rows: SyntheticTable,
+    log_weights: Array,
+    *,
+    steps: tuple[str, ...],
+    diagnostics: Mapping[str, Any],
 ) -> MeansLaw | None:
-    """Return the law of published weights; None if this version knows none."""
-    steps = (step for step in published.steps if not step.startswith(ADMITTED))
-    if method != METHOD or not all(step.startswith(_MEASURED_STEPS) for step in steps):
+    """Return the law of published `measured` weights, logs in shape (n,); None if it is unknown."""
+    own_steps = (step for step in steps if not step.startswith(ADMITTED))
+    if not all(step.startswith(_MEASURED_STEPS) for step in own_steps):
         return None
     try:
-        if retired := sorted(facts["features"].keys() - set(PARTS)):
+        if retired := sorted(parameters["features"].keys() - set(PARTS)):
             raise ReleaseError(
                 f"measured weights with {', '.join(retired)}: retired, so their noise is not known"
                 " here; read the folder with the version that published it, or give a pair: table"
                 " and weights",
                 field="certificate",
             )
-        law = law_of_means(
-            facts,
-            published.schema,
-            published.rows,
-            published.log_weights,
-            facts=published.diagnostics["measured"],
-        )
-        k_hat = published.diagnostics.get("k_hat")
+        k_hat = diagnostics.get("k_hat")
+        facts = diagnostics["measured"]
+        law = law_of_means(parameters, rows.schema, rows.scaled, log_weights, facts=facts)
         return replace(law, base_k_hat=None if k_hat is None else float(k_hat))
     except KeyError as reason:
         raise ReleaseError(f"measured weights without {reason}", field="certificate") from None

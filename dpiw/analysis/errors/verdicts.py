@@ -24,9 +24,6 @@ _ROUNDING = 1e-15
 _REACH = NormalDist().inv_cdf(0.975)
 
 
-FEW = Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people are behind it")
-"""For one row per person."""
-
 EMPTY = Objection(Verdict.DO_NOT_USE, "its group may be empty")
 
 NONE = Objection(Verdict.DO_NOT_USE, "no synthetic row is at its level")
@@ -37,11 +34,11 @@ LEVEL = Objection(
 
 
 def few(max_rows: int) -> Objection:
-    """Return `FEW` for people with up to `max_rows` rows."""
-    if max_rows == 1:
-        return FEW
-    text = f"fewer than {PEOPLE_CARE:.0f} people may be behind it, as a person has up to {max_rows}"
-    return Objection(Verdict.CARE, f"{text} rows")
+    """Return the objection to fewer than `PEOPLE_CARE` people with up to `max_rows` rows each."""
+    behind = "are behind it"
+    if max_rows > 1:
+        behind = f"may be behind it, as a person has up to {max_rows} rows"
+    return Objection(Verdict.CARE, f"fewer than {PEOPLE_CARE:.0f} people {behind}")
 
 
 def size_objections(estimate: Values) -> list[list[Objection]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError, nearest
 from dpiw.methods.base import CriticKind, Judge, Method, live_settings
+from dpiw.privacy.units import NoiseKind
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -41,14 +42,12 @@ class Weighing:
     """Public choices of how a measurement becomes weights.
 
     Attributes:
-        resolution: the plan's forecast.
         public: rows of the real distribution for a beta calibration; never a private table.
     """
 
     rows: int
     post_processing: PostProcessing
     normalisation: Normalisation = Normalisation.SELF
-    resolution: float | None = None
     public: SyntheticTable | None = None
 
 
@@ -76,6 +75,8 @@ class WeightEstimator(Method, abc.ABC):
 
     method: ClassVar[str]
     private: ClassVar[bool]
+    kind: ClassVar[str]
+    """Of its measurements."""
     effort: ClassVar[float] = 0.5
     """Share of the effort where a spec names none."""
     draws: ClassVar[bool] = True
@@ -94,8 +95,8 @@ class WeightEstimator(Method, abc.ABC):
     """Sentences about the weights, for the certificate."""
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
     """Fields that no spec may hold."""
-    retired: ClassVar[Mapping[str, Any]] = {}
-    """Settings that went, with their old default, which says nothing: a run begun so goes on."""
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Settings that went, with their values that change nothing: a run begun so goes on."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
@@ -117,7 +118,12 @@ class WeightEstimator(Method, abc.ABC):
     ) -> dict[str, Any]:
         """Settings with the defaults that depend on the release."""
         if pure and cls.pure_noise is not None:
-            settings.setdefault("noise", cls.pure_noise)
+            noise = settings.setdefault("noise", cls.pure_noise)
+            if noise in (NoiseKind.GAUSSIAN, NoiseKind.GAUSSIAN.value):
+                raise SpecError(
+                    field="weights.settings.noise=gaussian",
+                    allowed="spherical or laplace at delta 0",
+                )
         return settings
 
     def check_critic(self, critic: CriticKind) -> None:
@@ -140,12 +146,12 @@ class WeightEstimator(Method, abc.ABC):
         """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
         return ()
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """tau: standard deviation of the log-weight noise at a reference row, public."""
-        return 0.0
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float] | None:
+        """Public forecast of calibrated weights; None: unknown.
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float | None:
-        """Share of the log ratio's variance left by shrinkage, in [0, 1], public; None: unknown."""
+        tau, standard deviation of the noise of a reference row's log weight; resolution, share of
+        the log ratio's variance left by shrinkage, in [0, 1].
+        """
         return None
 
     def sampled(self, published: int) -> tuple[int, int]:
@@ -183,11 +189,16 @@ class WeightEstimator(Method, abc.ABC):
         """Replicate weights of the published rows, or None if the settings ask for none; free."""
         return None
 
+    def _facts(self) -> Mapping[str, Any]:
+        """The settings that a measurement depends on."""
+        return self.parameters()
 
-def check_measurement(
-    measurement: Measurement, *, kind: str, own: Mapping[str, Any], method: str
-) -> None:
-    """Raise WeightError for a measurement of another method, or of other settings (`own`)."""
-    facts = measurement.facts
-    if measurement.kind != kind or any(facts.get(name) != own[name] for name in own):
-        raise WeightError("not a measurement with these settings", field=method)
+    def released(self, measurement: Measurement, name: str, size: int) -> Array:
+        """Return released values, shape (size,); WeightError for other settings or schemas."""
+        facts, own = measurement.facts, self._facts()
+        if measurement.kind != self.kind or any(facts.get(key) != own[key] for key in own):
+            raise WeightError("not a measurement with these settings", field=self.method)
+        values = np.asarray(measurement.arrays[name], dtype=np.float64)
+        if values.shape != (size,):
+            raise WeightError("the measurement does not fit this schema", field=self.method)
+        return values

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -68,28 +68,6 @@ def worst(objections: Iterable[Objection]) -> Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
-    """A released log ratio's spread against what chance alone gives, before debiasing.
-
-    `p_value` is (r + 1)/(R + 1), r of R draws vary at least as much: valid for every R.
-    """
-
-    spread: float
-    chance: float
-    p_value: float
-
-    @classmethod
-    def of(cls, log_ratio: Array, null: Array) -> Self:
-        """Compare a log ratio, shape (n,), with variances by chance, shape (R,)."""
-        spread = float(log_ratio.var())
-        return cls(
-            spread=spread,
-            chance=float(null.mean()),
-            p_value=(int((null >= spread).sum()) + 1) / (null.size + 1),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Diagnostics:
     """Public diagnostics of one weight vector.
 
@@ -97,7 +75,6 @@ class Diagnostics:
         effective_sample_size: Kish: (sum w)^2 / sum w^2, without the privacy noise.
         k_hat: Pareto shape of the tail; None if constant, too short, or no tail (`STANDS_OUT`).
         noise: standard deviation of the privacy noise in a log weight; None when not given.
-        resolution: the plan's forecast; None when not given.
     """
 
     rows: int
@@ -107,24 +84,11 @@ class Diagnostics:
     verdict: Verdict
     reasons: tuple[str, ...]
     noise: float | None = None
-    resolution: float | None = None
-    signal: Signal | None = None
     rule: str = RULE
 
     def to_json(self) -> dict[str, Any]:
         """JSON values for certificate and report."""
-        names = ("rows", "effective_sample_size", "design_effect", "k_hat", "noise", "resolution")
-        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
-        signal = self.signal
-        facts |= {
-            "log_ratio_variance": None if signal is None else signal.spread,
-            "chance_variance": None if signal is None else signal.chance,
-            "signal_p_value": None if signal is None else signal.p_value,
-            "verdict": self.verdict.value,
-            "reasons": list(self.reasons),
-            "rule": self.rule,
-        }
-        return facts
+        return asdict(self) | {"verdict": self.verdict.value, "reasons": list(self.reasons)}
 
     def judged_with(self, findings: Sequence[Objection], *, rule: str) -> Self:
         """With further findings, and `rule` appended to the public rule."""
@@ -136,7 +100,8 @@ class Diagnostics:
         )
 
 
-def _weights(log_weights: Array) -> Array:
+def relative_weights(log_weights: Array) -> Array:
+    """Weights over the largest one, shape (n,), or WeightError."""
     if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
         raise WeightError(
             field="weights", allowed="a vector of finite log weights, at least one row"
@@ -146,7 +111,7 @@ def _weights(log_weights: Array) -> Array:
 
 def effective_sample_size(log_weights: Array) -> float:
     """Kish's (sum w)^2 / sum w^2, between 1 and the number of rows; free of the weights' scale."""
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
@@ -180,7 +145,7 @@ def k_hat(log_weights: Array) -> float | None:
 
     Source: Vehtari et al. (2024), Pareto smoothed importance sampling, sections 2 and 3.
     """
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     count = tail_length(weights.size)
     if weights.size < MIN_ROWS or count >= weights.size:
         return None
@@ -241,7 +206,7 @@ def _tail_shape(log_weights: Array) -> float | None:
     if shape is None or shape < k_hat_threshold(log_weights.size):
         return shape
     count = tail_length(log_weights.size)
-    weights = _weights(log_weights)
+    weights = relative_weights(log_weights)
     largest = np.sort(np.partition(weights, -count - 1)[-count - 1 :])
     beyond = float((largest[-5:] ** 2 - largest[0] ** 2).sum())
     return shape if beyond >= STANDS_OUT * float((weights**2).sum()) else None
@@ -254,14 +219,8 @@ def diagnose(log_weights: Array, *, raw: Array | None = None) -> Diagnostics:
         WeightError: no rows, or a log weight that is not finite.
     """
     stability = Stability.of(log_weights, tail=raw)
-    facts = Diagnostics(
-        rows=stability.rows,
-        effective_sample_size=stability.effective_sample_size,
-        design_effect=stability.rows / stability.effective_sample_size,
-        k_hat=stability.k_hat,
-        verdict=Verdict.USE,
-        reasons=(),
-    )
+    effect = stability.rows / stability.effective_sample_size
+    facts = Diagnostics(**vars(stability), design_effect=effect, verdict=Verdict.USE, reasons=())
     return facts.judged_with(stability.findings, rule="")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
-from dpiw.methods.weights.diagnostics import Diagnostics, diagnose
+from dpiw.methods.weights.diagnostics import Diagnostics, diagnose, relative_weights
 
 Array = NDArray[np.float64]
 
@@ -55,10 +55,8 @@ def uniform_weights(rows: int) -> Weights:
 
 def normalised(log_weights: Array) -> Array:
     """Shift log weights so that the weights have mean one, shape (n,)."""
-    if log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
-        raise WeightError(field="weights", allowed="at least one row and finite log weights")
-    top = log_weights.max()
-    return np.asarray(log_weights - (top + np.log(np.mean(np.exp(log_weights - top)))))
+    mean = np.mean(relative_weights(log_weights))
+    return np.asarray(log_weights - (log_weights.max() + np.log(mean)))
 
 
 def resample(log_weights: Array, rows: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -69,19 +67,13 @@ def resample(log_weights: Array, rows: int, *, rng: np.random.Generator) -> NDAr
     Raises:
         WeightError: no rows, a log weight that is not finite, no generator, or `rows` below 0.
     """
-    log_weights = np.asarray(log_weights, dtype=np.float64)
-    if log_weights.ndim != 1 or log_weights.size == 0 or not np.all(np.isfinite(log_weights)):
-        raise WeightError(
-            field="weights", allowed="a vector of finite log weights, at least one row"
-        )
+    cumulative = np.cumsum(relative_weights(np.asarray(log_weights, dtype=np.float64)))
     if not isinstance(rows, int | np.integer) or rows < 0:
         raise WeightError(field=f"rows={rows}", allowed="a whole number >= 0")
     if not isinstance(rng, np.random.Generator):
         raise WeightError(
             field="rng", allowed=f"a NumPy Generator, made of a seed, found {type(rng).__name__}"
         )
-    weights = np.exp(log_weights - log_weights.max())
-    cumulative = np.cumsum(weights)
     cumulative /= cumulative[-1]  # rounding must not leave the last point beyond the end
     points = (np.arange(rows) + rng.random()) / max(rows, 1)
     return np.searchsorted(cumulative, points, side="right").astype(np.int64)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
-from dpiw.analysis.errors.verdicts import EMPTY, FEW, LEVEL, NONE, size_objections
+from dpiw.analysis.errors.verdicts import EMPTY, LEVEL, NONE, few, size_objections
 from dpiw.analysis.sample import WeightedSample
 from dpiw.methods.weights.measured.law import MeansLaw
 
@@ -32,8 +32,8 @@ def sample():
     [
         ("x >= 0", []),
         ("x < 0.101", []),
-        ("x < 0.099", [FEW]),  # 99 people
-        ("x < 0.006", [FEW]),  # 6 people of 1,000: their share's error is some sqrt(6)/1,000
+        ("x < 0.099", [few(1)]),  # 99 people
+        ("x < 0.006", [few(1)]),  # 6 people of 1,000: their share's error is some sqrt(6)/1,000
         ("x < 0.003", [EMPTY]),  # 3 people: 1.96 such errors are more than 3
     ],
 )

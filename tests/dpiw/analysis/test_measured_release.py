@@ -24,7 +24,6 @@ from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
 from dpiw.methods.weights.measured import method as measured_weights
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
-from dpiw.methods.weights.measured.weighing import replicate_measured
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -194,7 +193,8 @@ def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     assert np.all(replicates.weights > 0)
     np.testing.assert_allclose(replicates.weights.mean(axis=0, dtype=np.float64), 1, rtol=1e-6)
     inside, table, measurement = law_inside(run)
-    again = replicate_measured(inside, measurement, count=40)
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    again = inside.replicates(40, np.random.default_rng(seed))
     assert again.scale == replicates.scale
     # Row by row: the ratio of a replicate to the row's weight names the row.
     ratios = replicates.weights / release.weights[:, None]

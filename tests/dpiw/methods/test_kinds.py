@@ -36,7 +36,7 @@ ROWS = 60
 SMALL = small.SMALL | {
     "measured": {"omega_seed": 1, "frequencies": 5, "base_rows": 100},
     "output_noised": {"allow_more_rows": True},
-    "dp_mlp": {"hidden": [4], "steps": 5, "replays": 0},
+    "dp_mlp": {"hidden": [4], "steps": 5},
 }
 """Settings that keep a cell to some hundredths of a second."""
 
@@ -55,7 +55,6 @@ def recipe(schema, method, elsewhere=None, **settings):
         rows=ROWS,
         post_processing=parse_post_processing([]),
         normalisation=Normalisation.SELF,
-        resolution=None,
     )
     if estimator is not None:
         estimator.check_critic(calibrated.critic)

@@ -76,7 +76,7 @@ def test_a_release_whose_weights_ask_the_discriminator(workplace):
 
 def test_where_torch_does_not_work_network_weights_are_not_armed(make_workplace, monkeypatch):
     """The same run goes on where it does."""
-    place = make_workplace(weights="dp_mlp, settings: {hidden: [8], steps: 20, replays: 0}")
+    place = make_workplace(weights="dp_mlp, settings: {hidden: [8], steps: 20}")
     run = prepared(place)
     with monkeypatch.context() as patch:
         patch.setattr(clipping, "clipped_sum", lambda *_, **__: 1 / 0)

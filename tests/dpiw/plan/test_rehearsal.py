@@ -155,12 +155,12 @@ def test_a_play_does_what_the_spec_says(table, tmp_path):
 
 
 def test_rows_are_used_as_their_verdict_says(table):
-    noisy = spec(epsilon="0.05", weights={"method": "beta_debiased"})
+    weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
+    noisy = spec(epsilon="0.05", weights=weights)
     played = rehearse_release(planned(noisy), table, labelled=table, rng=np.random.default_rng(2))
     assert played.verdict == "do not use"
     assert np.ptp(played.weights.log_weights) > 0
     assert np.ptp(played.rows.weights) == 0
-    weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
     found = planned(spec(epsilon="8", weights=weights))
     good = rehearse_release(found, table, labelled=table, rng=np.random.default_rng(2))
     assert good.verdict != "do not use"
@@ -204,7 +204,6 @@ def test_weights_that_cannot_help_are_not_recommended():
     line = next(line for line in lines if line.candidate == "spec")
     assert line.outcome == "hurts"
     assert line.changes["one_way"].loses
-    assert line.verdicts["do not use"] >= 7
     assert recommended(lines) == "none"
 
 

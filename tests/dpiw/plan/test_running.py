@@ -12,8 +12,6 @@ from dpiw.data.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.registry import GENERATORS
-from dpiw.methods.weights.measured.many_rows import MOST_FITTED
-from dpiw.methods.weights.measured.method import _MOST_FITTED
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.plan import LONGEST, TOLD, check_running, compile_plan, running_text
 from dpiw.plan.spec import parse_spec
@@ -106,10 +104,6 @@ def running(compiled, *, weights=False):
     )
     assert found is not None
     return found
-
-
-def test_the_most_rows_a_tilting_is_fitted_on_are_those_of_the_forecast():
-    assert _MOST_FITTED == MOST_FITTED
 
 
 FORECAST = {"privbayes", "histogram", "mst", "aim", "bayes", "dpgan", "dpcgan", "pategan",

@@ -33,7 +33,7 @@ GENERATORS = {
 }
 HISTOGRAM = "{method: histogram, settings: {bins: 4}}"
 WEIGHTS = "beta_noised"
-NETWORK = "dp_mlp, settings: {steps: 20, lot: 32, replays: 0}"
+NETWORK = "dp_mlp, settings: {steps: 20, lot: 32}"
 EVENTS, SETTINGS = {"marginals_share": 0.0}, {"learning_rate": 0.02}
 """Defaults of another version, under which other events are drawn, or the same ones otherwise."""
 

@@ -39,7 +39,7 @@ NONE: Mapping[str, Any] = {}
 NEEDS: Mapping[str, dict[str, Any]] = {
     "measured": {"omega_seed": 1},
     "output_noised": {"allow_more_rows": True},
-    "dp_mlp": {"hidden": [4], "steps": 10, "replays": 0},
+    "dp_mlp": {"hidden": [4], "steps": 10},
 }
 """Settings without which a method of weights has no plan."""
 

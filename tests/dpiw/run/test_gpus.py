@@ -15,7 +15,7 @@ from tests.support.noise import LOTS, Cut
 from tests.support.whole_runs import ingested, prepared
 
 GENERATOR = "dpgan, settings: {device: DEVICE, steps: 40, lot: 32, batch: 8, generator: [4]}"
-WEIGHTS = "dp_mlp, settings: {device: DEVICE, hidden: [4], steps: 40, lot: 32, replays: 0}"
+WEIGHTS = "dp_mlp, settings: {device: DEVICE, hidden: [4], steps: 40, lot: 32}"
 STEPS, EVERY, ACCOUNTED = 40, 2, 42
 
 

@@ -23,7 +23,7 @@ from tests.support.noise import LOTS, Cut
 from tests.support.whole_runs import finish, ingested
 
 GENERATOR = "{method: dpgan, settings: {steps: 40, lot: 32, batch: 8, generator: [4]}}"
-WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32, replays: 0}"
+WEIGHTS = "dp_mlp, settings: {hidden: [4], steps: 40, lot: 32}"
 
 
 @pytest.fixture

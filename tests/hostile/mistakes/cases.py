@@ -97,7 +97,7 @@ FILES: dict[str, Mistake] = {
         "method: histogram", "method: gan", "line 12, column 13", "'dpgan'?"),
     "a setting misspelt": in_spec("{bins: 4}", "{bin: 4}", "line 12, column 43", "'bins'?"),
     "a setting of weights misspelt": in_spec(
-        WEIGHTS, "weights: {method: beta_debiased, settings: {feature: linear}}", "'features'?"),
+        WEIGHTS, "weights: {method: beta_debiased, settings: {penalti: 10}}", "'penalty'?"),
     "a step's setting misspelt": in_spec(
         "keep}", "keep, post_processing: [{step: clip, att: 3}]}", "line 13, column 88", "'at'?"),
     "rows per person without a person": in_spec("delta:", "unit: {max_rows: 3}\ndelta:", "line 10"),

@@ -45,14 +45,14 @@ class Tilted:
         return cls(scores=scores, top=top, mass=float(masses.sum()), sums=masses @ features)
 
 
-NOT_FINITE = "a feature is NaN or infinite"
-FROM_GENERATOR = "a generator whose rows hold finite numbers within the data dictionary's bounds"
-
-
 def checked(features: Array) -> Array:
-    """Features, or WeightError if one is not finite."""
+    """Features or sums of them, or WeightError if one is not finite."""
     if not np.isfinite(features).all():
-        raise WeightError(NOT_FINITE, field="base rows", allowed=FROM_GENERATOR)
+        raise WeightError(
+            "a feature or a sum is NaN or infinite",
+            field="base rows",
+            allowed="a generator of finite numbers within the data dictionary's bounds",
+        )
     return features
 
 
@@ -65,10 +65,6 @@ class BaseRows:
     def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
         if features.ndim != 2 or not len(features):
             raise WeightError("none", field="base rows", allowed="at least one row of features")
-        if log_weights is not None and (
-            log_weights.shape != (len(features),) or not abs(np.exp(log_weights).mean() - 1) < 1e-9
-        ):
-            raise WeightError(field="base rows", allowed="one log weight each, of mean one")
         self.rows, self.dimension = features.shape
         self._features, self._log_weights = checked(features), log_weights
 
@@ -106,7 +102,6 @@ class BaseRows:
         """
         scores, means = np.empty(self.rows), np.zeros(self.dimension)
         top, mass = -math.inf, 0.0
-
         for at, part in self._tilted(theta):
             scores[at] = part.scores
             fresh = max(top, part.top)

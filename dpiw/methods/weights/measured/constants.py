@@ -6,6 +6,9 @@ To measure coverage again, on releases that chose nothing: `python benchmarks/co
 
 from __future__ import annotations
 
+MOST_FITTED = 100_000
+"""Rows that a tilting is solved on, by passes over their features."""
+
 STEP = 16.0
 """Divisor of the prior variance of a quantile in a known bin, whose influence steps between rows.
 

@@ -6,7 +6,6 @@ synthetic rows only. Source: docs/method.md section 14.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, solve_triangular
 from scipy.special import gammaincc
 
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
@@ -172,13 +171,7 @@ def solvable(
     """The tilting at `credit`, or at the least larger one of a ladder that can be solved.
 
     `covariance`, near that of the rows, (d, d), saves computing it. WeightError if none can be.
-
-    Raises:
-        SpecError: a credit that is not positive and finite.
-        WeightError: none can be solved for.
     """
-    if not (math.isfinite(credit) and credit > 0):
-        raise SpecError(field="credit", allowed="a finite number > 0")
     least = max(credit, _LEAST * targets.rows)
     if covariance is not None:
         start = np.zeros(base.dimension)
@@ -187,10 +180,8 @@ def solvable(
             if solved is not None:
                 return solved
     for factor in _LARGER[:-1]:
-        try:
+        with suppress(WeightError):
             return tilt(base, targets, credit=least * float(factor))
-        except WeightError:
-            continue
     return tilt(base, targets, credit=least * float(_LARGER[-1]))
 
 
@@ -207,13 +198,6 @@ class Reweighted:
     p_value: float
 
     @cached_property
-    def _curvature(self) -> tuple[Array, bool]:
-        """Factor of the Hessian C + alpha R."""
-        matrix = self.tilt.covariance + self.tilt.credit * self.targets.ridge
-        factor: tuple[Array, bool] = cho_factor(matrix, lower=True)
-        return factor
-
-    @cached_property
     def noise_root(self) -> Array:
         """A with A A' = V, the covariance of theta's privacy noise, shape (d, f), to first order.
 
@@ -224,7 +208,8 @@ class Reweighted:
         factor = cholesky(self.targets.covariance[fresh, fresh], lower=True)
         root = np.zeros((self.targets.means.size, len(factor)))
         root[: len(factor)] = factor
-        return np.asarray(cho_solve(self._curvature, root))
+        hessian = self.tilt.covariance + self.tilt.credit * self.targets.ridge
+        return np.asarray(cho_solve(cho_factor(hessian, lower=True), root))
 
     def log_weight_noise(self, base: BaseRows) -> Array:
         """Standard deviation of each base row's log weight from privacy noise, shape (M,)."""
@@ -290,16 +275,10 @@ def reweight(
 
     `credit`: `EVIDENCE`, or alpha itself; a larger one is taken where double precision cannot solve
     (`Tilt.credit`). `pairs`: indices of products of two columns, to which the evidence gives a
-    credit of their own. `rng` draws no privacy noise.
-
-    Raises:
-        SpecError: another word, or a number that is not positive and finite.
-        WeightError: shapes do not fit, or no credit can be solved for.
+    credit of their own. `rng` draws no privacy noise. WeightError if no credit can be solved for.
     """
     misfit = Misfit.of(base, targets)
     if isinstance(credit, str):
-        if credit != EVIDENCE:
-            raise SpecError(field="credit", allowed=f"a number > 0 or {EVIDENCE}")
         credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
         if pairs is not None and pairs.size:
             own = evidence_credit(Misfit.of(base, targets, pairs)) / credit

@@ -6,6 +6,7 @@ public rows and cut values to them, so norm bounds hold. Source: docs/method.md 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,26 +72,20 @@ class Ranges:
     def from_json(cls, stated: Any, schema: PublicSchema) -> Self:
         """Read what `to_json` wrote; ReleaseError if it does not fit this schema."""
         names = {column.name for column in schema.released if column.is_numeric}
-        if not isinstance(stated, Mapping) or not all(map(_is_pair, stated.values())):
-            raise ReleaseError(field="ranges", allowed="two numbers of a column")
-        bounds = {str(name): (float(low), float(high)) for name, (low, high) in stated.items()}
-        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
-        if not (bounds.keys() <= names and wide):
+        try:
+            bounds = {name: (low + 0.0, high + 0.0) for name, (low, high) in stated.items()}
+            wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
+            flags = [isinstance(end, bool) for ends in stated.values() for end in ends]
+            good = bounds.keys() <= names and wide and not any(flags)
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            good = False
+        if not good:
             raise ReleaseError(
                 field="ranges",
                 allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
                 " of numbers",
             )
         return cls(bounds=bounds)
-
-
-def _is_pair(value: object) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(isinstance(end, int | float) and not isinstance(end, bool) for end in value)
-        and all(-1 <= end <= 2 for end in value)
-    )
 
 
 def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
@@ -192,17 +187,13 @@ class Stack:
     @cached_property
     def column_pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
         """The pairs of columns whose products are a part's features, in order."""
-        parts, target = self._blocks, self.schema.target
-        all_pairs = [(a, b) for i, a in enumerate(parts) for b in parts[i + 1 :]]
-        numbers = [(a, b) for a, b in all_pairs if a.numeric and b.numeric]
-        if target is None:
-            return {"target": [], "numbers": numbers, "products": all_pairs}
-        names = [column.name for column in self.schema.released]
-        target_block = parts[names.index(target.name)]
+        columns = zip(self.schema.released, self._blocks, strict=True)
+        target = [block for column, block in columns if column == self.schema.target]
+        pairs = [*itertools.combinations(self._blocks, 2)]
         return {
-            "target": [pair for pair in all_pairs if target_block in pair],
-            "numbers": numbers,
-            "products": all_pairs,
+            "target": [(a, b) for a, b in pairs if a in target or b in target],
+            "numbers": [(a, b) for a, b in pairs if a.numeric and b.numeric],
+            "products": pairs,
         }
 
     def _squared_norm(self, part: str) -> float:

@@ -155,15 +155,11 @@ class MeansLaw:
         return np.asarray(axes @ (axes.T @ self.residual) / self.credit)
 
     @cached_property
-    def _found_wrong(self) -> Array:
-        """The part of each row's prior variance that the fit's log ratio adds, shape (n,)."""
-        log_ratio = (self.features - self.means) @ self._tilt
-        return np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
-
-    @cached_property
     def prior(self) -> Array:
-        """V of each row, shape (n,): e_j has variance v_j n/w_j."""
-        return np.asarray(self.doubt / self.credit + self._found_wrong)
+        """V of each row, shape (n,), more where the log ratio is large: e_j has v_j n/w_j."""
+        log_ratio = (self.features - self.means) @ self._tilt
+        found_wrong = np.asarray(MOVED * np.clip(log_ratio, -FAR, FAR) ** 2)
+        return np.asarray(self.doubt / self.credit + found_wrong)
 
     def _weighted(self, influence: Array) -> Array:
         """Centred influence values times weights over n, shape (n, p)."""

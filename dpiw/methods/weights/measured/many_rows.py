@@ -21,6 +21,7 @@ from dpiw.data.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted, checked
+from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import (
@@ -137,9 +138,6 @@ def led(
         solved = moved
     return None
 
-
-MOST_FITTED = 100_000
-"""Rows that a tilting is solved on, by passes over their features."""
 
 _BLOCK = 1024
 """Rows of a thread."""

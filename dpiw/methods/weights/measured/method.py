@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpiw.data.row_weights import MOST_NUMBERS
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, WeightError, setting_error
+from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
     FEATURE_SECONDS,
     FEWER_LEVELS,
@@ -35,8 +35,8 @@ from dpiw.methods.weights.base import (
     SampledRows,
     Weighing,
     WeightEstimator,
-    check_measurement,
 )
+from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
@@ -50,38 +50,18 @@ if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
     from dpiw.methods.weights.weigh import Weights
 
-MEASUREMENT_KIND = "measured"
-
 REPLICATES = (20, 1000)
 """Fewest and most: the relative error of a variance from R replicates is about sqrt(2/R)."""
 
 MOST_FEATURES_HELD = 2**30
 """Most rows times features while replicates are made: 8 GiB."""
 
-_MOST_FITTED = 100_000
-"""`dpiw.methods.weights.measured.many_rows.MOST_FITTED`, which is imported late."""
-
 MOST_ROWS = 2**28
 """Most private rows of norm one, whose sums are far from being clipped."""
 
+_SETTINGS = "weights.settings"
+
 Array = NDArray[np.float64]
-
-
-def shares_of_parts(given: object) -> dict[str, float]:
-    """Shares of a stack's norm by part, or SpecError."""
-    if not isinstance(given, Mapping) or not given:
-        raise SpecError(field="weights.settings.features", allowed="shares of the norm by part")
-    return {
-        str(part): real(f"weights.settings.features.{part}", share, above=1e-4, at_most=100)
-        for part, share in given.items()
-    }
-
-
-def frequency_scales(given: object) -> tuple[float, ...]:
-    """One to eight scales > 0, or SpecError."""
-    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 8:
-        raise SpecError(field="weights.settings.scales", allowed="a list of 1 to 8 numbers")
-    return tuple(real("weights.settings.scales", scale, above=0, at_most=1e3) for scale in given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +93,9 @@ class Measured(WeightEstimator):
     ranges: Ranges | None = None
 
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
-    retired: ClassVar[Mapping[str, Any]] = {"debias": False}
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"debias": (False,)}
     method: ClassVar[str] = "measured"
+    kind: ClassVar[str] = "measured"
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (
         "Weights move the generator's rows towards noisy means of public features; what none"
@@ -128,34 +109,39 @@ class Measured(WeightEstimator):
 
     def __post_init__(self) -> None:
         if self.features is not None:
-            object.__setattr__(self, "features", shares_of_parts(self.features))
+            if not isinstance(self.features, Mapping) or not self.features:
+                raise SpecError(field=f"{_SETTINGS}.features", allowed="shares of the norm by part")
+            shares = {
+                str(part): real(f"{_SETTINGS}.features.{part}", share, above=1e-4, at_most=100)
+                for part, share in self.features.items()
+            }
+            object.__setattr__(self, "features", shares)
         if self.scales is not None:
-            object.__setattr__(self, "scales", frequency_scales(self.scales))
-        whole("weights.settings.frequencies", self.frequencies, low=1, high=2048)
+            if not isinstance(self.scales, list | tuple) or not 1 <= len(self.scales) <= 8:
+                raise SpecError(field=f"{_SETTINGS}.scales", allowed="a list of 1 to 8 numbers")
+            scales = (real(f"{_SETTINGS}.scales", s, above=0, at_most=1e3) for s in self.scales)
+            object.__setattr__(self, "scales", tuple(scales))
+        whole(f"{_SETTINGS}.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
-            whole("weights.settings.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
+            whole(f"{_SETTINGS}.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
         elif self.features is None or "fourier" in self.features:
             raise SpecError(
-                "`fourier` needs a public whole number >= 0", field="weights.settings.omega_seed"
+                "`fourier` needs a public whole number >= 0", field=f"{_SETTINGS}.omega_seed"
             )
         if self.credit != EVIDENCE:
             if isinstance(self.credit, str):
-                raise setting_error(self, "weights.settings.credit", "evidence or a number > 0")
-            credit = real("weights.settings.credit", self.credit, above=0, at_most=1e15)
+                raise setting_error(self, f"{_SETTINGS}.credit", "evidence or a number > 0")
+            credit = real(f"{_SETTINGS}.credit", self.credit, above=0, at_most=1e15)
             object.__setattr__(self, "credit", credit)
         if self.base_rows is not None:
-            whole("weights.settings.base_rows", self.base_rows, low=100, high=10**7)
+            whole(f"{_SETTINGS}.base_rows", self.base_rows, low=100, high=10**7)
         effect = real(
-            "weights.settings.design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6
+            f"{_SETTINGS}.design_effect", self.design_effect, above=1 - 1e-12, at_most=1e6
         )
         object.__setattr__(self, "design_effect", max(1.0, effect))
         if self.replicates != 0 or isinstance(self.replicates, bool):
-            whole(
-                "weights.settings.replicates",
-                self.replicates,
-                low=REPLICATES[0],
-                high=REPLICATES[1],
-            )
+            low, high = REPLICATES
+            whole(f"{_SETTINGS}.replicates", self.replicates, low=low, high=high)
 
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map on this schema, within ranges of public rows."""
@@ -211,28 +197,19 @@ class Measured(WeightEstimator):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the sum."""
-        ready, law = self._ready(), self._ready().law
+        law, sensitivity = self._ready().law, self._ready().sensitivity
         return (
             ReleasedNoise(
-                values=self.method,
-                law=law.kind,
-                scale=law.scale,
-                sensitivity=ready.sensitivity,
-                event=0,
+                values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
             ),
         )
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """Standard deviation of a mean's noise over the norm of a row."""
-        ready = self._ready()
-        return ready.law.scale / ready.nominal_rows / ready.norm
-
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """l/(l + s^2): l a feature's share of the squared norm, s the noise of a mean."""
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
+        """Noise s of a mean over a row's norm, and l/(l + s^2), l a feature's mean square."""
         ready = self._ready()
         spread = (ready.law.scale / nominal_rows) ** 2
         mean = ready.norm**2 / ready.dimension
-        return mean / (mean + spread)
+        return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
         """Raise SpecError for post-processing, unnormalised weights or too many replicates."""
@@ -263,7 +240,7 @@ class Measured(WeightEstimator):
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Time and memory of summing rows' features and of tilting a base on some rows."""
         d, base = self._ready().dimension, self.base_rows_for(published)
-        fitted = min(base, _MOST_FITTED)
+        fitted = min(base, MOST_FITTED)
         return Running(
             seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
             held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
@@ -308,7 +285,7 @@ class Measured(WeightEstimator):
         calibrated_for(ready, ready.is_of(stack), method=self.method)
         exact = exact_sum(stack, table.batches(), constant=ready.constant)
         return Measurement(
-            kind=MEASUREMENT_KIND, publishable=noise.publishable,
+            kind=self.kind, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
             noise=self.released_noise(schema=table.schema, unit=ready.unit),
@@ -342,7 +319,6 @@ class Measured(WeightEstimator):
     ) -> ReplicateWeights | None:
         """Replicate weights by the law of the published weights; the same every time."""
         from dpiw.methods.weights.measured.law import law_of_means
-        from dpiw.methods.weights.measured.weighing import replicate_measured
 
         if not self.replicates:
             return None
@@ -350,7 +326,8 @@ class Measured(WeightEstimator):
         law = law_of_means(
             self.parameters(), rows.schema, rows.scaled, log_weights, facts=facts["measured"]
         )
-        return replicate_measured(law, measurement, count=self.replicates)
+        seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+        return law.replicates(self.replicates, np.random.default_rng(seed))
 
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None
@@ -361,10 +338,7 @@ class Measured(WeightEstimator):
         marginals'.
         """
         ready = self._ready()
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        noisy_sums = np.asarray(measurement.arrays["sum"], dtype=np.float64)
-        if noisy_sums.shape != (ready.law.dimension,):
-            raise WeightError("the measurement does not fit this schema", field=self.method)
+        noisy_sums = self.released(measurement, "sum", ready.law.dimension)
         rows, sums = float(ready.nominal_rows), noisy_sums
         if ready.constant:  # noise may leave less than a row
             rows, sums = max(1.0, float(noisy_sums[-1]) / ready.constant), noisy_sums[:-1]

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from dpiw.data.discretisation import CodeTable, Domain
 from dpiw.data.schema import ScaledTable
-from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.measured.base_rows import FROM_GENERATOR, NOT_FINITE, Tilted
+from dpiw.methods.weights.measured.base_rows import Tilted, checked
 from dpiw.methods.weights.measured.features import PRODUCTS, Stack, all_features
 
 Array = NDArray[np.float64]
@@ -95,9 +94,7 @@ class _Moments:
         """Lines of centred rows, shape (lines, rows)."""
         lines = np.ones((self._one + 1, scaled.rows))
         lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
-        if not np.isfinite(lines).all():
-            raise WeightError(NOT_FINITE, field="base rows", allowed=FROM_GENERATOR)
-        return lines
+        return checked(lines)
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
         products = laid_out @ held
@@ -242,10 +239,7 @@ class Scoring:
         masses = np.exp(scores - top)
         for (each, places, _), block in zip(self._maps, held, strict=True):
             sums[places] = each.sums(block, masses)
-        if not (np.isfinite(top) and np.isfinite(sums).all()):
-            raise WeightError(
-                "a feature or a sum is NaN or infinite", field="base rows", allowed=FROM_GENERATOR
-            )
+        checked(np.append(sums, top))
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:

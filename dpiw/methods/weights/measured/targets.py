@@ -19,7 +19,7 @@ EVIDENCE = "evidence"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Targets:
-    """Noisy means of features, and the law of their noise; WeightError if they do not fit.
+    """Noisy means of features, and the law of their noise; WeightError if they are not finite.
 
     Attributes:
         means: m, shape (d,).
@@ -37,19 +37,11 @@ class Targets:
     max_rows: int = 1
 
     def __post_init__(self) -> None:
-        size = self.means.size
-        if self.fresh is not None and not 1 <= self.fresh <= size:
-            raise WeightError(field="targets", allowed=f"1 to {size} fresh features")
-        shapes = self.means.shape == (size,) and self.covariance.shape == (size, size)
         finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
-        if not (shapes and finite and size and math.isfinite(self.rows) and self.rows > 0):
+        if not (finite and 0 < self.rows < math.inf):
             raise WeightError(
-                field="targets",
-                allowed="finite means (d,), a covariance (d, d) and a number of rows > 0",
+                field="targets", allowed="finite means and covariance, and a number of rows > 0"
             )
-        relative = np.ones(size) if self.relative is None else self.relative
-        if relative.shape != (size,) or not ((relative > 0) & (relative <= 1)).all():
-            raise WeightError(field="targets", allowed="relative credits (d,), each in (0, 1]")
 
     @property
     def ridge(self) -> Array:

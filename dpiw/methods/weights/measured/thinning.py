@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.credit import solvable
-from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import Tilt
 from dpiw.methods.weights.weigh import normalised, resample
@@ -51,8 +52,6 @@ def thin(
     `log_weights`: shape (M,), any scale; `design_effect` >= 1 bounds the kept weights' expected
     one. `rng` draws no privacy noise.
     """
-    if not design_effect >= 1:
-        raise WeightError(field=f"design effect {design_effect:g}", allowed="at least 1")
     logs = normalised(log_weights)
     tau = _exponent(logs, design_effect)
     chosen = resample(tau * logs, rows, rng=rng)

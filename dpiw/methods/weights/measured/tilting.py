@@ -183,10 +183,6 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
     F(theta) - min F <= g'(alpha R)^-1 g / 2, g the gradient. Small credits are approached
     gradually.
     """
-    if base.dimension != targets.means.size or not (math.isfinite(credit) and credit > 0):
-        raise WeightError(
-            field="tilting", allowed="base rows of the targets' features, and a credit > 0"
-        )
     theta = np.zeros(base.dimension)
     solution = reached(base, targets, credit, theta)
     if solution is not None:

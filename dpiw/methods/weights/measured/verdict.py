@@ -37,22 +37,18 @@ class Linearised(Protocol):
     @property
     def values(self) -> Array:
         """Shape (p,)."""
-        ...
 
     @property
     def influence(self) -> Array:
         """Derivative of the values by the weight of each row, shape (n, p)."""
-        ...
 
     @property
     def refit(self) -> Callable[[Array], Array]:
         """The values at other weights, shape (n,) to shape (p,)."""
-        ...
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Facts of the estimator, by name."""
-        ...
 
 
 def guessed(parts: dict[str, Array]) -> Array:
@@ -73,7 +69,7 @@ def objections(
     in_no_bin = np.isnan(estimate.facts.get("inside", np.zeros(support.size)))
     return [
         unsupported(seen, use=SUPPORT_USE, care=SUPPORT_CARE)
-        + guess(share)
+        + _guess(share)
         + [BIN] * unbound
         + base
         for seen, share, unbound in zip(
@@ -82,8 +78,7 @@ def objections(
     ]
 
 
-def guess(share: float) -> list[Objection]:
-    """The objection to a large guessed share, if any."""
+def _guess(share: float) -> list[Objection]:
     text = f"{math.ceil(100 * share)}% of its variance is a guess (expected at most {GUESSED:.0%})"
     return objection(share > GUESSED, False, text)
 
@@ -94,13 +89,7 @@ def base_objections(published: float, base_rows: float, k_hat: float | None) -> 
     Too few effective published rows for `use with care` count as such a base.
     """
     behind = min(published, base_rows) if published < ROWS_CARE else base_rows
-    return few_rows(behind) + tail_findings(k_hat, K_HAT_USE, whose=" of the base weights")
-
-
-def few_rows(base_rows: float) -> list[Objection]:
-    """The objection to few effective base rows, if any."""
-    if base_rows >= ROWS_USE:
-        return []
-    text = f"{math.floor(base_rows * (1 + 1e-9))} effective rows are behind the weights"
-    text += f" (expected >= {ROWS_USE:.0f})"
-    return objection(True, base_rows < ROWS_CARE, text)
+    count = math.floor(min(behind, ROWS_USE) * (1 + 1e-9))  # there may be infinitely many
+    text = f"{count} effective rows are behind the weights (expected >= {ROWS_USE:.0f})"
+    few = objection(behind < ROWS_USE, behind < ROWS_CARE, text)
+    return few + tail_findings(k_hat, K_HAT_USE, whose=" of the base weights")

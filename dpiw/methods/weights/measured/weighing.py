@@ -10,17 +10,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, objection
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.constants import GAIN_USE, P_VALUE_CARE, P_VALUE_USE
+from dpiw.methods.weights.measured.constants import GAIN_USE, MOST_FITTED, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
 from dpiw.methods.weights.measured.features import Ranges, Stack
-from dpiw.methods.weights.measured.law import MeansLaw
-from dpiw.methods.weights.measured.many_rows import MOST_FITTED, StreamedRows, corrected
+from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import Targets
@@ -96,7 +94,8 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    stack = stack_of(estimator, measurement, base.schema)
+    ranges = measurement.facts.get("ranges", {})
+    stack = estimator.stack(base.schema, Ranges.from_json(ranges, base.schema))
     law = None if known is None else known.law
     dimension = stack.dimension + (0 if law is None else law.dimension)
     scoring = Scoring(stack=stack, known=law)
@@ -116,7 +115,11 @@ def weigh_measured(
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
     reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
     targets = reweighted.targets
-    steps = [f"tilt {base.rows} base rows to noisy means ({_credits(reweighted)})"]
+    credit, pairs_credit = reweighted.tilt.credit, reweighted.pairs_credit
+    credits = f"credit {credit:.4g}"
+    if pairs_credit != credit:
+        credits += f", of products {pairs_credit:.4g}"
+    steps = [f"tilt {base.rows} base rows to noisy means ({credits})"]
     if base_rows.rows < base.rows:
         base_rows = streamed(base.rows, base.batches)
         solved = corrected(reweighted.tilt, base_rows, targets)
@@ -150,29 +153,12 @@ def weigh_measured(
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
-            | {"base_rows": base.rows, "ranges": measurement.facts.get("ranges", {})}
+            | {"base_rows": base.rows, "ranges": ranges}
             | {"exponent": tau, "distinct_rows": choice.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": choice.credit} if np.isfinite(choice.credit) else {}),
         },
     )
-
-
-def _credits(reweighted: Reweighted) -> str:
-    credit, pairs = reweighted.tilt.credit, reweighted.pairs_credit
-    products = "" if pairs == credit else f", of products {pairs:.4g}"
-    return f"credit {credit:.4g}{products}"
-
-
-def stack_of(estimator: Fitted, measurement: Measurement, schema: PublicSchema) -> Stack:
-    """The feature map of a measured sum, with its ranges; ReleaseError if they do not fit."""
-    return estimator.stack(schema, Ranges.from_json(measurement.facts.get("ranges", {}), schema))
-
-
-def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
-    """Replicate weights of published rows; free. The measurement's digest fixes the draws."""
-    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
-    return law.replicates(count, np.random.default_rng(seed))
 
 
 def _judged(

@@ -18,27 +18,20 @@ from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError, setting_error
 from dpiw.methods.base import calibrated_for, check_effort, real
-from dpiw.methods.weights.base import SampledRows, Weighing, check_measurement
+from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.paper.ratio import (
-    DRAWS,
     DensityRatio,
     RatioEstimator,
     log_debias,
-    public_number,
-    simulated_errors,
-    simulated_noise,
     weighted_centre,
 )
 from dpiw.methods.weights.paper.regression import (
     GRADIENT_TOLERANCE,
     Calibration,
-    FitFacts,
     LinearMap,
     Regression,
     calibration,
-    check_moments,
     resolved_share,
-    sampling_covariance,
     solve,
 )
 from dpiw.methods.weights.paper.steps import PostProcessing, Scored, fit_calibration
@@ -49,8 +42,6 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 Array = NDArray[np.float64]
-
-MEASUREMENT_KIND = "beta"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +54,6 @@ class BetaRatio(DensityRatio):
     law: NoiseLaw
     coefficients: Array
     map: LinearMap
-    fit: FitFacts | None = None
     centre: Array | None = None
 
     def features(self, synthetic: SyntheticTable) -> Array:
@@ -80,17 +70,6 @@ class BetaRatio(DensityRatio):
             texts = ("debias b(x - mu) before the calibration",)
         return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
 
-    def chance(self, synthetic: SyntheticTable) -> Array | None:
-        """Variances under `DRAWS` draws of noise and sampling error; None without noise."""
-        if self.fit is None:
-            return None
-        x = self.features(synthetic)
-        rng = np.random.default_rng(public_number(self.coefficients))
-        drawn = simulated_noise(self.law, DRAWS, rng)
-        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng)
-        centred = x - x.mean(axis=0)
-        return np.asarray(((drawn @ (centred.T @ centred)) * drawn).sum(axis=1) / len(x))
-
     def debiased(self, others: SyntheticTable) -> BetaRatio:
         """With the debiasing factor about the weighted mean of unpublished rows' features."""
         x = self.features(others)
@@ -98,23 +77,22 @@ class BetaRatio(DensityRatio):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaRegression(RatioEstimator):
-    """Settings of the noisy regression; frozen and public.
+class BetaDebiased(RatioEstimator):
+    """Settings of the noisy regression, its weights debiased in closed form; frozen and public.
 
     Attributes:
-        features: `linear`, the only ones.
         noise: `gaussian` (default), `spherical` or `laplace`; the last two are pure epsilon-DP.
         tau: cap on the predicted standard deviation of the log-weight noise, in (0, 1].
         penalty: Lam; None (recommended) for the public rule of docs/method.md section 6.
     """
 
-    features: str = "linear"
     noise: NoiseKind = NoiseKind.GAUSSIAN
     tau: float = 0.2
     penalty: float | None = None
     calibrated: Calibration | None = None
 
     method: ClassVar[str] = "beta_debiased"
+    kind: ClassVar[str] = "beta"
     private: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = (
         "Weights correct towards the regularised regression fit, not all the way to the truth.",
@@ -127,33 +105,17 @@ class BetaRegression(RatioEstimator):
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
     known_everywhere: ClassVar[bool] = True
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"features": ("linear",)}
 
     def __post_init__(self) -> None:
         kinds = [kind.value for kind in NoiseKind]
-        if not isinstance(self.noise, NoiseKind) and self.noise not in kinds:
+        if self.noise not in [*NoiseKind, *kinds]:
             raise setting_error(self, "weights.settings.noise", f"one of {', '.join(kinds)}")
         object.__setattr__(self, "noise", NoiseKind(self.noise))
         object.__setattr__(self, "tau", real("weights.settings.tau", self.tau, above=0, at_most=1))
         if self.penalty is not None:
             penalty = real("weights.settings.penalty", self.penalty, above=0, at_most=1e12)
             object.__setattr__(self, "penalty", penalty)
-        if self.features != "linear":
-            raise setting_error(
-                self,
-                "weights.settings.features",
-                "linear features alone; for others, write weights.method:"
-                " measured with settings: {omega_seed: 1}",
-            )
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
-        """Build it from a spec; gaussian noise is refused where delta is 0."""
-        estimator = super().from_settings(settings, pure=pure, rows=rows)
-        if pure and estimator.noise is NoiseKind.GAUSSIAN:
-            raise SpecError(
-                field="weights.settings.noise=gaussian", allowed="spherical or laplace at delta 0"
-            )
-        return estimator
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -163,16 +125,22 @@ class BetaRegression(RatioEstimator):
         Gaussian noise spends rho exactly, pure epsilon noise at most epsilon^2/2.
         """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
+        noise, level_factor = self._level(schema)
         calibrated = calibration(
             self.feature_map(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
-            noise=self.noise,
+            noise=noise,
             unit=unit,
             nominal_rows=nominal_rows,
             tau=self.tau,
             penalty=self.penalty,
+            level_factor=level_factor,
         )
         return replace(self, calibrated=calibrated)
+
+    def _level(self, schema: PublicSchema) -> tuple[NoiseKind, float]:
+        """The noise that the coefficients are calibrated for, and the factor on its K."""
+        return self.noise, 1.0
 
     def feature_map(self, schema: PublicSchema) -> LinearMap:
         """The public feature map on this schema."""
@@ -185,39 +153,48 @@ class BetaRegression(RatioEstimator):
         """One draw of the coefficients; UncalibratedError for another unit or schema."""
         ready, bounds = self._ready(), self.feature_map(schema).bounds
         calibrated_for(ready, ready.unit == unit, ready.bounds == bounds, method=self.method)
-        if self.noise is NoiseKind.GAUSSIAN:
-            return (GaussianEvent(noise_multiplier=ready.multiplier),)
-        return (LaplaceEvent(noise_multiplier=ready.multiplier),)
+        kind = GaussianEvent if self.noise is NoiseKind.GAUSSIAN else LaplaceEvent
+        return (kind(noise_multiplier=ready.multiplier),)
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the coefficients."""
-        ready = self._ready()
+        law, sensitivity = self._ready().law, self._ready().sensitivity
         return (
             ReleasedNoise(
                 values="coefficients",
-                law=ready.law.kind,
-                scale=ready.law.scale,
-                sensitivity=ready.sensitivity,
+                law=law.kind,
+                scale=law.scale,
+                sensitivity=sensitivity,
                 event=0,
             ),
         )
 
-    def predicted_log_weight_noise(self, *, schema: PublicSchema) -> float:
-        """K/Lam: the standard deviation of z.x at a reference row."""
-        self.check(schema=schema)
-        ready = self._ready()
-        return ready.noise_level / ready.penalty
-
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse noise whose exponential has no variance at some row: `check_moments`."""
-        check_moments(self._ready().law, self.feature_map(schema).bounds)
+        """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public.
 
-    def resolution(self, *, schema: PublicSchema, nominal_rows: int) -> float:
-        """Share of the log ratio's variance left by shrinkage, in [0, 1]: `resolved_share`."""
-        eigenvalues = self.feature_map(schema).reference_eigenvalues()
-        return resolved_share(eigenvalues, nominal_rows=nominal_rows, penalty=self._ready().penalty)
+        Else the noise's exponential has no variance at some row.
+        """
+        law, bounds = self._ready().law, self.feature_map(schema).bounds
+        laplace = law.kind is NoiseKind.LAPLACE
+        reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
+        product = law.scale * reach
+        if law.kind is not NoiseKind.GAUSSIAN and product >= 0.5:
+            lacking = "variance" if product < 1 else "mean"
+            raise SpecError(
+                f"debiased weights may have no {lacking}: scale times row length is "
+                f"{product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
+                " lower tau, or use gaussian noise",
+                field=f"weights.settings.noise={law.kind.value}",
+            )
+
+    def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
+        """K/Lam, the standard deviation of z.x at a reference row, and `resolved_share`."""
+        self.check(schema=schema)
+        ready, variances = self._ready(), self.feature_map(schema).reference_eigenvalues()
+        share = resolved_share(variances, nominal_rows=nominal_rows, penalty=ready.penalty)
+        return ready.noise_level / ready.penalty, share
 
     def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
         """Sentences a curator should read, from public facts."""
@@ -232,7 +209,7 @@ class BetaRegression(RatioEstimator):
     def parameters(self) -> dict[str, Any]:
         """Public settings and, once calibrated, every number of the noise; JSON values."""
         parameters: dict[str, Any] = {
-            "features": self.features,
+            "features": "linear",
             "noise": self.noise.value,
             "tau": self.tau,
             "debias": self.debias,
@@ -263,7 +240,7 @@ class BetaRegression(RatioEstimator):
         schema, ready = table.schema, self._ready()
         exact = self.solution(self.regression(table, synthetic))
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=self.kind,
             arrays={"coefficients": noisy_vector(exact, law=ready.law, noise=noise)},
             facts={**self._facts(), "schema": schema.name, "synthetic_rows": synthetic.rows},
             publishable=noise.publishable,
@@ -301,16 +278,8 @@ class BetaRegression(RatioEstimator):
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio of a measurement; WeightError if it does not fit."""
         features = self.feature_map(schema)
-        facts, arrays = measurement.facts, measurement.arrays
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        coefficients = np.asarray(arrays["coefficients"], dtype=np.float64)
-        if coefficients.shape != (features.bounds.dimension,):
-            raise WeightError("the measurement does not fit this schema", field=self.method)
-        law = NoiseLaw(
-            kind=NoiseKind(facts["noise"]), scale=facts["scale"], dimension=coefficients.size
-        )
-        fit = FitFacts.of_measurement(facts)
-        return BetaRatio(law=law, coefficients=coefficients, map=features, fit=fit)
+        coefficients = self.released(measurement, "coefficients", features.bounds.dimension)
+        return BetaRatio(law=self._ready().law, coefficients=coefficients, map=features)
 
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing
@@ -329,12 +298,7 @@ class BetaRegression(RatioEstimator):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BetaDebiased(BetaRegression):
-    """Noisy coefficients, weights debiased in closed form (docs/method.md section 4)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BetaNoised(BetaRegression):
+class BetaNoised(BetaDebiased):
     """Noisy coefficients, weights as they are: biased by the noise; a baseline."""
 
     method: ClassVar[str] = "beta_noised"

@@ -5,44 +5,25 @@ Post-processing (docs/method.md section 12); approximate, with noise of unknown 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, Judge, real
-from dpiw.methods.weights.paper.ratio import DensityRatio, RatioEstimator, clamped
-from dpiw.methods.weights.paper.steps import Scored
+from dpiw.methods.base import CriticKind, Judge
+from dpiw.methods.weights.paper.ratio import LIMIT, ClassifierRatio, RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminatorRatio(DensityRatio):
-    """The clamped logit of a fitted generator's discriminator; `limit` bounds the log ratio."""
-
-    judge: Judge
-    limit: float
-
-    def scored(self, synthetic: SyntheticTable) -> Scored:
-        """The clamped logit, with noise of unknown law."""
-        log_ratio = clamped(self.judge.critic(synthetic.scaled), self.limit)
-        return Scored(log_ratio=log_ratio, features=np.zeros((synthetic.rows, 0)), law=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminatorWeights(RatioEstimator):
     """Settings of the free weights; public. `informed` sets the fitted generator, `judge`."""
 
-    limit: float = 5.0
     judge: Judge | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "discriminator"
@@ -55,11 +36,7 @@ class DiscriminatorWeights(RatioEstimator):
     draws: ClassVar[bool] = False
     needs_critic: ClassVar[bool] = True
     set_later: ClassVar[frozenset[str]] = frozenset({"judge"})
-
-    def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "limit", real("weights.settings.limit", self.limit, above=0, at_most=20)
-        )
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"limit": (LIMIT,)}
 
     def check_critic(self, critic: CriticKind) -> None:
         """Raise SpecError for a critic that is no log ratio."""
@@ -106,7 +83,7 @@ class DiscriminatorWeights(RatioEstimator):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings, JSON values."""
-        return {"limit": self.limit, "debias": self.debias}
+        return {"limit": LIMIT, "debias": self.debias}
 
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
@@ -118,8 +95,9 @@ class DiscriminatorWeights(RatioEstimator):
         """
         return Measurement(kind=self.method, arrays={}, facts={}, publishable=True)
 
-    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DiscriminatorRatio:
+    def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> ClassifierRatio:
         """The judge's log ratio; UncalibratedError before `informed`."""
-        if self.judge is None:
+        judge = self.judge
+        if judge is None:
             raise UncalibratedError(field="discriminator", allowed="a fitted generator to ask")
-        return DiscriminatorRatio(judge=self.judge, limit=self.limit)
+        return ClassifierRatio(logits=lambda synthetic: judge.critic(synthetic.scaled))

@@ -17,22 +17,9 @@ from numpy.typing import NDArray
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
-from dpiw.methods.base import check_effort, whole
-from dpiw.methods.weights.base import check_measurement
-from dpiw.methods.weights.paper.beta import BetaRegression
-from dpiw.methods.weights.paper.ratio import (
-    DRAWS,
-    DensityRatio,
-    public_number,
-    simulated_errors,
-    simulated_noise,
-)
-from dpiw.methods.weights.paper.regression import (
-    FitFacts,
-    LinearMap,
-    calibration,
-    sampling_covariance,
-)
+from dpiw.methods.base import whole
+from dpiw.methods.weights.paper.beta import BetaDebiased
+from dpiw.methods.weights.paper.ratio import DensityRatio
 from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
@@ -40,8 +27,6 @@ from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 Array = NDArray[np.float64]
-
-MEASUREMENT_KIND = "output"
 
 MOST_ROWS = 1024
 """Limit even with `allow_more_rows`: diagnostics handle the noise as one coordinate per row."""
@@ -69,8 +54,6 @@ class OutputRatio(DensityRatio):
     law: NoiseLaw
     coefficients: Array
     digest: str
-    map: LinearMap
-    fit: FitFacts
 
     def scored(self, synthetic: SyntheticTable) -> Scored:
         """The released vector, row i its coordinate i; WeightError for other rows."""
@@ -81,17 +64,9 @@ class OutputRatio(DensityRatio):
         identity = np.eye(self.coefficients.size)
         return Scored(log_ratio=self.coefficients, features=identity, law=self.law)
 
-    def chance(self, synthetic: SyntheticTable) -> Array:
-        """Variances under `DRAWS` draws of noise and of sampling error."""
-        x = self.map.matrix(synthetic.scaled)
-        rng = np.random.default_rng(public_number(self.coefficients))
-        drawn = simulated_noise(self.law, DRAWS, rng)
-        drawn += simulated_errors(sampling_covariance(x, self.fit), DRAWS, rng) @ x.T
-        return np.asarray(drawn.var(axis=1))
-
 
 @dataclass(frozen=True, kw_only=True)
-class OutputNoised(BetaRegression):
+class OutputNoised(BetaDebiased):
     """Settings of output-noised weights: those of the regression, and the published rows.
 
     Attributes:
@@ -104,9 +79,10 @@ class OutputNoised(BetaRegression):
     published: SyntheticTable | None = field(default=None, repr=False, compare=False)
 
     method: ClassVar[str] = "output_noised"
+    kind: ClassVar[str] = "output"
     bound_to_rows: ClassVar[bool] = True
     known_everywhere: ClassVar[bool] = False
-    set_later: ClassVar[frozenset[str]] = BetaRegression.set_later | {"published"}
+    set_later: ClassVar[frozenset[str]] = BetaDebiased.set_later | {"published"}
 
     @classmethod
     def _completed(
@@ -128,25 +104,11 @@ class OutputNoised(BetaRegression):
         if not isinstance(self.allow_more_rows, bool):
             raise setting_error(self, "weights.settings.allow_more_rows", "true or false")
 
-    def calibrate(
-        self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
-    ) -> Self:
-        """Set Lam for effort `rho`, K times sqrt(rows); SpecError for too many rows, or none."""
+    def _level(self, schema: PublicSchema) -> tuple[NoiseKind, float]:
+        """K grows by sqrt(rows), and by the deviation of one coordinate of spherical noise."""
         rows = self._check_rows(schema)
-        # Per coordinate, spherical noise has variance (rows + 1) scale^2.
         spherical = math.sqrt(rows + 1) if self.noise is NoiseKind.SPHERICAL else 1.0
-        check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
-        calibrated = calibration(
-            self.feature_map(schema).bounds,
-            multiplier=1 / math.sqrt(2 * rho),
-            noise=NoiseKind.GAUSSIAN,
-            unit=unit,
-            nominal_rows=nominal_rows,
-            tau=self.tau,
-            penalty=self.penalty,
-            level_factor=math.sqrt(rows) * spherical,
-        )
-        return replace(self, calibrated=calibrated)
+        return NoiseKind.GAUSSIAN, math.sqrt(rows) * spherical
 
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:
@@ -162,13 +124,10 @@ class OutputNoised(BetaRegression):
         return self.rows
 
     def check(self, *, schema: PublicSchema) -> None:
-        """Refuse spherical noise of scale >= 1/2, by the bound sigma_max(X) <= R sqrt(rows)."""
+        """Refuse spherical noise of scale >= 1/2, by `_reach`."""
         ready = self._ready()
-        if self.noise is NoiseKind.GAUSSIAN:
-            return
-        reach = ready.bounds.norm * math.sqrt(self._check_rows(schema))
-        scale = ready.multiplier * ready.sensitivity * reach
-        if 2 * scale >= 1:
+        scale = ready.multiplier * ready.sensitivity * self._reach(schema)
+        if self.noise is NoiseKind.SPHERICAL and 2 * scale >= 1:
             raise SpecError(
                 f"debiased weights may have no variance: the scale may reach {scale:.3g} (expected"
                 " < 0.5); raise epsilon, nominal_rows or penalty, or use gaussian noise",
@@ -184,14 +143,12 @@ class OutputNoised(BetaRegression):
 
     def parameters(self) -> dict[str, Any]:
         """Public settings and the numbers known before the rows exist; JSON values."""
-        parameters = super().parameters() | {
-            "rows": self.rows,
-            "allow_more_rows": self.allow_more_rows,
-        }
-        parameters.pop("scale", None)
-        if "sensitivity" in parameters:
-            parameters["coefficient_sensitivity"] = parameters.pop("sensitivity")
-        return parameters
+        known = super().parameters()
+        known |= {"rows": self.rows, "allow_more_rows": self.allow_more_rows}
+        known.pop("scale", None)
+        if "sensitivity" in known:
+            known["coefficient_sensitivity"] = known.pop("sensitivity")
+        return known
 
     def for_rows(self, published: SyntheticTable) -> Self:
         """These settings for the published rows; WeightError if their number differs."""
@@ -203,29 +160,31 @@ class OutputNoised(BetaRegression):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """The noise of the published rows' log ratios; an upper bound before `for_rows`."""
-        reach = self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
-        spectral = reach if self.published is None else self._spectral_norm(self.published)
-        law, sensitivity = self._law(spectral)
+        _, sensitivity, law = self._noise(schema)
         return (
             ReleasedNoise(
                 values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
             ),
         )
 
-    def _spectral_norm(self, published: SyntheticTable) -> float:
-        x = self.feature_map(published.schema).matrix(published.scaled)
-        return float(np.linalg.norm(x, 2)) * (1 + 1e-9)
+    def _reach(self, schema: PublicSchema) -> float:
+        """Bound on the spectral norm of any published rows: sigma_max(X) <= R sqrt(rows)."""
+        return self._ready().bounds.norm * math.sqrt(self._check_rows(schema))
 
-    def _law(self, spectral: float) -> tuple[NoiseLaw, float]:
-        ready, rows = self._ready(), self.rows or 1
+    def _noise(self, schema: PublicSchema) -> tuple[float, float, NoiseLaw]:
+        """Spectral norm of the published rows, or its bound; sensitivity and noise of the draw."""
+        ready, spectral = self._ready(), self._reach(schema)
+        if self.published is not None:
+            x = self.feature_map(schema).matrix(self.published.scaled)
+            spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
             kind=self.noise,
             noise_multiplier=ready.multiplier,
             sensitivity=sensitivity,
-            dimension=rows,
+            dimension=self._check_rows(schema),
         )
-        return law, sensitivity
+        return spectral, sensitivity, law
 
     def measure(
         self, table: PrivateTable, synthetic: SyntheticTable, *, noise: NoiseSource
@@ -243,13 +202,11 @@ class OutputNoised(BetaRegression):
             raise UncalibratedError(
                 "give the published rows by `for_rows` first", field="output_noised"
             )
-        problem = self.regression(table, synthetic)
+        spectral, sensitivity, law = self._noise(schema)
         x = self.feature_map(schema).matrix(published.scaled)
-        spectral = self._spectral_norm(published)
-        law, sensitivity = self._law(spectral)
-        exact = x @ self.solution(problem)
+        exact = x @ self.solution(self.regression(table, synthetic))
         return Measurement(
-            kind=MEASUREMENT_KIND,
+            kind=self.kind,
             arrays={"log_ratio": noisy_vector(exact, law=law, noise=noise)},
             facts={
                 **self._facts(),
@@ -269,15 +226,6 @@ class OutputNoised(BetaRegression):
     ) -> OutputRatio:
         """The released log ratios and their rows; WeightError if they do not fit these settings."""
         facts = measurement.facts
-        check_measurement(measurement, kind=MEASUREMENT_KIND, own=self._facts(), method=self.method)
-        released = np.asarray(measurement.arrays["log_ratio"], dtype=np.float64)
-        if released.shape != (self.rows,):
-            raise WeightError("the measurement does not fit these settings", field=self.method)
+        released = self.released(measurement, "log_ratio", self._check_rows(schema))
         law = NoiseLaw(kind=self.noise, scale=facts["scale"], dimension=released.size)
-        return OutputRatio(
-            law=law,
-            coefficients=released,
-            digest=facts["published_rows"],
-            map=self.feature_map(schema),
-            fit=FitFacts.of_measurement(facts),
-        )
+        return OutputRatio(law=law, coefficients=released, digest=facts["published_rows"])

@@ -8,8 +8,7 @@ at most max(D, R)/Lam (docs/method.md section 3).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights.geometry import blocks
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
@@ -212,23 +211,6 @@ def calibration(
     )
 
 
-def check_moments(law: NoiseLaw, bounds: FeatureBounds) -> None:
-    """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public."""
-    if law.kind is NoiseKind.GAUSSIAN:
-        return
-    laplace = law.kind is NoiseKind.LAPLACE
-    reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
-    product = law.scale * reach
-    if product >= 0.5:
-        lacking = "variance" if product < 1 else "mean"
-        raise SpecError(
-            f"debiased weights may have no {lacking}: scale times row length is "
-            f"{product:.3g} (expected < 0.5); raise epsilon, nominal_rows or penalty,"
-            " lower tau, or use gaussian noise",
-            field=f"weights.settings.noise={law.kind.value}",
-        )
-
-
 def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penalty: float) -> float:
     """sum_j l_j h_j / sum_j l_j, h_j = (n0/2) l_j / ((n0/2) l_j + Lam); 0 without variance."""
     total = float(eigenvalues.sum())
@@ -236,37 +218,6 @@ def resolved_share(eigenvalues: NDArray[np.float64], *, nominal_rows: int, penal
         return 0.0
     curvature = nominal_rows / 2 * eigenvalues
     return float(eigenvalues @ (curvature / (curvature + penalty)) / total)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitFacts:
-    """Public facts of a fit: Lam, n0, N_G synthetic rows, and k rows of one person at most."""
-
-    penalty: float
-    nominal_rows: int
-    synthetic_rows: int
-    max_rows: int = 1
-
-    @classmethod
-    def of_measurement(cls, facts: Mapping[str, Any]) -> FitFacts:
-        """Read them from the facts of a measurement."""
-        return cls(**{field.name: facts[field.name] for field in fields(cls)})
-
-
-def sampling_covariance(features: Array, fit: FitFacts) -> Array:
-    """Bound on the exact coefficients' covariance if real and synthetic law agree, (d', d').
-
-    H^-1 (n0/4)(k + n0/N_G) C H^-1, H = Lam I + (n0/2) M, C and M the features' covariance and
-    second moment; a person's k rows may be alike. Assumes about n0 real rows.
-    """
-    size, rows = fit.nominal_rows, len(features)
-    centred = features - features.mean(axis=0)
-    chance = fit.max_rows + size / fit.synthetic_rows
-    gradient = size / 4 * chance * (centred.T @ centred) / rows
-    hessian = size / 2 * (features.T @ features) / rows
-    hessian[np.diag_indices_from(hessian)] += fit.penalty
-    half = np.linalg.solve(hessian, gradient)
-    return np.asarray(np.linalg.solve(hessian, half.T))
 
 
 def sigmoid(t: Array) -> Array:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of, setting_error
-from dpiw.methods.base import live_settings, real
+from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of
+from dpiw.methods.base import live_settings, real, whole
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
-from dpiw.methods.weights.paper.regression import CONSTANT, Regression, solve
+from dpiw.methods.weights.paper.regression import CONSTANT, Regression, sigmoid, solve
 from dpiw.methods.weights.weigh import normalised
 from dpiw.privacy.units import NoiseLaw
 
@@ -55,8 +55,8 @@ class Step:
     """Settings that are paths of files: where one lies is no promise, its SHA-256 is."""
     set_later: ClassVar[frozenset[str]] = frozenset()
     """Fields that no spec may hold."""
-    retired: ClassVar[Mapping[str, Any]] = {}
-    """Settings that went, with their old default (`live_settings`)."""
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Settings that went, with their values that change nothing (`live_settings`)."""
 
     @property
     def text(self) -> str:
@@ -85,10 +85,6 @@ Map = tuple[float, float, float]
 """a, b, c of a beta calibration: a log s - b log(1-s) + c, s = sigmoid(u), u the log ratio."""
 
 
-def _softplus(t: Array) -> Array:
-    return np.asarray(np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t))))
-
-
 def _middle(limit: float) -> float:
     """The middle of -log s over u in [-limit, limit]."""
     return limit / 2 + math.log1p(math.exp(-limit))
@@ -97,16 +93,9 @@ def _middle(limit: float) -> float:
 def calibration_features(log_ratio: Array, limit: float) -> Array:
     """Features in which a calibration is linear, shape (n, 3); u is clipped to +-limit first."""
     clipped = np.clip(log_ratio, -limit, limit)
-    centre = _middle(limit)
-    first = (centre - _softplus(-clipped)) / limit
-    second = (_softplus(clipped) - centre) / limit
+    first = (_middle(limit) - np.logaddexp(0, -clipped)) / limit
+    second = (np.logaddexp(0, clipped) - _middle(limit)) / limit
     return np.column_stack([first, second, np.full(clipped.size, CONSTANT)])
-
-
-def to_coefficients(map_: Map, limit: float) -> Array:
-    """Coefficients of a map on `calibration_features`."""
-    a, b, c = map_
-    return np.array([a * limit, b * limit, (c - (a - b) * _middle(limit)) / CONSTANT])
 
 
 def to_map(coefficients: Array, limit: float) -> Map:
@@ -117,12 +106,13 @@ def to_map(coefficients: Array, limit: float) -> Map:
 
 def calibrated(log_ratio: Array, map_: Map, limit: float) -> Array:
     """The calibrated log ratio, shape (n,)."""
-    return np.asarray(calibration_features(log_ratio, limit) @ to_coefficients(map_, limit))
+    u, (a, b, c) = np.clip(log_ratio, -limit, limit), map_
+    return np.asarray(b * np.logaddexp(0, u) - a * np.logaddexp(0, -u) + c)
 
 
 def calibration_slope(log_ratio: Array, map_: Map, limit: float) -> Array:
     """d(calibrated)/d(log ratio), shape (n,): a (1-s) + b s inside the limit, 0 outside."""
-    share = np.exp(-_softplus(-log_ratio))
+    share = sigmoid(log_ratio)
     a, b, _ = map_
     return np.where(np.abs(log_ratio) < limit, a * (1 - share) + b * share, 0.0)
 
@@ -139,7 +129,7 @@ def fit_calibration(real_rows: Array, synthetic_rows: Array, *, limit: float) ->
         raise WeightError(field="beta calibration", allowed="rows of both classes")
     ones = calibration_features(real_rows, limit)
     zeros = calibration_features(synthetic_rows, limit)
-    unchanged = to_coefficients((1.0, 1.0, 0.0), limit)
+    unchanged = np.array([limit, limit, 0.0])  # a = b = 1, c = 0
     free = np.ones(unchanged.size, dtype=bool)
     for _ in range(2):
         problem = Regression(
@@ -319,28 +309,18 @@ class Resample(Step):
 
     step: ClassVar[str] = "resample"
     line: ClassVar[str] = "resample {0.rows} rows by weight (systematic); weights are one"
-    retired: ClassVar[Mapping[str, Any]] = {"scheme": "systematic"}
+    retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("systematic",)}
     rescales: ClassVar[bool] = True
     rows: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise setting_error(
-                self, "weights.post_processing.resample.rows", "a whole number >= 1"
-            )
+        whole(f"{_SETTINGS}.resample.rows", self.rows, low=1, high=10**9)
 
 
-STEPS: tuple[type[Step], ...] = (
-    BetaCalibrate,
-    Temper,
-    ParetoSmooth,
-    Clip,
-    SelfNormalise,
-    Resample,
-)
+STEPS = (BetaCalibrate, Temper, ParetoSmooth, Clip, SelfNormalise, Resample)
 """Every step, in the only order."""
 
-ORDER = ", ".join(kind.step for kind in STEPS)
+_KINDS: Mapping[str, type[Step]] = {kind.step: kind for kind in STEPS}
 
 
 def files_of(step: Mapping[str, Any]) -> tuple[str, ...]:
@@ -359,8 +339,8 @@ class PostProcessing:
         if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
             names = ", ".join(step.step for step in self.steps)
             raise SpecError(
-                f"{names}: expected the order {ORDER}, each at most once",
-                field="weights.post_processing",
+                f"{names}: expected the order {', '.join(_KINDS)}, each at most once",
+                field=_SETTINGS,
             )
 
     def check(self, *, self_normalised: bool) -> None:
@@ -370,7 +350,7 @@ class PostProcessing:
                 raise SpecError(
                     "loses the scale that weights.normalisation: unnormalised keeps;"
                     " remove one of the two",
-                    field=f"weights.post_processing.{step.step}",
+                    field=f"{_SETTINGS}.{step.step}",
                 )
 
     @property
@@ -393,30 +373,28 @@ class PostProcessing:
 
 
 def _step(value: object) -> Step:
-    kinds = {kind.step: kind for kind in STEPS}
     name = value.get("step") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or not isinstance(name, str) or name not in kinds:
+    if not isinstance(value, Mapping) or not isinstance(name, str) or name not in _KINDS:
         raise SpecError(
-            field="weights.post_processing",
+            field=_SETTINGS,
             allowed="a list of mappings, each with a field `step`; step: expected "
-            f"{one_of(name, kinds)}",
+            f"{one_of(name, _KINDS)}",
         )
-    kind = kinds[name]
+    kind, place = _KINDS[name], f"{_SETTINGS}.{name}"
     settings = {key: setting for key, setting in value.items() if key != "step"}
-    settings = live_settings(settings, kind.retired, field=f"weights.post_processing.{kind.step}")
+    settings = live_settings(settings, kind.retired, field=place)
     known = {field.name: field for field in fields(kind) if field.name not in kind.set_later}
-    unknown = sorted(str(name) for name in set(settings) - set(known))
-    if unknown:
+    if unknown := sorted(str(key) for key in settings if key not in known):
         hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
-        raise SpecError(f"unknown{hint}", field=f"weights.post_processing.{kind.step}.{unknown[0]}")
+        raise SpecError(f"unknown{hint}", field=f"{place}.{unknown[0]}")
     for key, field in known.items():
         if field.default is MISSING and key not in settings:
-            raise SpecError("missing", field=f"weights.post_processing.{kind.step}.{key}")
+            raise SpecError("missing", field=f"{place}.{key}")
     return kind(**settings)
 
 
 def parse_post_processing(value: object) -> PostProcessing:
     """Steps from a spec's list, `[{step: clip, at: 20}]`, in their order, or SpecError."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise SpecError(field="weights.post_processing", allowed="a list of steps")
+        raise SpecError(field=_SETTINGS, allowed="a list of steps")
     return PostProcessing(steps=tuple(_step(item) for item in value))

@@ -8,7 +8,7 @@ from dpiw.methods.weights.paper.mlp import DensityNetwork
 from tests.support.worlds import UNIT, numbers
 
 SCHEMA = numbers(3, name="three")
-SMALL = {"hidden": (8,), "steps": 60, "lot": 64, "learning_rate": 0.05, "replays": 0}
+SMALL = {"hidden": (8,), "steps": 60, "lot": 64, "learning_rate": 0.05}
 
 
 def log_ratio(u):

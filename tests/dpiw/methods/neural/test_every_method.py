@@ -54,7 +54,7 @@ def used(name):
             mlp_world.private(rows), mlp_world.synthetic(made), noise=noise
         )
         ratio = method.ratio(measurement, schema=mlp_world.SCHEMA)
-        return ratio.training.logits(ratio.parameters, made)
+        return ratio.logits(mlp_world.synthetic(made))
     world = image_world if name == "images" else neural_world
     model = method.model(method.measure(world.table(40), noise=noise), schema=world.SCHEMA)
     drawn = model.sample(20, rng=np.random.default_rng(3))

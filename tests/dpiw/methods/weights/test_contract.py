@@ -30,7 +30,7 @@ MIXED = mixed()
 EXTRA = {
     "measured": {"omega_seed": 1, "frequencies": 5},
     "output_noised": {"rows": 300, "allow_more_rows": True},
-    "dp_mlp": {"hidden": [4], "steps": 10, "replays": 0},
+    "dp_mlp": {"hidden": [4], "steps": 10},
 }
 
 CASES = [
@@ -72,9 +72,11 @@ def test_cost_and_forecast_are_known_before_data(case):
     assert estimator.method == name
     events = estimator.events(schema=MIXED, unit=unit)
     assert len(events) == (0 if name == "discriminator" else 1)
-    assert 0 <= estimator.predicted_log_weight_noise(schema=MIXED) <= 0.2 + 1e-9
-    resolution = estimator.resolution(schema=MIXED, nominal_rows=500)
-    assert resolution is None if name in ("dp_mlp", "discriminator") else 0 <= resolution <= 1
+    forecast = estimator.forecast(schema=MIXED, nominal_rows=500)
+    assert (forecast is None) is (name in ("dp_mlp", "discriminator"))
+    tau, resolution = forecast or (0.0, 0.0)
+    assert 0 <= tau <= 0.2 + 1e-9
+    assert 0 <= resolution <= 1
     assert all(isinstance(w, str) for w in estimator.warnings(schema=MIXED, nominal_rows=500))
     json.dumps(estimator.parameters(), allow_nan=False)
 
@@ -236,12 +238,11 @@ WRONG = {
         ("published", 1),
     ],
     "dp_mlp": [
-        ("hidden", ()), ("hidden", (0,)), ("hidden", 8), ("activation", "gelu"), ("loss", "hinge"),
-        ("device", "tpu"), ("steps", 0), ("lot", 2.5), ("replays", 10), ("clip", 0),
-        ("learning_rate", -1), ("limit", 21), ("averaged", 1.0),
+        ("hidden", ()), ("hidden", (0,)), ("hidden", 8), ("activation", "relu"),
+        ("loss", "logistic"), ("device", "tpu"), ("steps", 0), ("lot", 2.5), ("replays", 10),
+        ("clip", 0), ("learning_rate", -1), ("limit", 4.0), ("averaged", 0.0),
     ],
-    "discriminator": [("limit", 0), ("limit", -1), ("limit", 21), ("limit", "wide"),
-                      ("limit", True), ("judge", None)],
+    "discriminator": [("limit", 0), ("limit", "wide"), ("limit", True), ("judge", None)],
     "measured": [
         ("features", {}), ("features", {"fourier": -1}),
         ("features", {"fourier": 101}),
@@ -262,4 +263,3 @@ def test_what_no_spec_may_ask_for_is_refused_by_name():
         for name, wrong in settings:
             with pytest.raises(SpecError, match=rf"settings\.{name}\b"):
                 make_weights(method, needed | {name: wrong})
-    assert make_weights("beta_noised", {"features": "linear"}) == make_weights("beta_noised", {})

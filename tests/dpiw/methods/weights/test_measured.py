@@ -41,8 +41,9 @@ def test_cost_and_forecast_are_known_before_data():
         method().events(schema=schema, unit=UNIT)
     ready = calibrated(schema, UNIT)
     assert ready.events(schema=schema, unit=UNIT) == (GaussianEvent(noise_multiplier=1.0),)
-    assert ready.predicted_log_weight_noise(schema=schema) > 0
-    assert 0 < ready.resolution(schema=schema, nominal_rows=500) < 1
+    tau, resolution = ready.forecast(schema=schema, nominal_rows=500)
+    assert tau > 0
+    assert 0 < resolution < 1
     assert ready.warnings(schema=schema, nominal_rows=500) == ()
     json.dumps(ready.parameters(), allow_nan=False)
     with pytest.raises(UncalibratedError):

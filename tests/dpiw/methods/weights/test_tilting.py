@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binom, multivariate_normal
 
-from dpiw.errors import SpecError, WeightError
+from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.credit import MOST_CREDIT, Misfit, evidence_credit, reweight
 from dpiw.methods.weights.measured.targets import Targets
@@ -89,12 +89,10 @@ def test_far_targets_cost_few_passes(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("means", np.full(DIMENSION, np.nan)), ("means", np.zeros(DIMENSION + 1)), ("rows", 0.0),
-     ("covariance", np.full((DIMENSION, DIMENSION), np.inf)),
-     ("relative", np.ones(DIMENSION + 1)), ("relative", np.full(DIMENSION, np.nan)),
-     ("relative", np.zeros(DIMENSION)), ("relative", np.full(DIMENSION, 1.1))],
+    [("means", np.full(DIMENSION, np.nan)), ("rows", 0.0), ("rows", np.inf), ("rows", np.nan),
+     ("covariance", np.full((DIMENSION, DIMENSION), np.inf))],
 )  # fmt: skip
-def test_targets_are_finite_and_fit(name, wrong):
+def test_targets_are_finite(name, wrong):
     facts = {"means": np.zeros(DIMENSION), "covariance": np.eye(DIMENSION), "rows": 3.0}
     with pytest.raises(WeightError):
         Targets(**facts | {name: wrong})
@@ -103,7 +101,7 @@ def test_targets_are_finite_and_fit(name, wrong):
 def test_credit_covariance_and_rows_that_have_no_minimum_are_refused():
     base, targets = problem(5)
     flat = Targets(means=np.zeros(DIMENSION), covariance=np.zeros((DIMENSION,) * 2), rows=3.0)
-    for credit, wanted in ((0.0, targets), (-1.0, targets), (np.inf, targets), (1.0, flat)):
+    for credit, wanted in ((0.0, targets), (-1.0, targets), (1.0, flat)):
         with pytest.raises(WeightError):
             tilt(BaseRows(base), wanted, credit=credit)
     for rows in (np.zeros((0, 2)), np.array([[1.0, np.nan]])):
@@ -312,5 +310,3 @@ def test_products_that_are_right_have_the_credit_of_all():
     assert (
         reweighting.pairs_credit == reweighting.tilt.credit == reweighting.to_json()["pairs_credit"]
     )
-    with pytest.raises(SpecError):
-        reweight(BaseRows(base), wanted, credit="hope", rng=rng, pairs=np.arange(20, 30))

@@ -13,7 +13,6 @@ import pytest
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import SampledRows, Weighing
-from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
@@ -32,9 +31,9 @@ from dpiw.methods.weights.paper.steps import (
     fit_calibration,
     pareto_smooth,
     parse_post_processing,
-    to_coefficients,
     to_map,
 )
+from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 from tests.support.worlds import UNIT, numbers, uniform_rows
@@ -175,12 +174,12 @@ def test_the_map_is_kulls():
     u = np.linspace(-4, 4, 9)
     s = 1 / (1 + np.exp(-u))
     for a, b, c in ((1.0, 1.0, 0.0), (1.7, 0.4, -0.3)):
-        found = calibration_features(u, 5.0) @ to_coefficients((a, b, c), 5.0)
-        np.testing.assert_allclose(found, a * np.log(s) - b * np.log1p(-s) + c, atol=1e-12)
-        assert to_map(to_coefficients((a, b, c), 5.0), 5.0) == pytest.approx((a, b, c))
-    np.testing.assert_allclose(
-        calibration_features(u, 5.0) @ to_coefficients((1.0, 1.0, 0.0), 5.0), u, atol=1e-12
-    )
+        expected = a * np.log(s) - b * np.log1p(-s) + c
+        np.testing.assert_allclose(calibrated(u, (a, b, c), 5.0), expected, atol=1e-12)
+    np.testing.assert_allclose(calibrated(u, (1.0, 1.0, 0.0), 5.0), u, atol=1e-12)
+    coefficients = np.array([3.0, 2.0, -0.7])
+    found = calibrated(u, to_map(coefficients, 5.0), 5.0)
+    np.testing.assert_allclose(calibration_features(u, 5.0) @ coefficients, found, atol=1e-12)
     far = calibration_features(np.array([-900.0, -5.0, 5.0, 900.0]), 5.0)
     np.testing.assert_array_equal(far[0], far[1])
     np.testing.assert_array_equal(far[2], far[3])
@@ -260,10 +259,15 @@ def test_a_retired_setting_at_its_old_default_says_nothing():
     """A run that was drawn under it goes on; another value needs the version that began it."""
     plain, old = {"step": "resample", "rows": 5}, {"scheme": "systematic"}
     assert parse_post_processing([plain | old]) == parse_post_processing([plain])
-    same = [
-        Measured.from_settings({"omega_seed": 1, **more}, pure=False, rows=100)
-        for more in ({}, {"debias": False})
-    ]
-    assert same[0] == same[1]
-    with pytest.raises(SpecError):
-        Measured.from_settings({"omega_seed": 1, "debias": True}, pure=False, rows=100)
+    usual = {"measured": {"omega_seed": 1}}
+    for method, name, values in (
+        ("measured", "debias", (False,)), ("beta_noised", "features", ("linear",)),
+        ("dp_mlp", "replays", (0, 39)), ("dp_mlp", "loss", ("balanced",)),
+        ("discriminator", "limit", (5, 5.0)),
+    ):  # fmt: skip
+        settings = usual.get(method, {})
+        for value in values:
+            same = make_weights(method, {**settings, name: value})
+            assert same == make_weights(method, settings)
+        with pytest.raises(SpecError, match=f"{name}: retired"):
+            make_weights(method, {**settings, name: "other"})
