@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dpiw.errors import SpecError, StageFailedError, setting_error
+from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.neural.backend import CPU, Array, computing, library
 from dpiw.methods.neural.networks import Layered, Network, Watch
 
@@ -31,10 +31,6 @@ class _Labelled:
     """A loss of two classes; `label` is 1 for private rows, 0 for synthetic ones."""
 
     label: int
-
-    def __post_init__(self) -> None:
-        if self.label not in (0, 1):
-            raise setting_error(self, "loss.label", "0 or 1")
 
 
 class Logistic(_Labelled):
@@ -66,10 +62,6 @@ class Critic:
     """A Wasserstein critic's loss, no log ratio; `sign`: -1 raises outputs, +1 lowers them."""
 
     sign: int
-
-    def __post_init__(self) -> None:
-        if self.sign not in (-1, 1):
-            raise SpecError(field="critic sign", allowed="-1 or 1")
 
     def slopes(self, outputs: Array) -> Array:
         """See `RowLoss`."""

@@ -69,7 +69,7 @@ class PrivateLots:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateTraining:
-    """Every public constant of one run of DP-SGD; SpecError if one is out of range.
+    """Every public constant of one run of DP-SGD; the settings' own checks come first.
 
     Attributes:
         sampling_rate: q, of each private row; from the public nominal_rows, never from the data.
@@ -81,7 +81,7 @@ class PrivateTraining:
         resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
 
     Raises:
-        SpecError: a constant is out of range, or the unit's relation is replace-one.
+        SpecError: a rate outside (0, 1], a clip below `LEAST_CLIP`, or replace-one.
         UncalibratedError: a noise multiplier that is no finite number > 0.
     """
 
@@ -103,23 +103,13 @@ class PrivateTraining:
             )
         if not 0 < self.sampling_rate <= 1:
             raise setting_error(self, "training.sampling_rate", "a number in (0, 1]")
-        if self.steps < 1 or self.resumes < 0:
-            raise SpecError(
-                f"{self.steps} and {self.resumes}",
-                field="training.steps, resumes",
-                allowed="whole numbers >= 1 and >= 0",
-            )
         if not LEAST_CLIP <= self.clip < math.inf:
             raise setting_error(self, "training.clip", f"a finite number >= {LEAST_CLIP:g}")
-        if not 0 < self.divisor < math.inf:
-            raise setting_error(self, "training.divisor", "a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
             raise UncalibratedError(
                 f"{multiplier}", field="training.noise_multiplier", allowed="a finite number > 0"
             )
-        if not 0 <= self.averaged < 1:
-            raise setting_error(self, "training.averaged", "a number in [0, 1)")
 
     @property
     def resumption(self) -> Resumption | None:

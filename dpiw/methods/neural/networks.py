@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, setting_error
+from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import CPU, Array, Backend, library
 from dpiw.methods.neural.row_norms import AllGradients, Convolution, DenseGradients, RowGradients
 
@@ -137,12 +137,6 @@ class Architecture(Layered):
 
     widths: tuple[int, ...]
     activation: str = "relu"
-
-    def __post_init__(self) -> None:
-        if len(self.widths) < 2 or any(width < 1 for width in self.widths):
-            raise setting_error(self, "network.widths", "at least two whole numbers >= 1")
-        if self.activation not in ACTIVATIONS:
-            raise setting_error(self, "network.activation", f"one of {', '.join(ACTIVATIONS)}")
 
     @property
     def inputs(self) -> int:

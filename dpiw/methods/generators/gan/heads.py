@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Bins, Domain
 from dpiw.data.schema import ScaledTable
-from dpiw.errors import setting_error
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.backend import Array as Tensor
 
@@ -308,10 +307,6 @@ class Heads:
     temperature: float = 2 / 3
     levels: bool = False
     distributions: ColumnDistributions | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature <= 10:
-            raise setting_error(self, "heads.temperature", "above 0, at most 10")
 
     @cached_property
     def parts(self) -> tuple[Head, ...]:

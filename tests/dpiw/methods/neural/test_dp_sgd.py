@@ -93,11 +93,11 @@ def test_replace_one_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
-    [("sampling_rate", 0.0), ("sampling_rate", 1.1), ("steps", 0), ("resumes", -1), ("clip", 0.0),
-     ("clip", math.inf), ("clip", 9e-4), ("divisor", math.nan), ("averaged", 1.0)],
+    [("sampling_rate", 0.0), ("sampling_rate", 1.1), ("clip", 0.0), ("clip", math.inf),
+     ("clip", 9e-4)],
 )  # fmt: skip
 def test_constants_out_of_range_are_refused(name, wrong):
-    with pytest.raises(SpecError, match="steps" if name == "resumes" else name):
+    with pytest.raises(SpecError, match=name):
         settings.training(**{name: wrong})
 
 
