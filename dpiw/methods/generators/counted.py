@@ -6,7 +6,7 @@ Counts are of public codes of the columns (`dpiw.data.discretisation.Domain`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -17,9 +17,12 @@ from dpiw.methods.base import CriticKind
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.marginal_noise import (
     COUNT_NOISES,
+    marginal_multiplier,
     marginals_event,
     released_counts,
+    selection_epsilon,
     typed,
+    useful_bins,
     with_noise,
 )
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
@@ -78,14 +81,25 @@ class CountedColumns(Synthesizer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OneWayNoise(CountedNoise):
+    """Calibrated multiplier (scale / sensitivity) of the columns' marginals."""
+
+    one_way: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class CountedMarginals(CountedColumns):
-    """A generator of noisy marginals.
+    """A generator of noisy marginals, each column's own first.
 
     Attributes:
         noise: `gaussian`, or `laplace` if delta is 0.
     """
 
     noise: NoiseKind = NoiseKind.GAUSSIAN
+    calibrated: OneWayNoise | None = None
+
+    singles: ClassVar[str] = "one_way"
+    """What the columns' own marginals are called in the certificate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,20 +111,34 @@ class CountedMarginals(CountedColumns):
         """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
         return cls(**typed(cls, with_noise(settings, pure=pure)))
 
+    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
+        """One noisy marginal per released column."""
+        ready = ready_for(self.calibrated, schema, unit, method=self.method)
+        return (marginals_event(self.noise, ready.one_way, count=len(schema.released)),)
+
+    def released_noise(
+        self, *, schema: PublicSchema, unit: PrivacyUnit
+    ) -> tuple[ReleasedNoise, ...]:
+        """Noise of every column's marginal."""
+        multiplier = ready_for(self.calibrated, schema, unit, method=self.method).one_way
+        stated = released_counts(
+            self.singles, self.noise, multiplier=multiplier, unit=unit, event=0
+        )
+        return (stated,)
+
 
 @dataclass(frozen=True, kw_only=True)
-class SelectedNoise(CountedNoise):
-    """Calibrated multipliers (scale / sensitivity) and epsilon of each selection; all public.
+class SelectedNoise(OneWayNoise):
+    """Calibrated epsilon of each selection, and multiplier of the marginals they chose.
 
     Attributes:
-        one_way, joint: multipliers of the columns' marginals and of the selected ones.
         joints: number of selections, and of selected marginals.
     """
 
-    one_way: float
     selection: float
     joint: float
     joints: int
+    nominal_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +150,40 @@ class SelectedMarginals(CountedMarginals):
     joint: ClassVar[str]
     """What a selected marginal is called in the certificate."""
 
+    def with_shares(
+        self,
+        joints: int,
+        shares: tuple[float, float, float],
+        *,
+        rho: float,
+        schema: PublicSchema,
+        unit: PrivacyUnit,
+        nominal_rows: int,
+    ) -> Self:
+        """Give one-way marginals, selections and selected marginals their shares of the effort."""
+        multiplier = partial(marginal_multiplier, self.noise, rho=rho)
+        one_way, selection, joint = shares
+        count = max(1, joints)
+        noise = SelectedNoise(
+            one_way=multiplier(share=one_way, count=len(schema.released)),
+            selection=selection_epsilon(self.noise, rho=rho, share=selection, count=count),
+            joint=multiplier(share=joint, count=count),
+            joints=joints,
+            bins=useful_bins(self.bins, nominal_rows),
+            schema=schema,
+            unit=unit,
+            nominal_rows=nominal_rows,
+        )
+        return replace(self, calibrated=noise)
+
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One-way marginals, selections, selected marginals; their number is public."""
+        one_way = super().events(schema=schema, unit=unit)
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        one_way = marginals_event(self.noise, ready.one_way, count=len(schema.released))
         if not ready.joints:
-            return (one_way,)
+            return one_way
         return (
-            one_way,
+            *one_way,
             ExponentialMechanismEvent(epsilon=ready.selection, count=ready.joints),
             marginals_event(self.noise, ready.joint, count=ready.joints),
         )
@@ -138,8 +192,9 @@ class SelectedMarginals(CountedMarginals):
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """Noise of one-way and of selected marginals; selections have no scale."""
+        one_way = super().released_noise(schema=schema, unit=unit)
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        stated = partial(released_counts, kind=self.noise, unit=unit)
-        one_way = stated("one_way", multiplier=ready.one_way, event=0)
-        joint = stated(self.joint, multiplier=ready.joint, event=2)
-        return (one_way, joint) if ready.joints else (one_way,)
+        if not ready.joints:
+            return one_way
+        joint = released_counts(self.joint, self.noise, multiplier=ready.joint, unit=unit, event=2)
+        return (*one_way, joint)

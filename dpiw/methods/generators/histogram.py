@@ -18,7 +18,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import NetworkModel
-from dpiw.methods.generators.counted import CountedMarginals, CountedNoise
+from dpiw.methods.generators.counted import CountedMarginals, OneWayNoise
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     estimate_total,
@@ -28,25 +28,15 @@ from dpiw.methods.generators.estimation import (
 )
 from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
-    marginals_event,
     noise_scale,
     noise_variance,
-    released_counts,
     stated,
     useful_bins,
 )
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistogramNoise(CountedNoise):
-    """Calibrated multiplier: scale / sensitivity."""
-
-    multiplier: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +44,13 @@ class Histogram(CountedMarginals):
     """Independent perturbed histograms."""
 
     bins: int = 32
-    calibrated: HistogramNoise | None = None
 
     method: ClassVar[str] = "histogram"
+    singles: ClassVar[str] = method
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(self, multiplier="multiplier")
+        return stated(self, one_way="multiplier")
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -68,31 +58,13 @@ class Histogram(CountedMarginals):
         """Split the effort evenly over the columns; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(schema.released)
-        multiplier = marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns)
-        return replace(
-            self,
-            calibrated=HistogramNoise(
-                multiplier=multiplier,
-                bins=useful_bins(self.bins, nominal_rows),
-                schema=schema,
-                unit=unit,
-            ),
+        noise = OneWayNoise(
+            one_way=marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns),
+            bins=useful_bins(self.bins, nominal_rows),
+            schema=schema,
+            unit=unit,
         )
-
-    def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One noisy marginal per released column."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        return (marginals_event(self.noise, ready.multiplier, count=len(schema.released)),)
-
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
-        """Noise of every column's marginal."""
-        ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        multiplier = ready.multiplier
-        return (
-            released_counts(self.method, self.noise, multiplier=multiplier, unit=unit, event=0),
-        )
+        return replace(self, calibrated=noise)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Every column is counted."""
@@ -110,7 +82,7 @@ class Histogram(CountedMarginals):
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter.of(table, domain)
-        scale = noise_scale(self.noise, multiplier=ready.multiplier, unit=ready.unit)
+        scale = noise_scale(self.noise, multiplier=ready.one_way, unit=ready.unit)
         arrays = {
             f"one_way_{j}": noisy_marginal(counts, kind=self.noise, scale=scale, noise=noise)
             for j, counts in enumerate(counter.one_way())

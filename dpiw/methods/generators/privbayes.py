@@ -8,7 +8,7 @@ levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Self
@@ -47,13 +47,10 @@ from dpiw.methods.generators.estimation import (
     one_way_tables,
 )
 from dpiw.methods.generators.marginal_noise import (
-    marginal_multiplier,
     noise_scale,
     noise_size,
     noise_variance,
-    selection_epsilon,
     stated,
-    useful_bins,
 )
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
@@ -62,13 +59,6 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
 """Most families scored: the plan refuses more, which take minutes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivBayesNoise(SelectedNoise):
-    """Calibrated constants; selected marginals are of families."""
-
-    nominal_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +84,6 @@ class PrivBayes(SelectedMarginals):
     noise_penalty: float = 0.25
     one_way_share: float = 0.15
     selection_share: float = 0.1
-    calibrated: PrivBayesNoise | None = None
 
     method: ClassVar[str] = "privbayes"
     joint: ClassVar[str] = "family"
@@ -135,22 +124,12 @@ class PrivBayes(SelectedMarginals):
                 field=f"generator.settings.degree={self.degree}",
                 allowed="a smaller degree",
             )
-        families = columns - 1
-        one_way = self.one_way_share if families else 1.0
+        one_way = self.one_way_share if columns > 1 else 1.0
         rest = 1.0 - self.one_way_share - self.selection_share
-        noise = PrivBayesNoise(
-            one_way=marginal_multiplier(self.noise, rho=rho, share=one_way, count=columns),
-            selection=selection_epsilon(
-                self.noise, rho=rho, share=self.selection_share, count=max(1, families)
-            ),
-            joint=marginal_multiplier(self.noise, rho=rho, share=rest, count=max(1, families)),
-            joints=families,
-            bins=useful_bins(self.bins, nominal_rows),
-            schema=schema,
-            unit=unit,
-            nominal_rows=nominal_rows,
-        )
-        return replace(self, calibrated=noise)
+        return self.with_shares(
+            columns - 1, (one_way, self.selection_share, rest),
+            rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Every candidate is counted; 40 columns of 100,000 rows took 9 s."""
@@ -165,7 +144,7 @@ class PrivBayes(SelectedMarginals):
         noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.joint))
         return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
 
-    def _scale(self, ready: PrivBayesNoise, multiplier: float) -> float:
+    def _scale(self, ready: SelectedNoise, multiplier: float) -> float:
         return noise_scale(self.noise, multiplier=multiplier, unit=ready.unit)
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -205,7 +184,7 @@ class PrivBayes(SelectedMarginals):
         counter: ContingencyCounter,
         domain: Domain,
         one_way: Mapping[str, NDArray[np.float64]],
-        ready: PrivBayesNoise,
+        ready: SelectedNoise,
         noise: NoiseSource,
     ) -> tuple[Family, ...]:
         scale = self._scale(ready, ready.joint)

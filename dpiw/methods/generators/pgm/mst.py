@@ -35,10 +35,8 @@ from dpiw.methods.generators.estimation import (
     project_to_total,
 )
 from dpiw.methods.generators.marginal_noise import (
-    marginal_multiplier,
     noise_scale,
     noise_variance,
-    selection_epsilon,
     stated,
     useful_bins,
 )
@@ -123,17 +121,11 @@ class MST(SelectedMarginals):
                     f"{size} codes", field=f"column {column.name}", allowed=f"at most {MOST_CELLS}"
                 )
         pairs = spanning_pairs(sizes, self.max_cells)
-        third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
-        noise = SelectedNoise(
-            one_way=marginal_multiplier(self.noise, rho=rho, share=third, count=len(sizes)),
-            selection=selection_epsilon(self.noise, rho=rho, share=third, count=count),
-            joint=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
-            joints=pairs,
-            bins=bins,
-            schema=schema,
-            unit=unit,
-        )
-        return replace(self, calibrated=noise)
+        third = 1 / 3 if pairs else 1.0
+        return self.with_shares(
+            pairs, (third, third, third),
+            rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Forecast counts of every admissible pair, and the fit of the tree.

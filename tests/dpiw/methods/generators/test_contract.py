@@ -170,7 +170,7 @@ def test_draws_are_the_events(method, unit, pure):
 
 class ThirdOfTheNoise(Histogram):
     def measure(self, table, *, noise):
-        low = replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
+        low = replace(self.calibrated, one_way=self.calibrated.one_way / 3)
         return Histogram.measure(replace(self, calibrated=low), table, noise=noise)
 
 
@@ -180,7 +180,7 @@ class ThirdOfTheSensitivity(ThirdOfTheNoise):
     def released_noise(self, *, schema, unit):
         (law,) = super().released_noise(schema=schema, unit=unit)
         sensitivity = (law.sensitivity or 0.0) / 3
-        scale = self.calibrated.multiplier * sensitivity * (1 + 1e-15)
+        scale = self.calibrated.one_way * sensitivity * (1 + 1e-15)
         return (replace(law, scale=scale, sensitivity=sensitivity),)
 
     def measure(self, table, *, noise):
