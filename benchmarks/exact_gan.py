@@ -17,19 +17,21 @@ from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.game import Game, GANSettings, PublicGradient
+from dpiw.methods.generators.gan.game import Game
 from dpiw.methods.generators.gan.marginals import (
     BINS,
     stored_arrays,
     stored_facts,
     with_distributions,
 )
-from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan.model import model_arrays
+from dpiw.methods.generators.gan.settings import GANSettings
 from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.dp_sgd import PublicGradient
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -104,7 +106,7 @@ def exact_histogram(table: PrivateTable) -> Measurement:
 class GAN(GANSettings):
     """A GAN trained on the exact rows. Not private: its measurement is not publishable."""
 
-    calibrated: PublicSchema | None = None
+    calibrated: Any = None  # the schema
 
     method: ClassVar[str] = "gan"
     private: ClassVar[bool] = False
@@ -152,7 +154,7 @@ class GAN(GANSettings):
         labels = design.given.encode(scaled).sum(axis=0) + 1e-9
         game = Game(
             settings=self,
-            training=self.generator_training(design, chance),
+            training=self.generator_training(design, chance, loss=self.loss),
             proportions=labels / max(1e-9, labels.sum()),
             backend=CPU,
             public_sum=lambda network, rows: player.mean_gradient(network, rows, real=False),
@@ -171,10 +173,6 @@ class GAN(GANSettings):
             },
             publishable=False,
         )
-
-    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks; SpecError for a measurement of another method or schema."""
-        return gan_model(measurement, kind=self.method, schema=schema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,14 +30,12 @@ from dpiw.methods.base import (
     real,
     whole,
 )
-from dpiw.methods.generators.base import CalibratedNoise, ready_for
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
-from dpiw.methods.generators.gan.game import Game, GameState, GANSettings
+from dpiw.methods.generators.gan.game import Game, GameState
 from dpiw.methods.generators.gan.marginals import (
     label_law,
-    marginals_events,
-    marginals_noise,
     plan_marginals,
     stored_arrays,
     stored_facts,
@@ -45,16 +43,14 @@ from dpiw.methods.generators.gan.marginals import (
 )
 from dpiw.methods.generators.gan.model import (
     PUBLIC_PROPORTIONS,
-    GANModel,
-    gan_model,
     model_arrays,
 )
+from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
 from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRandom, loss_of
-from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
-from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
@@ -66,12 +62,11 @@ from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANNoise(CalibratedNoise):
-    """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
+class DPGANNoise(GameNoise):
+    """Calibrated DP-SGD, and the multiplier of the labels' histogram (None if not drawn)."""
 
     training: PrivateTraining
     histogram: float | None
-    marginals: Histogram | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +91,10 @@ class DPGAN(GANSettings):
     method: ClassVar[str] = "dpgan"
     private: ClassVar[bool] = True
 
+    above_zero = GANSettings.above_zero | {"clip": 1e6}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(
-            self, "clip", real("generator.settings.clip", self.clip, above=0, at_most=1e6)
-        )
         whole("generator.settings.resumes", self.resumes, low=0, high=20)
         if self.conditional:
             self._check_proportions()
@@ -150,8 +144,7 @@ class DPGAN(GANSettings):
         if self.calibrated is not None:
             parameters["training"] = self.calibrated.training.parameters()
             parameters["histogram_multiplier"] = self.calibrated.histogram
-            if self.calibrated.marginals is not None:
-                parameters["marginals"] = dict(self.calibrated.marginals.parameters())
+            parameters |= self.calibrated.marginals_parameters()
         return parameters
 
     def calibrate(
@@ -189,11 +182,6 @@ class DPGAN(GANSettings):
         )
         return replace(self, calibrated=noise)
 
-    def check_fits(self) -> None:
-        """See `Method`: its networks need torch."""
-        schema = calibrated_for(self.calibrated, method=self.method).schema
-        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
-
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
         """As of `Method`; None for images, and where a GPU may compute."""
         if self.image or self.device != "cpu":
@@ -220,17 +208,16 @@ class DPGAN(GANSettings):
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The histogram of every column or of the labels, and every step of the discriminator."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first = marginals_events(ready.marginals, schema=schema, unit=unit)
-        if ready.histogram is not None:
-            first = (GaussianEvent(noise_multiplier=ready.histogram),)
-        return (*first, *ready.training.events())
+        labels = ready.histogram
+        first = () if labels is None else (GaussianEvent(noise_multiplier=labels),)
+        return (*ready.marginals_events(), *first, *ready.training.events())
 
     def released_noise(
         self, *, schema: PublicSchema, unit: PrivacyUnit
     ) -> tuple[ReleasedNoise, ...]:
         """Noise of the first histogram, and of every step's sum of gradients."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first = marginals_noise(ready.marginals, schema=schema, unit=unit)
+        first = ready.marginals_noise()
         if ready.histogram is not None:
             multiplier, kind = ready.histogram, NoiseKind.GAUSSIAN
             first = (released_counts("histogram", kind, multiplier=multiplier, unit=unit, event=0),)
@@ -263,8 +250,7 @@ class DPGAN(GANSettings):
         if resumed is not None:
             marginals, proportions = resumed.marginals, resumed.proportions
         else:
-            first = ready.marginals
-            marginals = None if first is None else first.measure(table, noise=noise)
+            marginals = ready.drawn_marginals(table, noise)
             proportions = self._proportions(design, marginals, scaled, noise)
         design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
@@ -275,7 +261,7 @@ class DPGAN(GANSettings):
         )  # fmt: skip
         game = Game(
             settings=self,
-            training=self.generator_training(design, chance),
+            training=self.generator_training(design, chance, loss=self.loss),
             proportions=proportions,
             marginals=marginals,
             backend=backend,
@@ -360,10 +346,6 @@ class DPGAN(GANSettings):
         ready = calibrated_for(self.calibrated, method=self.method)
         assert ready.histogram is not None  # as one is drawn
         return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=ready.unit)
-
-    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks."""
-        return gan_model(measurement, kind=self.method, schema=schema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,7 @@ from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import ColumnDistributions
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
-from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 BINS = 32
@@ -84,28 +83,6 @@ def plan_marginals(
         rho=histogram_rho, schema=schema, unit=unit, nominal_rows=nominal_rows
     )
     return ready, 1.0 - share
-
-
-def marginals_events(
-    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
-) -> tuple[PrivacyEvent, ...]:
-    """One single-draw event per column: `Resumption` must tell these from steps."""
-    if histogram is None:
-        return ()
-    (all_columns,) = histogram.events(schema=schema, unit=unit)
-    return (replace(all_columns, count=1),) * all_columns.count
-
-
-def marginals_noise(
-    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
-) -> tuple[ReleasedNoise, ...]:
-    """Noise of the histogram's equal events; empty without one."""
-    if histogram is None:
-        return ()
-    return tuple(
-        replace(law, values="marginals")
-        for law in histogram.released_noise(schema=schema, unit=unit)
-    )
 
 
 def with_distributions(design: Design, measured: Measurement | None) -> Design:

@@ -22,7 +22,7 @@ from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import Drawn
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.checkpoints import Adam
+from dpiw.methods.neural.checkpoints import Adam, NetworkState
 from dpiw.methods.neural.clipping import Critic, Logistic, RowLoss
 from dpiw.methods.neural.networks import Network
 
@@ -104,21 +104,11 @@ def make_batch(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GeneratorState:
-    """State of a generator; `average` is a running mean weighting the last updates most, (p,)."""
-
-    step: int
-    parameters: Array
-    moments: Array
-    average: Array
-
-
 @dataclass(frozen=True, kw_only=True)
 class GeneratorTraining:
     """Public settings of training a generator against a discriminator.
 
-    An update replaces max(memory, 10/(step + 10)) of the average.
+    Its states' average is a running mean: an update replaces max(memory, 10/(step + 10)) of it.
     """
 
     design: Design
@@ -151,14 +141,14 @@ class GeneratorTraining:
         levelled_distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
         return replace(self, design=replace(self.design, distributions=levelled_distributions))
 
-    def start(self) -> GeneratorState:
+    def start(self) -> NetworkState:
         """State before the first update; where marginals are known, without any dependence."""
         design = self.design
         initial = design.generator_architecture.initial(self.chance.rng("generator"))
         if design.distributions is not None:
             inputs = (design.latent + design.given.width, *design.generator)[-1]
             initial[-(inputs + 1) * design.made.width :] = 0.0
-        return GeneratorState(
+        return NetworkState(
             step=0,
             parameters=initial,
             moments=self._optimiser.start(initial.size),
@@ -171,8 +161,8 @@ class GeneratorTraining:
         return make_batch(self.design, parameters, proportions, self.batch, rng).rows
 
     def update(
-        self, state: GeneratorState, discriminator: Network, proportions: Array
-    ) -> GeneratorState:
+        self, state: NetworkState, discriminator: Network, proportions: Array
+    ) -> NetworkState:
         """One step against a discriminator with public parameters."""
         rng = self.chance.rng("generator rows", state.step)
         batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
