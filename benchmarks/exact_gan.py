@@ -18,13 +18,8 @@ from dpiw.methods.base import check_effort
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import Game
-from dpiw.methods.generators.gan.marginals import (
-    BINS,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import model_arrays
+from dpiw.methods.generators.gan.marginals import BINS, with_distributions
+from dpiw.methods.generators.gan.model import game_measurement
 from dpiw.methods.generators.gan.settings import GANSettings
 from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.histogram import Histogram
@@ -161,18 +156,11 @@ class GAN(GANSettings):
             unit=1.0,
         )
         generator, discriminator = game.play(player.start(), player.advance)
-        settled_design = game.training.settled(generator, game.proportions).design
-        arrays = model_arrays(generator, discriminator, game.proportions)
-        return Measurement(
-            kind=self.method,
-            arrays={**arrays, **stored_arrays(exact, settled_design)},
-            facts={
-                "design": design.to_json(),
-                "ratio": self.loss == "logistic",
-                **stored_facts(exact),
-            },
-            publishable=False,
-        )
+        return game_measurement(
+            game.training.settled(generator, game.proportions).design,
+            generator, discriminator, game.proportions, marginals=exact, kind=self.method,
+            facts={"ratio": self.loss == "logistic"}, publishable=False,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

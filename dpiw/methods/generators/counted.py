@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
+from numpy.typing import NDArray
+
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import setting_error
-from dpiw.methods.base import CriticKind
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.marginal_noise import (
     COUNT_NOISES,
@@ -29,6 +31,13 @@ from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def counting_seconds(tables: float, nominal_rows: int) -> float:
+    """Forecast of counting so many tables."""
+    return tables * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +56,24 @@ class CountedColumns(Synthesizer):
     """
 
     bins: int = 16
+    calibrated: CountedNoise | None = None
+
+    ranges: ClassVar[dict[str, tuple[int, int]]] = {"bins": (2, 10**9)}
+    """Least and largest values of settings that are whole numbers."""
 
     private: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
 
     def __post_init__(self) -> None:
-        if self.bins < 2:
-            raise setting_error(self, "generator.settings.bins", "a whole number >= 2")
+        for name, (low, high) in self.ranges.items():
+            whole(f"generator.settings.{name}", getattr(self, name), low=low, high=high)
 
     def measurement(
-        self,
-        arrays: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        *,
-        domain: Domain,
-        ready: CountedNoise,
-        noise: NoiseSource,
+        self, arrays: Arrays, facts: Mapping[str, Any], *, domain: Domain, noise: NoiseSource
     ) -> Measurement:
         """Return what was drawn, with the public facts that `measured_domain` reads."""
+        ready = ready_for(self.calibrated, domain.schema, method=self.method)
         return Measurement(
             kind=self.method,
             arrays=arrays,

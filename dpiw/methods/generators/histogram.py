@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.methods.base import Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import NetworkModel
-from dpiw.methods.generators.counted import CountedMarginals, OneWayNoise
+from dpiw.methods.generators.counted import CountedMarginals, OneWayNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     estimate_total,
@@ -68,7 +68,7 @@ class Histogram(CountedMarginals):
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Every column is counted."""
-        seconds = len(schema.released) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        seconds = counting_seconds(len(schema.released), nominal_rows)
         return Running(seconds=seconds, held_bytes=32 * self.bins * len(schema.released))
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -88,25 +88,20 @@ class Histogram(CountedMarginals):
             for j, counts in enumerate(counter.one_way())
         }
         facts = {"noise": self.noise.value, "scale": scale}
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
         """Non-negative histograms of one total, sampled independently."""
-        known = known_laws(measurement, schema=schema)
-        return NetworkModel.independent(known.domain, known.laws, known.one_way)
+        return NetworkModel.independent(*known_laws(measurement, schema=schema))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KnownLaws:
-    """Laws of released columns from a measured histogram: counts >= 0, all with one total."""
+def known_laws(
+    measurement: Measurement, *, schema: PublicSchema
+) -> tuple[Domain, tuple[NDArray[np.float64], ...], OneWayMarginals]:
+    """Return a histogram's domain, the columns' counts (>= 0, of one total), and their noise.
 
-    domain: Domain
-    laws: tuple[NDArray[np.float64], ...]
-    one_way: OneWayMarginals
-
-
-def known_laws(measurement: Measurement, *, schema: PublicSchema) -> KnownLaws:
-    """Post-process a measurement of `Histogram`; SpecError for another method or schema."""
+    Post-processes a measurement of `Histogram`; SpecError for another method or schema.
+    """
     domain = measured_domain(measurement, kind=Histogram.method, schema=schema)
     facts = measurement.facts
     tables = [measurement.arrays[f"one_way_{j}"] for j in range(len(domain.sizes))]
@@ -120,4 +115,4 @@ def known_laws(measurement: Measurement, *, schema: PublicSchema) -> KnownLaws:
         variances=variances,
         total_variance=total_variance(tables, variances),
     )
-    return KnownLaws(domain=domain, laws=laws, one_way=one_way)
+    return domain, laws, one_way

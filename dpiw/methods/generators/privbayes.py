@@ -20,12 +20,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError, setting_error
-from dpiw.methods.base import (
-    TABLE_ROW_SECONDS,
-    TABLE_SECONDS,
-    Running,
-    check_effort,
-)
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     MOST_CELLS,
@@ -46,12 +41,7 @@ from dpiw.methods.generators.estimation import (
     measured_domain,
     one_way_tables,
 )
-from dpiw.methods.generators.marginal_noise import (
-    noise_scale,
-    noise_size,
-    noise_variance,
-    stated,
-)
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_size, noise_variance, stated
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -88,12 +78,10 @@ class PrivBayes(SelectedMarginals):
     method: ClassVar[str] = "privbayes"
     joint: ClassVar[str] = "family"
 
+    ranges = SelectedMarginals.ranges | {"degree": (1, 4), "max_cells": (4, MOST_CELLS)}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.degree not in (1, 2, 3, 4):
-            raise setting_error(self, "generator.settings.degree", "1 to 4")
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
         if not (isfinite(self.usefulness) and self.usefulness > 0):
             raise setting_error(self, "generator.settings.usefulness", "a number > 0")
         if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
@@ -177,7 +165,7 @@ class PrivBayes(SelectedMarginals):
             "one_way_scale": self._scale(ready, ready.one_way),
             "family_scale": scale,
         }
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _network(
         self,

@@ -98,14 +98,14 @@ class Layered:
         raise NotImplementedError
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers with parameters."""
+    def parts(self) -> tuple[Layer | Plain, ...]:
+        """Layers and functions in the order in which rows pass them."""
         raise NotImplementedError
 
-    @property
-    def between(self) -> tuple[Plain, ...]:
-        """Functions before the first layer, between every two, and after the last one."""
-        raise NotImplementedError
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers with parameters."""
+        return tuple(part for part in self.parts if isinstance(part, Layer))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -144,21 +144,11 @@ class Architecture(Layered):
         return self.widths[0]
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def parts(self) -> tuple[Layer | Plain, ...]:
         """See `Layered`."""
-        gain = 6.0 if self.activation == "relu" else 3.0
-        return tuple(Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
-
-    @cached_property
-    def between(self) -> tuple[Plain, ...]:
-        """See `Layered`."""
-        hidden = _relu if self.activation == "relu" else _tanh
-        return (unchanged, *(hidden for _ in self.widths[2:]), unchanged)
-
-
-def unchanged(values: Array, _: Array) -> Array:
-    """The values."""
-    return values
+        gain, bend = (6.0, _relu) if self.activation == "relu" else (3.0, _tanh)
+        first, *others = (Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
+        return (first, *(part for layer in others for part in (bend, layer)))
 
 
 def _relu(values: Array, _: Array) -> Array:
@@ -193,13 +183,13 @@ class Network:
 
     def outputs(self, rows: Array, *, watch: Watch | None = None) -> Array:
         """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0."""
-        shape = self.architecture
-        first, *others = shape.between
-        values = first(rows, rows)
-        parts = self.parameters.split(shape.sizes)
-        for layer, parameters, then in zip(shape.layers, parts, others, strict=True):
-            made = layer(parameters, values)
+        values, parameters = rows, iter(self.parameters.split(self.architecture.sizes))
+        for part in self.architecture.parts:
+            if not isinstance(part, Layer):
+                values = part(values, rows)
+                continue
+            made = part(next(parameters), values)
             if watch is not None:
-                watch.see(layer, values, made)
-            values = then(made, rows)
+                watch.see(part, values, made)
+            values = made
         return values

@@ -20,33 +20,15 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, setting_error
-from dpiw.methods.base import (
-    MULTIPLY_SECONDS,
-    NUMBER_SECONDS,
-    STEP_SECONDS,
-    Running,
-    calibrated_for,
-    check_effort,
-    real,
-    whole,
-)
+from dpiw.methods.base import Running, calibrated_for, check_effort, real, whole
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.gan.game import Game, GameState
-from dpiw.methods.generators.gan.marginals import (
-    label_law,
-    plan_marginals,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import (
-    PUBLIC_PROPORTIONS,
-    model_arrays,
-)
+from dpiw.methods.generators.gan.marginals import label_law, plan_marginals, with_distributions
+from dpiw.methods.generators.gan.model import PUBLIC_PROPORTIONS, game_measurement
 from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
-from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRandom, loss_of
+from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
@@ -193,12 +175,10 @@ class DPGAN(GANSettings):
             1 + self.generator_steps / self.discriminator_steps
         )
         parameters = sum(architecture.size for architecture in architectures)
-        seen = width * (self.steps * rows + 2 * nominal_rows)
-        return Running(
-            seconds=self.steps * (STEP_SECONDS + MULTIPLY_SECONDS * rows * parameters)
-            + NUMBER_SECONDS * seen,
-            held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
-        )
+        return self.forecast(
+            width, steps=self.steps, products=self.steps * rows * parameters,
+            numbers=width * (self.steps * rows + 2 * nominal_rows), nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     @property
     def resumption(self) -> Resumption | None:
@@ -275,12 +255,14 @@ class DPGAN(GANSettings):
             resumed=resumed,
             watch=watch,
         )
-        settled = game.training.settled(generator, proportions)
-        arrays = model_arrays(generator, discriminator, proportions)
-        return Measurement(
+        return game_measurement(
+            game.training.settled(generator, proportions).design,
+            generator,
+            discriminator,
+            proportions,
+            marginals=marginals,
             kind=self.method,
-            arrays={**arrays, **stored_arrays(marginals, settled.design)},
-            facts={**self._facts(design, ready), **stored_facts(marginals)},
+            facts=self._facts(ready),
             noise=self.released_noise(schema=table.schema, unit=ready.unit),
             publishable=noise.publishable
             and (resumed is None or resumed.discriminator.publishable),
@@ -326,9 +308,8 @@ class DPGAN(GANSettings):
         law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale, dimension=counts.size)
         return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
 
-    def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
+    def _facts(self, ready: DPGANNoise) -> dict[str, Any]:
         facts = {
-            "design": design.to_json(),
             "loss": self.loss,
             "ratio": self.loss == "logistic",
             "steps": ready.training.steps,

@@ -28,33 +28,14 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, setting_error
-from dpiw.methods.base import (
-    MULTIPLY_SECONDS,
-    NUMBER_SECONDS,
-    STEP_SECONDS,
-    CriticKind,
-    Running,
-    check_effort,
-    whole,
-)
+from dpiw.methods.base import CriticKind, Running, check_effort, whole
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.marginals import (
-    plan_marginals,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import model_arrays
+from dpiw.methods.generators.gan.marginals import plan_marginals, with_distributions
+from dpiw.methods.generators.gan.model import game_measurement
 from dpiw.methods.generators.gan.settings import GameNoise, GameSettings
 from dpiw.methods.generators.gan.teachers import PATEState, Student, Teachers, deal
-from dpiw.methods.generators.gan.training import (
-    LEVELLING_EVERY,
-    SETTLING_ROWS,
-    Array,
-    PublicRandom,
-    make_batch,
-)
+from dpiw.methods.generators.gan.training import LEVELLING_EVERY, Array, PublicRandom, make_batch
 from dpiw.methods.generators.marginal_noise import (
     COUNT_NOISES,
     marginal_multiplier,
@@ -252,13 +233,12 @@ class PATEGAN(GameSettings):
         steps = self.rounds * (self.teacher_steps + self.student_steps + self.generator_steps)
         seen = self.rounds * self.teacher_steps * (self.teacher_lot + self.batch)
         made = width * (self.rounds * self.generator_steps * self.batch + 2 * nominal_rows)
-        held = width * (12 * nominal_rows + 19 * SETTLING_ROWS + 32 * hidden)
-        return Running(
-            seconds=STEP_SECONDS * steps
-            + MULTIPLY_SECONDS * seen * width * hidden
-            + NUMBER_SECONDS * made,
-            held_bytes=held + 16 * hidden * self.batch + (40 << 20),
-        )
+        own = self.forecast(
+            width, steps=steps, products=seen * width * hidden, numbers=made,
+            nominal_rows=nominal_rows,
+        )  # fmt: skip
+        teachers = 32 * width * hidden + 16 * hidden * self.batch
+        return replace(own, held_bytes=own.held_bytes + teachers)
 
     @computing()
     def measure(
@@ -305,15 +285,14 @@ class PATEGAN(GameSettings):
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
         none = np.zeros(0)
         settled = self.generator_training(design, chance).settled(state.player.average, none)
-        return Measurement(
+        return game_measurement(
+            settled.design,
+            state.player.average,
+            state.student.parameters,
+            none,
+            marginals=state.marginals,
             kind=self.method,
-            arrays={
-                **model_arrays(state.player.average, state.student.parameters, none),
-                **stored_arrays(state.marginals, settled.design),
-            },
             facts={
-                **stored_facts(state.marginals),
-                "design": design.to_json(),
                 "ratio": False,
                 "teachers": ready.teachers,
                 "queries": self.rounds * self.queries,

@@ -10,12 +10,26 @@ from typing import Any, ClassVar, Self
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, setting_error
-from dpiw.methods.base import CriticKind, calibrated_for, real, whole
+from dpiw.methods.base import (
+    MULTIPLY_SECONDS,
+    NUMBER_SECONDS,
+    STEP_SECONDS,
+    CriticKind,
+    Running,
+    calibrated_for,
+    real,
+    whole,
+)
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.marginals import check_share
 from dpiw.methods.generators.gan.model import GANModel, gan_model
-from dpiw.methods.generators.gan.training import LOSSES, GeneratorTraining, PublicRandom
+from dpiw.methods.generators.gan.training import (
+    LOSSES,
+    SETTLING_ROWS,
+    GeneratorTraining,
+    PublicRandom,
+)
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.checkpoints import Adam
@@ -134,6 +148,16 @@ class GameSettings(Synthesizer):
             design=design, loss=loss, batch=self.batch, learning_rate=self.learning_rate,
             chance=chance,
         )  # fmt: skip
+
+    def forecast(
+        self, width: int, *, steps: float, products: float, numbers: float, nominal_rows: int
+    ) -> Running:
+        """Forecast of steps, products of parameters and rows, and numbers of rows made or read."""
+        learning = STEP_SECONDS * steps + MULTIPLY_SECONDS * products
+        return Running(
+            seconds=learning + NUMBER_SECONDS * numbers,
+            held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
+        )
 
     @property
     def libraries(self) -> tuple[str, ...]:

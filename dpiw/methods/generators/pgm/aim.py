@@ -20,11 +20,11 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError, setting_error
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
-from dpiw.methods.generators.counted import CountedColumns, CountedNoise
+from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import known_one_way, measured_domain
 from dpiw.methods.generators.marginal_noise import (
@@ -96,14 +96,9 @@ class AIM(CountedColumns):
 
     method: ClassVar[str] = "aim"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
-        if not 1 <= self.max_model_cells <= 1 << 27:
-            raise setting_error(self, "generator.settings.max_model_cells", f"1 to {1 << 27}")
-        if not 0 <= self.resumes <= 20:
-            raise setting_error(self, "generator.settings.resumes", "a whole number from 0 to 20")
+    ranges = CountedColumns.ranges | {
+        "max_cells": (4, MOST_CELLS), "max_model_cells": (1, 1 << 27), "resumes": (0, 20),
+    }  # fmt: skip
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -213,7 +208,7 @@ class AIM(CountedColumns):
         """
         columns = len(schema.released)
         tables = 2 * columns * columns * (columns + 1) / 2
-        counted = tables * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        counted = counting_seconds(tables, nominal_rows)
         return Running(seconds=counted + 10 + 4 * columns, held_bytes=(140 + 12 * columns) << 20)
 
     def check_fits(self) -> None:
@@ -276,7 +271,7 @@ class AIM(CountedColumns):
         kind = NoiseKind.GAUSSIAN.value
         facts = {"noise": kind, "one_way_scale": scale, "network": [], "next": 1}
         arrays = {**one_way, "rounds": np.zeros(0)}
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
         if (checkpoint := watch.resumed()) is None:
@@ -294,6 +289,6 @@ class AIM(CountedColumns):
         return GraphicalModel(
             domain=domain,
             marginals=marginals,
-            merging=[Merging.none(size) for size in domain.sizes],
+            merging=[Merging(codes=np.arange(size, dtype=np.int32)) for size in domain.sizes],
             one_way=one_way,
         )

@@ -16,16 +16,11 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, setting_error
-from dpiw.methods.base import (
-    TABLE_ROW_SECONDS,
-    TABLE_SECONDS,
-    Running,
-    check_effort,
-)
+from dpiw.errors import SpecError
+from dpiw.methods.base import Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
-from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise
+from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     NoisyMarginal,
@@ -34,12 +29,7 @@ from dpiw.methods.generators.estimation import (
     one_way_tables,
     project_to_total,
 )
-from dpiw.methods.generators.marginal_noise import (
-    noise_scale,
-    noise_variance,
-    stated,
-    useful_bins,
-)
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_variance, stated, useful_bins
 from dpiw.methods.generators.pgm.inference import (
     GraphicalModel,
     check_fits,
@@ -52,7 +42,6 @@ from dpiw.methods.generators.pgm.pairs import (
     admissible_pairs,
     distance,
     merged_counts,
-    merging_of,
     spanning_pairs,
     unmerged_votes,
 )
@@ -79,10 +68,7 @@ class MST(SelectedMarginals):
     method: ClassVar[str] = "mst"
     joint: ClassVar[str] = "pair"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
+    ranges = SelectedMarginals.ranges | {"max_cells": (4, MOST_CELLS)}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -137,7 +123,7 @@ class MST(SelectedMarginals):
         sizes = Domain.from_schema(schema, bins=ready.bins).sizes
         pairs = [sizes[a] * sizes[b] for a, b in admissible_pairs(sizes, self.max_cells)]
         columns = len(sizes)
-        counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        counted = counting_seconds(len(pairs), nominal_rows)
         fitted = 16 + 0.9 * columns + 0.005 * columns**2
         cells = sum(sorted(pairs)[-ready.joints :]) if ready.joints else 0
         held = 32 * (cells + sum(sizes)) + ((180 + 15 * columns) << 20)
@@ -170,12 +156,12 @@ class MST(SelectedMarginals):
         }
         variance = noise_variance(self.noise, facts["one_way_scale"])
         marginals = one_way_tables(arrays, len(domain.sizes), variance=variance)
-        merging = merging_of(marginals)
+        merging = [Merging.of(marginal) for marginal in marginals]
         pairs = self._select(counter, marginals, merging, ready, noise)
         for number, counts in enumerate(merged_counts(counter, pairs, merging)):
             arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
         facts["network"] = [list(pair) for pair in pairs]
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _select(
         self,
@@ -219,7 +205,7 @@ class MST(SelectedMarginals):
         kind = NoiseKind(facts["noise"])
         variance = noise_variance(kind, facts["one_way_scale"])
         singles = one_way_tables(arrays, len(domain.sizes), variance=variance)
-        merging = merging_of(singles)
+        merging = [Merging.of(marginal) for marginal in singles]
         variance = noise_variance(kind, facts["pair_scale"])
         pairs = [
             NoisyMarginal(

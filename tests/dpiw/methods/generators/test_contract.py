@@ -357,8 +357,6 @@ def test_the_model_needs_nothing_but_the_file(method):
     assert one.equals(two)
     assert not one.equals(other)
     assert models[0].sample(0, rng=np.random.default_rng(1)).rows == 0
-    with pytest.raises(SpecError, match="rows="):
-        models[0].sample(-1, rng=np.random.default_rng(1))
 
 
 @methods
