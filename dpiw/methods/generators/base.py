@@ -49,6 +49,8 @@ class Synthesizer(Method, Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where a file lies; its SHA-256 is the promise."""
+    retired: ClassVar[dict[str, Any]] = {}
+    """Settings that went, with their old default, which a spec may still say."""
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, setting_error
-from dpiw.methods.generators.gan.heads import ColumnDistributions, Heads
+from dpiw.methods.generators.gan.heads import TEMPERATURE, ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Design:
     latent: int
     generator: tuple[int, ...]
     discriminator: tuple[int, ...]
-    temperature: float
+    temperature: float = TEMPERATURE
     label_scale: float = 1.0
     image: tuple[int, ...] = ()
     distributions: ColumnDistributions | None = None

@@ -3,8 +3,8 @@
 Only the discriminator reads private rows: Poisson lots of a public rate, clipped row by row, one
 draw of noise per lot, a public divisor (`neural.dp_sgd`). Synthetic rows need no noise. Every step
 is accounted and none depends on a result; the generator is post-processing; both networks are
-released. Histograms are events of their own, drawn first. The logit is a log ratio only with the
-logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`).
+released. Histograms are events of their own, drawn first. The logit is a log ratio, as the loss is
+logistic and the clip rule treats both classes alike (`ClipRule.OUTPUT`).
 Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
@@ -28,11 +28,11 @@ from dpiw.methods.generators.gan.game import Game, GameState
 from dpiw.methods.generators.gan.marginals import label_law, plan_marginals, with_distributions
 from dpiw.methods.generators.gan.model import PUBLIC_PROPORTIONS, game_measurement
 from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
-from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
+from dpiw.methods.generators.gan.training import Array, PublicRandom
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
-from dpiw.methods.neural.clipping import ClipRule, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
@@ -171,9 +171,7 @@ class DPGAN(GANSettings):
         design = self.design(schema)
         architectures = (design.generator_architecture, design.discriminator_architecture)
         width = design.made.width + design.given.width
-        rows = min(self.lot, nominal_rows) + self.batch * (
-            1 + self.generator_steps / self.discriminator_steps
-        )
+        rows = min(self.lot, nominal_rows) + 2 * self.batch
         parameters = sum(architecture.size for architecture in architectures)
         return self.forecast(
             width, steps=self.steps, products=self.steps * rows * parameters,
@@ -236,12 +234,12 @@ class DPGAN(GANSettings):
         architecture = design.discriminator_architecture
         backend = make_backend(self.device)
         lots = PrivateLots(
-            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
+            architecture=architecture, backend=backend, loss=Logistic(label=1),
             rows=design.encode(scaled),
         )  # fmt: skip
         game = Game(
             settings=self,
-            training=self.generator_training(design, chance, loss=self.loss),
+            training=self.generator_training(design, chance),
             proportions=proportions,
             marginals=marginals,
             backend=backend,
@@ -286,7 +284,7 @@ class DPGAN(GANSettings):
 
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
-        loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
+        loss, factor = Logistic(label=0), training.divisor / self.batch
 
         def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
             total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
@@ -310,8 +308,8 @@ class DPGAN(GANSettings):
 
     def _facts(self, ready: DPGANNoise) -> dict[str, Any]:
         facts = {
-            "loss": self.loss,
-            "ratio": self.loss == "logistic",
+            "loss": "logistic",
+            "ratio": True,
             "steps": ready.training.steps,
             "noise": NoiseKind.GAUSSIAN.value,
             "gradient_scale": ready.training.scale,

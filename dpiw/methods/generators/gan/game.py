@@ -139,20 +139,18 @@ class Game:
             elif self._levels(step):
                 training = training.levelled(player.parameters, self.proportions, step)
             rows = training.rows(player.parameters, self.proportions, step)
-            state = self._bounded(advance(state, partial(self._public, self.backend.array(rows))))
-            if step < resting and (step + 1) % settings.discriminator_steps == 0:
+            state = advance(state, partial(self._public, self.backend.array(rows)))
+            if step < resting:
                 judge = self._network(state.parameters)
-                for _ in range(settings.generator_steps):
-                    player = training.update(player, judge, self.proportions)
+                player = training.update(player, judge, self.proportions)
             if state.step % interval(settings.steps) == 0 or state.step == settings.steps:
                 self._show(watch, state, player)
         final = player.average if resting == settings.steps else player.parameters
-        return final, self._bounded(replace(state, parameters=state.average)).parameters
+        return final, state.average
 
     def _levels(self, step: int) -> bool:
-        settings = self.settings
-        often = LEVELLING_EVERY * settings.discriminator_steps
-        return step < self.resting and (step % often == 0 or step % interval(settings.steps) == 0)
+        often = (LEVELLING_EVERY, interval(self.settings.steps))
+        return step < self.resting and any(step % every == 0 for every in often)
 
     def _show(self, watch: TrainingWatch, state: TrainingState, player: NetworkState) -> None:
         stands = GameState(
@@ -176,10 +174,3 @@ class Game:
     def _network(self, parameters: Array) -> Network:
         architecture = self.training.design.discriminator_architecture
         return architecture.network(self.backend.array(parameters))
-
-    def _bounded(self, state: TrainingState) -> TrainingState:
-        """A critic's parameters inside the bound that keeps it Lipschitz (Arjovsky et al. 2017)."""
-        if self.settings.loss != "wasserstein":
-            return state
-        bound = self.settings.weight_bound
-        return replace(state, parameters=np.clip(state.parameters, -bound, bound))

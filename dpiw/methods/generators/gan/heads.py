@@ -235,6 +235,9 @@ def _quantiles(values: Array, weights: Array) -> Array:
 MARGIN = 0.02
 """How far the sigmoid reaches beyond both bounds, in units of the range; then it is clamped."""
 
+TEMPERATURE = 2 / 3
+"""Of the relaxed draws of levels."""
+
 _FINEST_GRID = 1000
 """A finer grid looks continuous to a network, and is left to `PublicSchema.project`."""
 
@@ -304,7 +307,7 @@ class Heads:
     """
 
     columns: tuple[Column, ...]
-    temperature: float = 2 / 3
+    temperature: float = TEMPERATURE
     levels: bool = False
     distributions: ColumnDistributions | None = None
 

@@ -166,7 +166,6 @@ class PATEGAN(GameSettings):
             latent=self.latent,
             generator=self.generator,
             discriminator=self.student,
-            temperature=self.temperature,
         )
 
     def parameters(self) -> Mapping[str, Any]:

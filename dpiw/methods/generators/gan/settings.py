@@ -22,14 +22,10 @@ from dpiw.methods.base import (
 )
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer
 from dpiw.methods.generators.gan.design import Design
+from dpiw.methods.generators.gan.heads import TEMPERATURE
 from dpiw.methods.generators.gan.marginals import check_share
 from dpiw.methods.generators.gan.model import GANModel, gan_model
-from dpiw.methods.generators.gan.training import (
-    LOSSES,
-    SETTLING_ROWS,
-    GeneratorTraining,
-    PublicRandom,
-)
+from dpiw.methods.generators.gan.training import SETTLING_ROWS, GeneratorTraining, PublicRandom
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.checkpoints import Adam
@@ -91,7 +87,6 @@ class GameSettings(Synthesizer):
             without them use layers, as [64, 64].
         learning_rate: of the generator's Adam.
         penalty: weight of the discriminator's gradient penalty at synthetic rows; free.
-        temperature: of the relaxed draws of levels.
         start: seed of public randomness, not of privacy noise; studies should vary it.
     """
 
@@ -101,19 +96,19 @@ class GameSettings(Synthesizer):
     generator: tuple[int, ...] = ()
     learning_rate: float = 5e-3
     penalty: float = 0.2
-    temperature: float = 2 / 3
     start: int = 0
     calibrated: GameNoise | None = None
 
     from_one: ClassVar[dict[str, int]] = {"batch": 10**5, "latent": 4096}
     """Settings that are whole numbers from 1, and their largest values."""
-    above_zero: ClassVar[dict[str, float]] = {"learning_rate": 1.0, "temperature": 10.0}
+    above_zero: ClassVar[dict[str, float]] = {"learning_rate": 1.0}
     """Settings that are numbers above 0, and their largest values."""
     from_zero: ClassVar[dict[str, float]] = {"penalty": 1e3}
     """Settings that are numbers from 0, and their largest values."""
     widths: ClassVar[tuple[str, ...]] = ("generator",)
     """Settings that are widths of hidden layers."""
     conditional: ClassVar[bool] = False
+    retired: ClassVar[dict[str, Any]] = {"temperature": TEMPERATURE}
 
     def __post_init__(self) -> None:
         whole(f"{_SETTING}start", self.start, low=0, high=2**63 - 1)
@@ -134,20 +129,18 @@ class GameSettings(Synthesizer):
         """The fields of a class as JSON values, without `calibrated`."""
         values = {field.name: getattr(self, field.name) for field in fields(settings)}
         del values["calibrated"]
+        values |= self.retired  # public randomness follows from them too
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @abc.abstractmethod
     def design(self, schema: PublicSchema) -> Design:
         """The networks' shapes on a schema; SpecError where a label is needed and there is none."""
 
-    def generator_training(
-        self, design: Design, chance: PublicRandom, *, loss: str = "logistic"
-    ) -> GeneratorTraining:
+    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
         """The generator's side of the game."""
         return GeneratorTraining(
-            design=design, loss=loss, batch=self.batch, learning_rate=self.learning_rate,
-            chance=chance,
-        )  # fmt: skip
+            design=design, batch=self.batch, learning_rate=self.learning_rate, chance=chance
+        )
 
     def forecast(
         self, width: int, *, steps: float, products: float, numbers: float, nominal_rows: int
@@ -179,15 +172,12 @@ class GANSettings(GameSettings):
     """Public settings of a game whose discriminator sees rows.
 
     Attributes:
-        loss: `logistic` (default; the logit is a log ratio) or `wasserstein` (it is not).
         steps: discriminator steps, each on a lot of private rows.
         lot: expected private rows in a lot, at the public nominal size.
         discriminator: widths of its hidden layers.
         discriminator_rate: of its Adam.
-        generator_steps: generator steps after every `discriminator_steps` steps; free.
         settle: share of the last steps in which the generator rests, without a penalty, and the
             discriminator is averaged.
-        weight_bound: largest absolute parameter of a Wasserstein critic.
         label_scale: factor on the one-hot label that the discriminator sees. Many columns drown the
             label's gradient; for images use about the square root of the number of pixels.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
@@ -195,27 +185,23 @@ class GANSettings(GameSettings):
             widths are channels of convolutions. Empty (default): none.
     """
 
-    loss: str = "logistic"
     steps: int = 800
     lot: int = 256
     discriminator: tuple[int, ...] = (32,)
     discriminator_rate: float = 1e-2
-    generator_steps: int = 1
-    discriminator_steps: int = 1
     settle: float = 0.3
-    weight_bound: float = 1.0
     label_scale: float = 1.0
     device: str = "cpu"
     image: tuple[int, ...] = ()
 
-    from_one = GameSettings.from_one | {
-        "steps": 10**6, "lot": 10**7, "generator_steps": 100, "discriminator_steps": 100,
-    }  # fmt: skip
-    above_zero = GameSettings.above_zero | {
-        "discriminator_rate": 1.0, "weight_bound": 100.0, "label_scale": 1e3,
-    }  # fmt: skip
+    critic: ClassVar[CriticKind] = CriticKind.LOG_RATIO
+    from_one = GameSettings.from_one | {"steps": 10**6, "lot": 10**7}
+    above_zero = GameSettings.above_zero | {"discriminator_rate": 1.0, "label_scale": 1e3}
     from_zero = GameSettings.from_zero | {"settle": 0.9}
     widths = ("generator", "discriminator", "image")
+    retired = GameSettings.retired | {
+        "loss": "logistic", "generator_steps": 1, "discriminator_steps": 1, "weight_bound": 1.0,
+    }  # fmt: skip
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -226,15 +212,9 @@ class GANSettings(GameSettings):
             )
         return cls(**settings)
 
-    @property
-    def critic(self) -> CriticKind:
-        """Of the logistic loss, a log ratio."""
-        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
-
     def __post_init__(self) -> None:
-        for name, words in (("loss", LOSSES), ("device", DEVICES)):
-            if getattr(self, name) not in words:
-                raise setting_error(self, _SETTING + name, f"one of {', '.join(words)}")
+        if self.device not in DEVICES:
+            raise setting_error(self, f"{_SETTING}device", f"one of {', '.join(DEVICES)}")
         super().__post_init__()
         if len(self.image) not in (0, 2):
             raise setting_error(self, f"{_SETTING}image", "two sides, as in [28, 28]")
@@ -251,7 +231,6 @@ class GANSettings(GameSettings):
             latent=self.latent,
             generator=self.generator,
             discriminator=self.discriminator,
-            temperature=self.temperature,
             label_scale=self.label_scale,
             image=self.image,
         )

@@ -407,8 +407,7 @@ NETWORKS = [
     ("start", -1), ("start", 2**63), ("start", 1.0), ("start", True), ("start", "0"),
     ("marginals_share", -0.1), ("marginals_share", 0.96), ("marginals_share", True),
     ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1),
-    ("temperature", 11), ("temperature", 0.0), ("temperature", -1.0),
-    ("temperature", "warm"), ("batch", 2.5),
+    ("temperature", 0.5), ("batch", 2.5),
 ]  # fmt: skip
 WRONG = {
     "histogram": COUNTS,
@@ -426,7 +425,7 @@ WRONG = {
     ],
     "dpgan": [
         *NETWORKS, ("loss", "hinge"), ("steps", 0), ("lot", True), ("discriminator", [0]),
-        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("weight_bound", float("nan")),
+        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("generator_steps", 2),
     ],
     "dpcgan": [
         *NETWORKS, ("proportions", (1.0,)), ("proportions", (0.0, 0.0)),
