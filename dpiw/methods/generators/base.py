@@ -49,6 +49,8 @@ class Synthesizer(Method, Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where a file lies; its SHA-256 is the promise."""
+    needs_delta: ClassVar[str] = ""
+    """Why it takes no delta of 0; empty if it does."""
     retired: ClassVar[dict[str, Any]] = {}
     """Settings that went, with their old default, which a spec may still say."""
 
@@ -68,7 +70,7 @@ class Synthesizer(Method, Protocol):
 
         `pure`: whether delta is 0, so that the noise must be pure.
         """
-        ...
+        return cls(**settings)
 
     @property
     def critic(self) -> CriticKind:

@@ -17,7 +17,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, one_of, setting_error
-from dpiw.methods.base import DRAW_SECONDS, Running, check_effort, real
+from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort, real
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
@@ -35,7 +35,7 @@ from dpiw.methods.generators.pseudo_posterior import (
     public_weights,
 )
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -239,9 +239,7 @@ class Bayes(CountedColumns):
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Empty: parameters are drawn, and no noise is added."""
         return ()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import setting_error
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, whole
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, StatedNoise, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.marginal_noise import (
     COUNT_NOISES,
@@ -28,7 +28,7 @@ from dpiw.methods.generators.marginal_noise import (
     with_noise,
 )
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
@@ -68,6 +68,11 @@ class CountedColumns(Synthesizer):
     def __post_init__(self) -> None:
         for name, (low, high) in self.ranges.items():
             whole(f"generator.settings.{name}", getattr(self, name), low=low, high=high)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
+        """As `Synthesizer.from_settings`."""
+        return cls(**typed(cls, settings))
 
     def measurement(
         self, arrays: Arrays, facts: Mapping[str, Any], *, domain: Domain, noise: NoiseSource
@@ -124,9 +129,7 @@ class CountedMarginals(CountedColumns):
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         return (marginals_event(self.noise, ready.one_way, count=len(schema.released)),)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Noise of every column's marginal."""
         multiplier = ready_for(self.calibrated, schema, unit, method=self.method).one_way
         stated = released_counts(
@@ -196,9 +199,7 @@ class SelectedMarginals(CountedMarginals):
             marginals_event(self.noise, ready.joint, count=ready.joints),
         )
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Noise of one-way and of selected marginals; selections have no scale."""
         one_way = super().released_noise(schema=schema, unit=unit)
         ready = ready_for(self.calibrated, schema, unit, method=self.method)

@@ -21,11 +21,11 @@ from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.methods.base import CriticKind, check_effort, whole
+from dpiw.methods.base import CriticKind, StatedNoise, check_effort, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.privacy.declaration import declared_event
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -197,9 +197,7 @@ class External(Synthesizer):
         ready_for(self.calibrated, schema, unit, method=self.method)
         return (self.declared(unit),) if self.counted_by is None else ()
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Empty: these rows hold no noise of this package."""
         return ()
 

@@ -49,6 +49,8 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     if method not in GENERATORS:
         raise SpecError(field="generator.method", allowed=one_of(method, GENERATORS))
     generator = GENERATORS[method]
+    if pure and generator.needs_delta:
+        raise SpecError(f"{method} needs a delta > 0; {generator.needs_delta}", field="delta=0")
     settings = live_settings(settings, generator.retired, field="generator.settings")
     known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
     for key in settings:

@@ -32,7 +32,7 @@ from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_sum
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
+from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 PublicGradient = Callable[[Network, int], Array]
@@ -78,7 +78,7 @@ class PrivateTraining:
         divisor: L, by which noisy and public sums are divided.
         noise_multiplier: noise standard deviation over max_rows C; None: not calibrated.
         averaged: released parameters are the mean over this last share of steps, in [0, 1).
-        resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
+        resumes: most resumes from a checkpoint; each may repeat an interval, accounted.
 
     Raises:
         SpecError: a rate outside (0, 1], a clip below `LEAST_CLIP`, or replace-one.
@@ -112,19 +112,9 @@ class PrivateTraining:
             )
 
     @property
-    def resumption(self) -> Resumption | None:
-        """The terms of resuming; None: a killed training is lost."""
-        return Resumption.of(steps=self.steps, resumes=self.resumes)
-
-    @property
-    def every(self) -> int:
-        """Steps between checkpoints, and between progress reports."""
-        return interval(self.steps)
-
-    @property
     def drawn(self) -> int:
         """T + R K: accounted steps, those that resumes may repeat included."""
-        return self.steps + self.resumes * self.every
+        return self.steps + self.resumes * interval(self.steps)
 
     @property
     def scale(self) -> float:
@@ -288,7 +278,7 @@ class PrivateTraining:
             watch.at(state.step, self.steps, state.to_bytes)
         while state.step < self.steps:
             state = self.private_step(state, lots, noise=noise, public=public)
-            if state.step % self.every == 0 or state.step == self.steps:
+            if state.step % interval(self.steps) == 0 or state.step == self.steps:
                 watch.at(state.step, self.steps, state.to_bytes)
         return state
 

@@ -20,7 +20,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, setting_error
-from dpiw.methods.base import Running, calibrated_for, check_effort, real, whole
+from dpiw.methods.base import Running, StatedNoise, calibrated_for, check_effort, real, whole
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
@@ -37,7 +37,7 @@ from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -190,9 +190,7 @@ class DPGAN(GANSettings):
         first = () if labels is None else (GaussianEvent(noise_multiplier=labels),)
         return (*ready.marginals_events(), *first, *ready.training.events())
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Noise of the first histogram, and of every step's sum of gradients."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         first = ready.marginals_noise()

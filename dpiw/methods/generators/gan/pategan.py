@@ -28,7 +28,7 @@ import numpy as np
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, setting_error
-from dpiw.methods.base import CriticKind, Running, check_effort, whole
+from dpiw.methods.base import CriticKind, Running, StatedNoise, check_effort, whole
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.marginals import plan_marginals, with_distributions
@@ -211,9 +211,7 @@ class PATEGAN(GameSettings):
         votes = marginals_event(self.noise, ready.multiplier, count=self.counts)
         return (*ready.marginals_events(), votes)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Of the histogram that is drawn first, and of every count of votes."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         votes = ReleasedNoise(

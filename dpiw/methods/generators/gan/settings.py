@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
@@ -195,6 +194,7 @@ class GANSettings(GameSettings):
     image: tuple[int, ...] = ()
 
     critic: ClassVar[CriticKind] = CriticKind.LOG_RATIO
+    needs_delta: ClassVar[str] = "its noise is Gaussian"
     from_one = GameSettings.from_one | {"steps": 10**6, "lot": 10**7}
     above_zero = GameSettings.above_zero | {"discriminator_rate": 1.0, "label_scale": 1e3}
     from_zero = GameSettings.from_zero | {"settle": 0.9}
@@ -202,15 +202,6 @@ class GANSettings(GameSettings):
     retired = GameSettings.retired | {
         "loss": "logistic", "generator_steps": 1, "discriminator_steps": 1, "weight_bound": 1.0,
     }  # fmt: skip
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; the noise is Gaussian, and needs a delta."""
-        if pure:
-            raise SpecError(
-                field="delta", allowed=f"more than 0 with {cls.method}, whose noise is Gaussian"
-            )
-        return cls(**settings)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:

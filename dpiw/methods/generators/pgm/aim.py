@@ -21,7 +21,7 @@ from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.base import Running, check_effort
+from dpiw.methods.base import Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
@@ -32,7 +32,6 @@ from dpiw.methods.generators.marginal_noise import (
     noise_scale,
     released_counts,
     stated,
-    typed,
     useful_bins,
 )
 from dpiw.methods.generators.pgm.aim_rounds import (
@@ -58,7 +57,7 @@ from dpiw.methods.generators.pgm.inference import (
 )
 from dpiw.methods.generators.pgm.pairs import Merging
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -95,20 +94,11 @@ class AIM(CountedColumns):
     calibrated: AIMNoise | None = None
 
     method: ClassVar[str] = "aim"
+    needs_delta: ClassVar[str] = "its noise is gaussian (mst has laplace)"
 
     ranges = CountedColumns.ranges | {
         "max_cells": (4, MOST_CELLS), "max_model_cells": (1, 1 << 27), "resumes": (0, 20),
     }  # fmt: skip
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        if pure:
-            raise SpecError(
-                "its noise is gaussian; delta 0 needs mst", field="generator.method=aim"
-            )
-        check_installed(cls.method)
-        return cls(**typed(cls, settings))
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -132,8 +122,12 @@ class AIM(CountedColumns):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Share the effort among 16 equal parts a column, and those that a resume may repeat."""
+        """Share the effort among 16 equal parts a column, and those that a resume may repeat.
+
+        SpecError also where private-pgm is not installed.
+        """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_installed(self.method)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
         if len(sizes) > MOST_COLUMNS:
@@ -187,9 +181,7 @@ class AIM(CountedColumns):
             GaussianEvent(noise_multiplier=ready.part, count=ready.parts + repeated),
         )
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Return noise of the one-way marginals together, and of one part of a round.
 
         A round of p parts draws its marginal with this scale over sqrt((1 - `SELECTION`) p).

@@ -70,13 +70,6 @@ class MST(SelectedMarginals):
 
     ranges = SelectedMarginals.ranges | {"max_cells": (4, MOST_CELLS)}
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        generator = super().from_settings(settings, pure=pure)
-        check_installed(cls.method)
-        return generator
-
     @property
     def caveats(self) -> tuple[str, ...]:
         """Caveats on its rows, for the certificate."""
@@ -99,6 +92,7 @@ class MST(SelectedMarginals):
     ) -> Self:
         """Give one-way marginals, selections and two-way marginals a third of the effort each."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_installed(self.method)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
         for column, size in zip(schema.released, sizes, strict=True):

@@ -184,13 +184,9 @@ def test_rare_levels_enter_the_fit_with_their_summed_noise():
     assert Merging.of(replace(first, merged=1.0)).size <= 3
 
 
-@pytest.fixture
-def without_library(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
-
-@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("method", ["mst", "aim"])
-def test_without_the_library_a_spec_is_refused_with_the_command(method):
+def test_without_the_library_a_spec_is_refused_with_the_command(method, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    facts = {"rho": 1.0, "schema": levels(2, 2), "unit": ADD, "nominal_rows": 100}
     with pytest.raises(SpecError, match=r"pip install"):
-        make_generator(method, {}, pure=False)
+        make_generator(method, {}, pure=False).calibrate(**facts)
