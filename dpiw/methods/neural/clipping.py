@@ -15,7 +15,8 @@ import numpy as np
 
 from dpiw.errors import SpecError, StageFailedError
 from dpiw.methods.neural.backend import CPU, Array, computing, library
-from dpiw.methods.neural.networks import Layered, Network, Watch
+from dpiw.methods.neural.networks import Layered, Network, Pass
+from dpiw.methods.neural.row_norms import AllGradients
 
 
 class RowLoss(Protocol):
@@ -122,14 +123,20 @@ def check_computes(stage: str, make: Callable[[], Layered]) -> None:
 
 
 def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipRule) -> Array:
-    watch = Watch()
-    outputs = network.outputs(rows, watch=watch)
+    seen: Pass = []
+    outputs = network.outputs(rows, seen=seen)
     slopes = loss.slopes(outputs.detach())
     if rule is ClipRule.OUTPUT and slopes.shape[1] != 1:
         raise SpecError(field="clip rule output", allowed="a network with one output")
     by = slopes if rule is ClipRule.LOSS else slopes * 0.0 + 1.0
-    seen = watch.gradients(outputs, by)
-    norms = seen.norms()
+    by_layer = library().autograd.grad(outputs, [made for *_, made in seen], by)
+    gradients = AllGradients(
+        tuple(
+            layer.row_gradients(values, slope)
+            for (layer, values, _), slope in zip(seen, by_layer, strict=True)
+        )
+    )
+    norms = gradients.norms()
     factors = clip / norms.clamp(min=clip)
     if rule is ClipRule.OUTPUT:
         factors = factors * slopes[:, 0].clamp(-1.0, 1.0)
@@ -137,5 +144,5 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
     if not math.isfinite(factors @ norms):
         finite = (factors + norms).isfinite()
         factors = factors.where(finite, 0.0)
-        seen = seen.kept(finite)
-    return seen.sum(factors)
+        gradients = gradients.kept(finite)
+    return gradients.sum(factors)

@@ -174,7 +174,6 @@ def test_a_resumed_run_continues_and_is_charged_as_planned(counting):
     assert end.step == training.steps
     (event,) = training.events()
     assert len(counting.scales) == event.count == 105
-    assert training.resumption.reserve == 5
     with pytest.raises(PrivacyError, match="training: "):
         dataclasses.replace(training, resumes=0).train(
             start, settings.lots(), noise=counting, watch=resumed
