@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,10 +26,6 @@ from dpiw.methods.neural.networks import Network
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 
-Advance = Callable[[TrainingState, PublicGradient], TrainingState]
-"""One step of the discriminator, on private and public rows."""
-
-
 _KIND = "game_state"
 
 
@@ -46,8 +42,8 @@ class GameState:
     discriminator: TrainingState
     generator: NetworkState
     settings: str
-    proportions: Array = field(default_factory=lambda: np.zeros(0))
-    marginals: Measurement | None = None
+    proportions: Array
+    marginals: Measurement | None
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same state, for a checkpoint in the confidential workspace."""
@@ -111,7 +107,7 @@ class Game:
     def play(
         self,
         state: TrainingState,
-        advance: Advance,
+        advance: Callable[[TrainingState, PublicGradient], TrainingState],
         *,
         resumed: GameState | None = None,
         watch: TrainingWatch = UNWATCHED,

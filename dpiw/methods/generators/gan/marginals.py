@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
-from dpiw.methods.base import real
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import ColumnDistributions
 from dpiw.methods.generators.histogram import Histogram, known_laws
@@ -31,13 +30,6 @@ LEAST, MOST = 0.2, 0.8
 """Bounds of the rule's share of the effort."""
 
 _KEY = "one_way_"
-
-
-def check_share(value: object) -> float | None:
-    """Check `marginals_share`: None is the rule of `share_of`, 0 no histogram; SpecError."""
-    if value is None:
-        return None
-    return max(0.0, real("generator.settings.marginals_share", value, above=-1e-9, at_most=0.95))
 
 
 def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:

@@ -310,15 +310,11 @@ class PATEGAN(GameSettings):
             raise PrivacyError(
                 "no round is reserved to be repeated from a checkpoint", field="training"
             )
-        start = self._first(self.design(schema), self._chance(schema), None)
+        start = self._first(self.design(schema), self._chance(schema), None, True)
         return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
 
     def _first(
-        self,
-        design: Design,
-        chance: PublicRandom,
-        marginals: Measurement | None,
-        publishable: bool = True,
+        self, design: Design, chance: PublicRandom, marginals: Measurement | None, publishable: bool
     ) -> PATEState:
         full_design = with_distributions(design, marginals)
         return PATEState(

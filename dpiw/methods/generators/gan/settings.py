@@ -22,7 +22,6 @@ from dpiw.methods.base import (
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import TEMPERATURE
-from dpiw.methods.generators.gan.marginals import check_share
 from dpiw.methods.generators.gan.model import GANModel, gan_model
 from dpiw.methods.generators.gan.training import SETTLING_ROWS, GeneratorTraining, PublicRandom
 from dpiw.methods.generators.histogram import Histogram
@@ -102,7 +101,7 @@ class GameSettings(Synthesizer):
     """Settings that are whole numbers from 1, and their largest values."""
     above_zero: ClassVar[dict[str, float]] = {"learning_rate": 1.0}
     """Settings that are numbers above 0, and their largest values."""
-    from_zero: ClassVar[dict[str, float]] = {"penalty": 1e3}
+    from_zero: ClassVar[dict[str, float]] = {"penalty": 1e3, "marginals_share": 0.95}
     """Settings that are numbers from 0, and their largest values."""
     widths: ClassVar[tuple[str, ...]] = ("generator",)
     """Settings that are widths of hidden layers."""
@@ -113,12 +112,13 @@ class GameSettings(Synthesizer):
         whole(f"{_SETTING}start", self.start, low=0, high=2**63 - 1)
         for name, most in self.from_one.items():
             whole(_SETTING + name, getattr(self, name), low=1, high=most)
-        checked: dict[str, Any] = {"marginals_share": check_share(self.marginals_share)}
+        checked: dict[str, Any] = {}
         for name, high in self.above_zero.items():
             checked[name] = real(_SETTING + name, getattr(self, name), above=0, at_most=high)
         for name, high in self.from_zero.items():
-            value = real(_SETTING + name, getattr(self, name), above=-1e-9, at_most=high)
-            checked[name] = max(0.0, value)
+            if name != "marginals_share" or self.marginals_share is not None:
+                value = real(_SETTING + name, getattr(self, name), above=-1e-9, at_most=high)
+                checked[name] = max(0.0, value)
         for name in self.widths:
             checked[name] = _check_widths(name, getattr(self, name))
         for name, value in checked.items():

@@ -39,7 +39,6 @@ from dpiw.methods.generators.pgm.aim_rounds import (
     PARTS,
     Round,
     Workload,
-    cliques_of,
     draw_round,
     drawn_marginals,
     expected_counts,
@@ -238,7 +237,8 @@ class AIM(CountedColumns):
             while drawn.facts["next"]:
                 price = Round(part=ready.part, parts=drawn.facts["next"])
                 share = (len(sizes) + spent(drawn) + price.parts) / (len(sizes) + steps)
-                candidates = workload.affordable(cliques_of(drawn), share=share)
+                cliques = [marginal.columns for marginal in drawn_marginals(drawn)]
+                candidates = workload.affordable(cliques, share=share)
                 drawn = draw_round(
                     counter, drawn, expected_counts(model, candidates, rows_of(drawn)),
                     price=price, weights=workload.weights(), unit=ready.unit, noise=noise,

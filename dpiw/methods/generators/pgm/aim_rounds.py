@@ -192,11 +192,6 @@ def spent(drawn: Measurement) -> int:
     return sum(parts for _, parts, _ in drawn.facts["network"])
 
 
-def cliques_of(drawn: Measurement) -> list[Columns]:
-    """Sets of columns that were measured together."""
-    return [marginal.columns for marginal in drawn_marginals(drawn)]
-
-
 def rows_of(drawn: Measurement) -> float:
     """The noisy number of rows, at least 1."""
     return noisy_rows(drawn_marginals(drawn))
