@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of, setting_error
-from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort, real
+from dpiw.errors import SpecError, one_of
+from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
-from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
+from dpiw.methods.generators.marginal_noise import selection_epsilon, useful_bins
 from dpiw.methods.generators.pseudo_posterior import (
     SMALLEST_WIDTH,
     ColumnLaw,
@@ -147,24 +147,26 @@ class Bayes(CountedColumns):
     method: ClassVar[str] = "bayes"
 
     ranges = CountedColumns.ranges | {"draws": (1, 100)}
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {
+        "prior": (0, 1e4),
+        "smallest": (9e-7, 0.499),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise SpecError(
-                    field=f"generator.settings.{name}", allowed=one_of(getattr(self, name), words)
+                    field=f"generator.settings.{name}",
+                    allowed=one_of(str(getattr(self, name)), words),
                 )
-        real("generator.settings.prior", self.prior, above=0, at_most=1e4)
-        if not 1e-6 <= self.smallest < 0.5:
-            raise setting_error(self, "generator.settings.smallest", "1e-6 to below 0.5")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`."""
         if "pure" in settings:
             raise SpecError("follows from delta and cannot be set", field="generator.settings.pure")
-        return cls(**typed(cls, settings), pure=pure)
+        return cls(**settings, pure=pure)
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.errors import setting_error
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, StatedNoise, whole
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, StatedNoise, real, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.marginal_noise import (
     COUNT_NOISES,
@@ -23,7 +23,6 @@ from dpiw.methods.generators.marginal_noise import (
     marginals_event,
     released_counts,
     selection_epsilon,
-    typed,
     useful_bins,
     with_noise,
 )
@@ -60,6 +59,8 @@ class CountedColumns(Synthesizer):
 
     ranges: ClassVar[dict[str, tuple[int, int]]] = {"bins": (2, 10**9)}
     """Least and largest values of settings that are whole numbers."""
+    bounds: ClassVar[dict[str, tuple[float, float]]] = {}
+    """Values that settings which are numbers are above, and their largest ones."""
 
     private: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
@@ -68,11 +69,8 @@ class CountedColumns(Synthesizer):
     def __post_init__(self) -> None:
         for name, (low, high) in self.ranges.items():
             whole(f"generator.settings.{name}", getattr(self, name), low=low, high=high)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`."""
-        return cls(**typed(cls, settings))
+        for name, (above, most) in self.bounds.items():
+            real(f"generator.settings.{name}", getattr(self, name), above=above, at_most=most)
 
     def measurement(
         self, arrays: Arrays, facts: Mapping[str, Any], *, domain: Domain, noise: NoiseSource
@@ -122,7 +120,7 @@ class CountedMarginals(CountedColumns):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
-        return cls(**typed(cls, with_noise(settings, pure=pure)))
+        return cls(**with_noise(settings, pure=pure))
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy marginal per released column."""

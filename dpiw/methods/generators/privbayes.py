@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, UncalibratedError, setting_error
+from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
@@ -79,15 +78,14 @@ class PrivBayes(SelectedMarginals):
     joint: ClassVar[str] = "family"
 
     ranges = SelectedMarginals.ranges | {"degree": (1, 4), "max_cells": (4, MOST_CELLS)}
+    bounds = SelectedMarginals.bounds | {
+        "usefulness": (0, 1e9), "noise_penalty": (-1e-9, 1e9), "one_way_share": (0, 1),
+        "selection_share": (0, 1),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isfinite(self.usefulness) and self.usefulness > 0):
-            raise setting_error(self, "generator.settings.usefulness", "a number > 0")
-        if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
-            raise setting_error(self, "generator.settings.noise_penalty", "a number >= 0")
-        shares = (self.one_way_share, self.selection_share)
-        if not (min(shares) > 0 and sum(shares) < 1):
+        if self.one_way_share + self.selection_share >= 1:
             raise SpecError(
                 "numbers > 0, sum below 1",
                 field="generator.settings.one_way_share, selection_share",

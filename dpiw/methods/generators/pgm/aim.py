@@ -26,7 +26,7 @@ from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import known_one_way, measured_domain
+from dpiw.methods.generators.estimation import known_one_way, measured_domain, pooled
 from dpiw.methods.generators.marginal_noise import (
     marginal_sensitivity,
     noise_scale,
@@ -43,7 +43,6 @@ from dpiw.methods.generators.pgm.aim_rounds import (
     drawn_marginals,
     expected_counts,
     fitted,
-    pooled,
     rows_of,
     spent,
     taught,

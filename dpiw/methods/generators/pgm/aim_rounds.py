@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import NoisyMarginal, combine, one_way_tables
+from dpiw.methods.generators.estimation import NoisyMarginal, one_way_tables, pooled
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pgm.inference import (
     FittedModel,
@@ -154,23 +154,6 @@ def expected_counts(
         pairs = model.pairs(first, [clique[1] for clique in cliques if len(clique) > 1])
         for clique in cliques:
             yield clique, rows * (alone[first] if len(clique) == 1 else pairs[clique[1]])
-
-
-def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
-    """Precision-weighted mean of the measurements of each set of columns."""
-    same: dict[Columns, list[NoisyMarginal]] = {}
-    for marginal in marginals:
-        same.setdefault(marginal.columns, []).append(marginal)
-    return [
-        NoisyMarginal(
-            columns=columns,
-            values=combine(
-                [marginal.values for marginal in group], [marginal.variance for marginal in group]
-            ),
-            variance=1 / sum(1 / marginal.variance for marginal in group),
-        )
-        for columns, group in same.items()
-    ]
 
 
 def drawn_marginals(drawn: Measurement) -> list[NoisyMarginal]:

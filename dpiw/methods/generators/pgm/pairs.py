@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.estimation import NoisyMarginal, marginal
+from dpiw.methods.generators.estimation import NoisyMarginal
 
 UNIT = 1 << 20
 """One row, in the whole numbers of scores."""
@@ -117,13 +117,5 @@ def unmerged_votes(
     tables: Sequence[NoisyMarginal], merging: Sequence[Merging]
 ) -> list[NoisyMarginal]:
     """One-way marginals of tables, of the columns that have no merged codes."""
-    return [
-        NoisyMarginal(
-            columns=(j,),
-            values=marginal(table.values, axis),
-            variance=table.variance * table.values.size / table.values.shape[axis],
-        )
-        for table in tables
-        for axis, j in enumerate(table.columns)
-        if not merging[j].changes
-    ]
+    singles = (table.along(axis) for table in tables for axis in range(len(table.columns)))
+    return [single for single in singles if not merging[single.columns[0]].changes]
