@@ -49,6 +49,8 @@ class Synthesizer(Method, Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where a file lies; its SHA-256 is the promise."""
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
+    """Fields that no spec may hold."""
     needs_delta: ClassVar[str] = ""
     """Why it takes no delta of 0; empty if it does."""
     retired: ClassVar[dict[str, Any]] = {}
@@ -101,10 +103,8 @@ def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
     """Return `calibrated` if it fits the schema and unit; UncalibratedError otherwise."""
-    others = () if calibrated is None else (
-        calibrated.schema == schema, unit is None or calibrated.unit == unit
-    )  # fmt: skip
-    return calibrated_for(calibrated, *others, method=method)
+    ready = calibrated_for(calibrated, method=method)
+    return calibrated_for(ready, ready.schema == schema, unit in (None, ready.unit), method=method)
 
 
 @runtime_checkable

@@ -147,10 +147,8 @@ class Bayes(CountedColumns):
     method: ClassVar[str] = "bayes"
 
     ranges = CountedColumns.ranges | {"draws": (1, 100)}
-    bounds: ClassVar[dict[str, tuple[float, float]]] = {
-        "prior": (0, 1e4),
-        "smallest": (9e-7, 0.499),
-    }
+    bounds = CountedColumns.bounds | {"prior": (0, 1e4), "smallest": (9e-7, 0.499)}
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "pure"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,8 +162,6 @@ class Bayes(CountedColumns):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`."""
-        if "pure" in settings:
-            raise SpecError("follows from delta and cannot be set", field="generator.settings.pure")
         return cls(**settings, pure=pure)
 
     @property

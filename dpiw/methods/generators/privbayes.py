@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.errors import SpecError
+from dpiw.methods.base import (
+    TABLE_ROW_SECONDS,
+    TABLE_SECONDS,
+    Running,
+    calibrated_for,
+    check_effort,
+)
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import (
     MOST_CELLS,
@@ -125,10 +131,9 @@ class PrivBayes(SelectedMarginals):
 
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
-        if self.calibrated is None:
-            raise UncalibratedError("the cap on cells follows from the noise", field="privbayes")
-        noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.joint))
-        return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
+        ready = calibrated_for(self.calibrated, method=self.method)
+        noise = noise_size(self.noise, self._scale(ready, ready.joint))
+        return int(min(self.max_cells, ready.nominal_rows / (self.usefulness * noise)))
 
     def _scale(self, ready: SelectedNoise, multiplier: float) -> float:
         return noise_scale(self.noise, multiplier=multiplier, unit=ready.unit)

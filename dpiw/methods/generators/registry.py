@@ -52,10 +52,10 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     if pure and generator.needs_delta:
         raise SpecError(f"{method} needs a delta > 0; {generator.needs_delta}", field="delta=0")
     settings = live_settings(settings, generator.retired, field="generator.settings")
-    known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
+    known = {field.name for field in dataclasses.fields(generator)} - generator.set_later
     for key in settings:
         if key not in known:
-            hint = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
+            hint = nearest(key, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
             raise SpecError(
                 f"{method} has no such setting{hint}", field=f"generator.settings.{key}"
             )

@@ -59,6 +59,7 @@ class UnseenLevels(Synthesizer):
     calibrated: LevelNoise | None = None
 
     method: ClassVar[str] = "levels"
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "delta"})
     needs_delta: ClassVar[str] = "it pays for what nobody listed"
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
@@ -66,15 +67,6 @@ class UnseenLevels(Synthesizer):
         "Rows of this release are drawn column by column, from noisy counts of the levels shown;"
         " the bucket of all other texts has what these leave of nominal_rows, a guess.",
     )
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError for any setting."""
-        if settings:
-            raise SpecError(
-                "levels has none; the dictionary says `unseen`", field="generator.settings"
-            )
-        return cls()
 
     def within(self, delta: Decimal) -> Self:
         """As `FindsLevels.within`: half goes to thresholds, evenly over the columns."""

@@ -253,9 +253,7 @@ class DPGAN(GANSettings):
         )
         return game_measurement(
             game.training.settled(generator, proportions).design,
-            generator,
-            discriminator,
-            proportions,
+            (generator, discriminator, proportions),
             marginals=marginals,
             kind=self.method,
             facts=self._facts(ready),

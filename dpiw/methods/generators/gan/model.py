@@ -111,16 +111,17 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
 
 def game_measurement(
     design: Design,
-    generator: Array,
-    discriminator: Array,
-    proportions: Array,
+    learned: tuple[Array, Array, Array],
     *,
     marginals: Measurement | None,
     facts: Mapping[str, Any],
     **measured: Any,
 ) -> Measurement:
-    """What `gan_model` reads, of a settled design, and further facts and fields."""
-    arrays = {"generator": generator, "discriminator": discriminator, "proportions": proportions}
+    """What `gan_model` reads of a settled design, and further facts and fields.
+
+    `learned` are parameters of generator and discriminator, and proportions of labels.
+    """
+    arrays = dict(zip(("generator", "discriminator", "proportions"), learned, strict=True))
     facts = {**facts, "design": design.to_json()}
     if marginals is not None and design.distributions is not None:
         arrays |= {**marginals.arrays, **design.distributions.arrays}

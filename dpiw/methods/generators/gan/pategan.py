@@ -284,9 +284,7 @@ class PATEGAN(GameSettings):
         settled = self.generator_training(design, chance).settled(state.player.average, none)
         return game_measurement(
             settled.design,
-            state.player.average,
-            state.student.parameters,
-            none,
+            (state.player.average, state.student.parameters, none),
             marginals=state.marginals,
             kind=self.method,
             facts={

@@ -43,7 +43,6 @@ from dpiw.methods.generators.pgm.aim_rounds import (
     drawn_marginals,
     expected_counts,
     fitted,
-    rows_of,
     spent,
     taught,
 )
@@ -52,6 +51,7 @@ from dpiw.methods.generators.pgm.inference import (
     Inference,
     check_fits,
     check_installed,
+    rows_of,
 )
 from dpiw.methods.generators.pgm.pairs import Merging
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
@@ -236,10 +236,11 @@ class AIM(CountedColumns):
             while drawn.facts["next"]:
                 price = Round(part=ready.part, parts=drawn.facts["next"])
                 share = (len(sizes) + spent(drawn) + price.parts) / (len(sizes) + steps)
-                cliques = [marginal.columns for marginal in drawn_marginals(drawn)]
+                marginals = drawn_marginals(drawn)
+                cliques = [marginal.columns for marginal in marginals]
                 candidates = workload.affordable(cliques, share=share)
                 drawn = draw_round(
-                    counter, drawn, expected_counts(model, candidates, rows_of(drawn)),
+                    counter, drawn, expected_counts(model, candidates, rows_of(marginals)),
                     price=price, weights=workload.weights(), unit=ready.unit, noise=noise,
                 )  # fmt: skip
                 before, steps_left = model, steps - spent(drawn)

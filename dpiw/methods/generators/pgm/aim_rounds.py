@@ -21,8 +21,8 @@ from dpiw.methods.generators.pgm.inference import (
     cells_of,
     families_of,
     pairs_cells,
+    rows_of,
 )
-from dpiw.methods.generators.pgm.inference import rows_of as noisy_rows
 from dpiw.methods.generators.pgm.pairs import UNIT, admissible_pairs, distance
 from dpiw.privacy import mechanisms
 from dpiw.privacy.gaussian import gaussian_multiplier
@@ -175,15 +175,10 @@ def spent(drawn: Measurement) -> int:
     return sum(parts for _, parts, _ in drawn.facts["network"])
 
 
-def rows_of(drawn: Measurement) -> float:
-    """The noisy number of rows, at least 1."""
-    return noisy_rows(drawn_marginals(drawn))
-
-
 def fitted(process: Inference, drawn: Measurement) -> FittedModel:
     """Fit all that was drawn; the process receives noisy counts alone."""
     marginals = pooled(drawn_marginals(drawn))
-    return process.fit(marginals, drawn.facts["sizes"], total=noisy_rows(marginals))
+    return process.fit(marginals, drawn.facts["sizes"], total=rows_of(marginals))
 
 
 def draw_round(
@@ -231,6 +226,6 @@ def draw_round(
 def taught(before: FittedModel, after: FittedModel, drawn: Measurement) -> bool:
     """Whether the last round moved the model by more than its noise. Source: AIM, algorithm 3."""
     columns, _, scale = drawn.facts["network"][-1]
-    rows, same = rows_of(drawn), tuple(columns)
+    rows, same = rows_of(drawn_marginals(drawn)), tuple(columns)
     old, new = (dict(expected_counts(model, [same], rows))[same] for model in (before, after))
     return float(np.abs(new - old).sum()) > noise_length(old.size, scale)

@@ -225,7 +225,7 @@ def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
 
     def fitted(process, drawn):
         marginals = pooled(aim_rounds.drawn_marginals(drawn))
-        total = aim_rounds.rows_of(drawn)
+        total = aim_rounds.rows_of(aim_rounds.drawn_marginals(drawn))
         if plant == "counts":
             marginals = [
                 replace(marginal, values=EXACT.get(marginal.columns, marginal.values) * 1.0)
