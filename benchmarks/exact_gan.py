@@ -158,7 +158,7 @@ class GAN(GANSettings):
         )
         generator, discriminator = game.play(player.start(), player.advance)
         return game_measurement(
-            game.training.settled(generator, game.proportions).design,
+            game.training.levelled(generator, game.proportions).design,
             (generator, discriminator, game.proportions), marginals=exact, kind=self.method,
             facts={"ratio": True}, publishable=False,
         )  # fmt: skip

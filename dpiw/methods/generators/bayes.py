@@ -210,7 +210,15 @@ class Bayes(CountedColumns):
                 field=self.method, allowed="a larger epsilon, or fewer columns or draws"
             )
         bins = useful_bins(self.bins, nominal_rows)
-        self._check_size(Domain.from_schema(schema, bins=bins))
+        domain = Domain.from_schema(schema, bins=bins)
+        choices = self._choices(domain)
+        if choices > MOST_CHOICES or max(domain.sizes) * self._parents(domain) > MOST_CELLS:
+            raise SpecError(
+                f"about {choices} parameters to draw, one for each code given each code of"
+                " the target",
+                field="generator.settings.given",
+                allowed=f"at most {MOST_CHOICES}",
+            )
         noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
         return replace(self, calibrated=noise)
 
@@ -220,16 +228,6 @@ class Bayes(CountedColumns):
 
     def _choices(self, domain: Domain) -> int:
         return sum(domain.sizes) * self._parents(domain) * self._events
-
-    def _check_size(self, domain: Domain) -> None:
-        choices = self._choices(domain)
-        if choices > MOST_CHOICES or max(domain.sizes) * self._parents(domain) > MOST_CELLS:
-            raise SpecError(
-                f"about {choices} parameters to draw, one for each code given each code of"
-                " the target",
-                field="generator.settings.given",
-                allowed=f"at most {MOST_CHOICES}",
-            )
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw per released column, as often as there are draws and pilots."""

@@ -23,6 +23,7 @@ from dpiw.methods.generators.marginal_noise import (
     marginals_event,
     released_counts,
     selection_epsilon,
+    stated,
     useful_bins,
     with_noise,
 )
@@ -111,6 +112,8 @@ class CountedMarginals(CountedColumns):
 
     singles: ClassVar[str] = "one_way"
     """What the columns' own marginals are called in the certificate."""
+    shown: ClassVar[dict[str, str]] = {}
+    """Fields of `calibrated` by their names in the certificate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,6 +124,10 @@ class CountedMarginals(CountedColumns):
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
         return cls(**with_noise(settings, pure=pure))
+
+    def parameters(self) -> Mapping[str, Any]:
+        """Public settings and noise, JSON values, for the plan and the certificate."""
+        return stated(self, **self.shown)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One noisy marginal per released column."""

@@ -5,9 +5,8 @@ Source: Wasserman & Zhou (2010), section 4.3, applied to each column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ from dpiw.methods.generators.marginal_noise import (
     marginal_multiplier,
     noise_scale,
     noise_variance,
-    stated,
     useful_bins,
 )
 from dpiw.methods.one_way import OneWayMarginals
@@ -47,10 +45,7 @@ class Histogram(CountedMarginals):
 
     method: ClassVar[str] = "histogram"
     singles: ClassVar[str] = method
-
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(self, one_way="multiplier")
+    shown: ClassVar[dict[str, str]] = {"one_way": "multiplier"}
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

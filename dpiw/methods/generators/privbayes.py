@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from dpiw.methods.generators.estimation import (
     measured_domain,
     one_way_tables,
 )
-from dpiw.methods.generators.marginal_noise import noise_scale, noise_size, noise_variance, stated
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_size, noise_variance
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -82,6 +82,10 @@ class PrivBayes(SelectedMarginals):
 
     method: ClassVar[str] = "privbayes"
     joint: ClassVar[str] = "family"
+    shown: ClassVar[dict[str, str]] = {
+        "one_way": "one_way_multiplier", "selection": "selection_epsilon",
+        "joint": "family_multiplier", "nominal_rows": "nominal_rows",
+    }  # fmt: skip
 
     ranges = SelectedMarginals.ranges | {"degree": (1, 4), "max_cells": (4, MOST_CELLS)}
     bounds = SelectedMarginals.bounds | {
@@ -96,13 +100,6 @@ class PrivBayes(SelectedMarginals):
                 "numbers > 0, sum below 1",
                 field="generator.settings.one_way_share, selection_share",
             )
-
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(
-            self, one_way="one_way_multiplier", selection="selection_epsilon",
-            joint="family_multiplier", nominal_rows="nominal_rows",
-        )  # fmt: skip
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int

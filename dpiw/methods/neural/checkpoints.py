@@ -32,6 +32,16 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     return stored
 
 
+def check_resumable(resumes: int) -> None:
+    """Raise PrivacyError unless a resumed training may repeat steps."""
+    if resumes == 0:
+        raise PrivacyError(
+            "the ledger reserved no resume for this training, so it cannot continue from a"
+            " checkpoint",
+            field="training",
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkState:
     """A network after `step` steps: a function of noisy sums and public values.

@@ -24,7 +24,6 @@ class RowLoss(Protocol):
 
     def slopes(self, outputs: Array) -> Array:
         """Derivative of each row's loss by its outputs: a new array, shape of `outputs`, (n, 1)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, setting_error
 from dpiw.methods.neural.backend import CPU, Array, Backend
-from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.checkpoints import Adam, TrainingState, check_resumable
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, RowLoss, clipped_sum
 from dpiw.methods.neural.networks import Layered, Network
 from dpiw.privacy.events import PoissonSampledGaussianEvent
@@ -271,7 +271,7 @@ class PrivateTraining:
         """
         checkpoint = watch.resumed()
         if checkpoint is not None:
-            self.check_resumable()
+            check_resumable(self.resumes)
             state = TrainingState.from_bytes(checkpoint)
             self.check_settings(state)  # also where no step is left to take
         else:
@@ -289,13 +289,4 @@ class PrivateTraining:
                 "the checkpoint belongs to other settings",
                 field="training",
                 allowed="a checkpoint of this training",
-            )
-
-    def check_resumable(self) -> None:
-        """Raise PrivacyError unless a resumed training may repeat steps."""
-        if self.resumes == 0:
-            raise PrivacyError(
-                "the ledger reserved no resume for this training, so it cannot continue"
-                " from a checkpoint",
-                field="training",
             )

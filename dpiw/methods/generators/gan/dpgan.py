@@ -32,6 +32,7 @@ from dpiw.methods.generators.gan.training import Array, PublicRandom
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
+from dpiw.methods.neural.checkpoints import check_resumable
 from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
@@ -219,15 +220,13 @@ class DPGAN(GANSettings):
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         training, design = ready.training, self.design(table.schema)
         chance, scaled = self._chance(table.schema), table.confidential()
-        checkpoint = watch.resumed()
-        resumed = (
-            None if checkpoint is None else self.resumed_state(checkpoint, schema=table.schema)
-        )
-        if resumed is not None:
-            marginals, proportions = resumed.marginals, resumed.proportions
-        else:
+        checkpoint, resumed = watch.resumed(), None
+        if checkpoint is None:
             marginals = ready.drawn_marginals(table, noise)
             proportions = self._proportions(design, marginals, scaled, noise)
+        else:
+            resumed = self.resumed_state(checkpoint, schema=table.schema)
+            marginals, proportions = resumed.marginals, resumed.proportions
         design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
         backend = make_backend(self.device)
@@ -252,7 +251,7 @@ class DPGAN(GANSettings):
             watch=watch,
         )
         return game_measurement(
-            game.training.settled(generator, proportions).design,
+            game.training.levelled(generator, proportions).design,
             (generator, discriminator, proportions),
             marginals=marginals,
             kind=self.method,
@@ -270,7 +269,7 @@ class DPGAN(GANSettings):
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
         """Read both players from the checkpoint; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
-        ready.training.check_resumable()
+        check_resumable(self.resumes)
         state = GameState.from_bytes(data)
         ready.training.check_settings(state.discriminator)
         same_marginals = (state.marginals is None) == (ready.marginals is None)

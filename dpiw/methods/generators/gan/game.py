@@ -121,32 +121,28 @@ class Game:
             watch: receives the state before the first step and after every twentieth of the steps.
         """
         settings, player, resting = self.settings, self.training.start(), self.resting
-        training = self.training
+        training, shape = self.training, self.training.design.discriminator_architecture
         if resumed is None:
             self._show(watch, state, player)
         else:
             state, player = resumed.discriminator, resumed.generator
-        first = state.step
+        first, every = state.step, interval(settings.steps)
         for step in range(first, settings.steps):
             if step == resting:
                 player = replace(player, parameters=player.average)
             if step == max(first, resting):
-                training = training.settled(player.parameters, self.proportions)
-            elif self._levels(step):
+                training = training.levelled(player.parameters, self.proportions)
+            elif step < resting and (step % LEVELLING_EVERY == 0 or step % every == 0):
                 training = training.levelled(player.parameters, self.proportions, step)
             rows = training.rows(player.parameters, self.proportions, step)
             state = advance(state, partial(self._public, self.backend.array(rows)))
             if step < resting:
-                judge = self._network(state.parameters)
+                judge = shape.network(self.backend.array(state.parameters))
                 player = training.update(player, judge, self.proportions)
-            if state.step % interval(settings.steps) == 0 or state.step == settings.steps:
+            if state.step % every == 0 or state.step == settings.steps:
                 self._show(watch, state, player)
         final = player.average if resting == settings.steps else player.parameters
         return final, state.average
-
-    def _levels(self, step: int) -> bool:
-        often = (LEVELLING_EVERY, interval(self.settings.steps))
-        return step < self.resting and any(step % every == 0 for every in often)
 
     def _show(self, watch: TrainingWatch, state: TrainingState, player: NetworkState) -> None:
         stands = GameState(
@@ -166,7 +162,3 @@ class Game:
         if self.settings.penalty == 0 or step >= self.resting:
             return gradient
         return gradient + gradient_penalty(network, rows) * (self.unit * self.settings.penalty)
-
-    def _network(self, parameters: Array) -> Network:
-        architecture = self.training.design.discriminator_architecture
-        return architecture.network(self.backend.array(parameters))

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, setting_error
+from dpiw.errors import setting_error
 from dpiw.methods.base import CriticKind, Running, StatedNoise, check_effort, whole
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.gan.design import Design
@@ -43,6 +43,7 @@ from dpiw.methods.generators.marginal_noise import (
     with_noise,
 )
 from dpiw.methods.neural.backend import check_installed, computing
+from dpiw.methods.neural.checkpoints import check_resumable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -281,7 +282,7 @@ class PATEGAN(GameSettings):
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
         none = np.zeros(0)
-        settled = self.generator_training(design, chance).settled(state.player.average, none)
+        settled = self.generator_training(design, chance).levelled(state.player.average, none)
         return game_measurement(
             settled.design,
             (state.player.average, state.student.parameters, none),
@@ -304,10 +305,7 @@ class PATEGAN(GameSettings):
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
         """Read the checkpoint's state; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
-        if self.resumes == 0:
-            raise PrivacyError(
-                "no round is reserved to be repeated from a checkpoint", field="training"
-            )
+        check_resumable(self.resumes)
         start = self._first(self.design(schema), self._chance(schema), None, True)
         return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
 

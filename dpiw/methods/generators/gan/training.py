@@ -112,24 +112,19 @@ class GeneratorTraining:
     def _optimiser(self) -> Adam:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
-    def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
-        """With marginals, if known, levelled for a generator at `parameters` and a step."""
-        return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
+    def levelled(self, parameters: Array, proportions: Array, *place: int) -> GeneratorTraining:
+        """With marginals, if known, levelled for a generator at `parameters` and a public place.
 
-    def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
-        """As `levelled`, for the final generator and on more rows."""
-        return self._levelled(parameters, proportions, SETTLING_ROWS, "settling")
-
-    def _levelled(
-        self, parameters: Array, proportions: Array, rows: int, *place: Any
-    ) -> GeneratorTraining:
+        Without a place: for the final generator, on more rows.
+        """
         distributions = self.design.distributions
         if distributions is None:
             return self
-        rng = self.chance.rng(*place)
+        purpose, rows = ("levelling", LEVELLING_ROWS) if place else ("settling", SETTLING_ROWS)
+        rng = self.chance.rng(purpose, *place)
         drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
-        levelled_distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
-        return replace(self, design=replace(self.design, distributions=levelled_distributions))
+        distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, distributions=distributions))
 
     def start(self) -> NetworkState:
         """State before the first update; where marginals are known, without any dependence."""

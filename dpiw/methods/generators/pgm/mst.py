@@ -6,7 +6,7 @@ is never read, selections are accounted by bounded range, and rows are drawn ind
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -29,7 +29,7 @@ from dpiw.methods.generators.estimation import (
     one_way_tables,
     project_to_total,
 )
-from dpiw.methods.generators.marginal_noise import noise_scale, noise_variance, stated, useful_bins
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_variance, useful_bins
 from dpiw.methods.generators.pgm.inference import (
     GraphicalModel,
     check_fits,
@@ -67,6 +67,10 @@ class MST(SelectedMarginals):
 
     method: ClassVar[str] = "mst"
     joint: ClassVar[str] = "pair"
+    shown: ClassVar[dict[str, str]] = {
+        "one_way": "one_way_multiplier", "selection": "selection_epsilon",
+        "joint": "pair_multiplier", "joints": "pairs",
+    }  # fmt: skip
 
     ranges = SelectedMarginals.ranges | {"max_cells": (4, MOST_CELLS)}
 
@@ -79,13 +83,6 @@ class MST(SelectedMarginals):
             "In the pairs, levels whose noisy count is below three standard deviations are one:"
             " unweighted rows do not tell what sets them apart.",
         )
-
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(
-            self, one_way="one_way_multiplier", selection="selection_epsilon",
-            joint="pair_multiplier", joints="pairs",
-        )  # fmt: skip
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
