@@ -100,7 +100,9 @@ class External(Synthesizer):
     def __post_init__(self) -> None:
         for name in ("rows", "tool", "version", "declared_by", "evidence"):
             most = 4096 if name == "rows" else _MOST_LETTERS
-            if not _is_text(getattr(self, name), most):
+            text = getattr(self, name)
+            printable = isinstance(text, str) and text.isprintable()
+            if not (printable and 0 < len(text.strip()) <= most):
                 raise _fault(name, f"1 to {most} printable characters (in quotes, if a number)")
         digests = {"sha256": self.sha256, "counted_by": self.counted_by}
         for name, value in digests.items():
@@ -221,10 +223,6 @@ class External(Synthesizer):
 
 def _fault(name: str, expected: str) -> SpecError:
     return SpecError(field=f"generator.settings.{name}", allowed=expected)
-
-
-def _is_text(value: object, most: int) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) <= most and value.isprintable()
 
 
 def _number(name: str, value: object) -> Decimal:

@@ -52,9 +52,8 @@ class Histogram(CountedMarginals):
     ) -> Self:
         """Split the effort evenly over the columns; `nominal_rows` limits the bins."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
-        columns = len(schema.released)
         noise = OneWayNoise(
-            one_way=marginal_multiplier(self.noise, rho=rho, share=1.0, count=columns),
+            one_way=marginal_multiplier(self.noise, rho=rho, share=1.0, count=len(schema.released)),
             bins=useful_bins(self.bins, nominal_rows),
             schema=schema,
             unit=unit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,20 +16,18 @@ Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
 _ARRAYS = ("parameters", "moments", "average")
-_OTHER = (
-    "training: expected a checkpoint of this training; found a damaged file or one of another"
-    " training. Restore the checkpoint, and start the run again"
-)
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     """The arrays and facts of a checkpoint; PrivacyError for other bytes or another kind."""
-    try:
+    stored = None
+    with contextlib.suppress(Exception):
         stored = Measurement.from_bytes(data)
-    except Exception:
-        raise PrivacyError(_OTHER) from None
-    if stored.kind != kind:
-        raise PrivacyError(_OTHER)
+    if stored is None or stored.kind != kind:
+        raise PrivacyError(
+            "training: expected a checkpoint of this training; found a damaged file or one of"
+            " another training. Restore the checkpoint, and start the run again"
+        )
     return stored
 
 

@@ -129,11 +129,9 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
         raise SpecError(field="clip rule output", allowed="a network with one output")
     by = slopes if rule is ClipRule.LOSS else slopes * 0.0 + 1.0
     by_layer = library().autograd.grad(outputs, [made for *_, made in seen], by)
+    passed = zip(seen, by_layer, strict=True)
     gradients = AllGradients(
-        tuple(
-            layer.row_gradients(values, slope)
-            for (layer, values, _), slope in zip(seen, by_layer, strict=True)
-        )
+        tuple(layer.row_gradients(x, slope) for (layer, x, _), slope in passed)
     )
     norms = gradients.norms()
     factors = clip / norms.clamp(min=clip)

@@ -245,14 +245,11 @@ class PrivateTraining:
     def _updated(self, state: TrainingState, gradient: NDArray[np.float64]) -> TrainingState:
         step = state.step + 1
         parameters, moments = self.optimiser.update(state.parameters, gradient, state.moments, step)
-        average, averaged = state.average, step - (self.steps - self._tail)
+        tail = max(1, math.floor(self.averaged * self.steps))
+        average, averaged = state.average, step - (self.steps - tail)
         if averaged > 0:
             average = average + (parameters - average) / averaged
         return replace(state, step=step, parameters=parameters, moments=moments, average=average)
-
-    @cached_property
-    def _tail(self) -> int:
-        return max(1, math.floor(self.averaged * self.steps))
 
     def train(
         self,

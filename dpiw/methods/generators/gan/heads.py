@@ -11,7 +11,7 @@ coordinates depend on that row only, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -135,7 +135,8 @@ class ColumnDistributions:
         offsets = np.zeros(heads.width)
         for start, stop in heads.groups:
             offsets[start:stop] = np.log(shares[start:stop])
-        offsets[heads.flags] = _logit(shares[heads.flags])
+        missing = shares[heads.flags]
+        offsets[heads.flags] = np.log(missing) - np.log1p(-missing)
         knots = np.tile(_LOGISTIC, (len(numbers), 1))
         return cls(numbers=tuple(numbers), shares=shares, offsets=offsets, knots=knots)
 
@@ -186,15 +187,6 @@ class ColumnDistributions:
             perturbed = outputs[:, law.place] + noise[:, law.place]
             knots[j] = _quantiles(perturbed, np.maximum(present, 1e-12))
         return replace(self, offsets=offsets, knots=knots)
-
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        """Offsets and knots, for storage."""
-        return {"offsets": self.offsets, "knots": self.knots}
-
-
-def _logit(share: Array) -> Array:
-    return np.asarray(np.log(share) - np.log1p(-share))
 
 
 def _softmax(logits: Array) -> Array:

@@ -29,8 +29,6 @@ WANTED = 0.1
 LEAST, MOST = 0.2, 0.8
 """Bounds of the rule's share of the effort."""
 
-_KEY = "one_way_"
-
 
 def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:
     """Share of the effort for a histogram, by public facts only, in [`LEAST`, `MOST`].
@@ -93,7 +91,7 @@ def stored_marginals(measurement: Measurement) -> Measurement | None:
     facts = measurement.facts.get("marginals")
     if facts is None:
         return None
-    arrays = {k: v for k, v in measurement.arrays.items() if k.startswith(_KEY)}
+    arrays = {k: v for k, v in measurement.arrays.items() if k.startswith("one_way_")}
     return Measurement(
         kind=Histogram.method, arrays=arrays, facts=facts, publishable=measurement.publishable
     )

@@ -123,7 +123,8 @@ def game_measurement(
     """
     arrays = dict(zip(("generator", "discriminator", "proportions"), learned, strict=True))
     facts = {**facts, "design": design.to_json()}
-    if marginals is not None and design.distributions is not None:
-        arrays |= {**marginals.arrays, **design.distributions.arrays}
+    laws = design.distributions
+    if marginals is not None and laws is not None:
+        arrays |= {**marginals.arrays, "offsets": laws.offsets, "knots": laws.knots}
         facts |= {"marginals": dict(marginals.facts), "marginals_scale": marginals.facts["scale"]}
     return Measurement(arrays=arrays, facts=facts, **measured)

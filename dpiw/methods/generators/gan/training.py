@@ -58,18 +58,20 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given)."""
+    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given).
+
+    `labels` are scaled as the discriminator sees them.
+    """
 
     network: Network
     inputs: Array
     labels: Array
     drawn: Drawn
-    label_scale: float
 
     @property
     def rows(self) -> Array:
         """Input of a discriminator, shape (n, width)."""
-        return np.hstack([self.drawn.rows, self.label_scale * self.labels])
+        return np.hstack([self.drawn.rows, self.labels])
 
     def gradient(self, slopes: Array) -> Array:
         """Derivative by the generator's parameters, (p,), from slopes by the rows, (n, width)."""
@@ -90,9 +92,8 @@ def make_batch(
     noise = design.made.draw_noise(rows, rng)
     network = design.generator_architecture.network(parameters)
     drawn = design.made.draw(CPU.to_numpy(network.outputs(CPU.array(inputs))), noise)
-    return Batch(
-        network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
-    )
+    seen = design.label_scale * labels
+    return Batch(network=network, inputs=inputs, labels=seen, drawn=drawn)
 
 
 @dataclass(frozen=True, kw_only=True)

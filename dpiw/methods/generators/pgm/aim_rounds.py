@@ -18,7 +18,6 @@ from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pgm.inference import (
     FittedModel,
     Inference,
-    cells_of,
     families_of,
     pairs_cells,
     rows_of,
@@ -112,7 +111,7 @@ class Workload:
                 yield columns
                 continue
             families = families_of(self.sizes, [*cliques, columns])
-            cells = [cells_of(family, self.sizes) for family in families]
+            cells = [prod(self.sizes[j] for j in family.members) for family in families]
             if (
                 sum(cells) <= share * self.max_model_cells
                 and max(cells) <= MOST_CELLS

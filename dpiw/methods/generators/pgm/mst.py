@@ -50,8 +50,6 @@ from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
-Pair = tuple[int, int]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MST(SelectedMarginals):
@@ -161,7 +159,7 @@ class MST(SelectedMarginals):
         merging: Sequence[Merging],
         ready: SelectedNoise,
         noise: NoiseSource,
-    ) -> list[Pair]:
+    ) -> list[tuple[int, int]]:
         from scipy.cluster.hierarchy import DisjointSet
 
         rows = rows_of(marginals)
@@ -176,7 +174,7 @@ class MST(SelectedMarginals):
             (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
             for (a, b), counts in zip(candidates, tables, strict=True)
         }
-        trees, pairs, waiting = DisjointSet(range(len(sizes))), list[Pair](), [*scores]
+        trees, pairs, waiting = DisjointSet(range(len(sizes))), list[tuple[int, int]](), [*scores]
         for _ in range(ready.joints):
             waiting = [pair for pair in waiting if not trees.connected(*pair)]
             chosen = mechanisms.select(
