@@ -18,7 +18,7 @@ from dpiw.methods.neural.backend import make_backend
 from dpiw.methods.neural.checkpoints import Adam
 from dpiw.methods.neural.clipping import ClipRule, Logistic
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.networks import Architecture, Dense, Layered, unchanged
+from dpiw.methods.neural.networks import Architecture, Dense, Layered
 from dpiw.methods.neural.row_norms import Convolution
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -111,26 +111,19 @@ class OurConvolutions(Layered):
     inputs = 28 * 28
 
     @property
-    def layers(self) -> Any:
-        """See `Layered`."""
-        first, second, dense, last = [part for part in self.module if hasattr(part, "weight")]
-        shapes = [(part.in_features, part.out_features) for part in (dense, last)]
-        return (
-            Convolution(first, held=50_000), Convolution(second, held=50_000),
-            *(Dense(*shape, 6.0) for shape in shapes),
-        )  # fmt: skip
-
-    @property
-    def between(self) -> Any:
+    def parts(self) -> Any:
         """See `Layered`."""
 
         def pooled(values: Any, _: Any) -> Any:
             return torch.nn.functional.max_pool2d(values.relu(), 2, 1)
 
+        first, second, dense, last = [part for part in self.module if hasattr(part, "weight")]
         return (
-            lambda values, _: values.unflatten(1, (1, 28, 28)), pooled,
+            lambda values, _: values.unflatten(1, (1, 28, 28)),
+            Convolution(first, held=50_000), pooled, Convolution(second, held=50_000),
             lambda values, rows: pooled(values, rows).flatten(1),
-            lambda values, _: values.relu(), unchanged,
+            Dense(dense.in_features, dense.out_features, 6.0), lambda values, _: values.relu(),
+            Dense(last.in_features, last.out_features, 6.0),
         )  # fmt: skip
 
 

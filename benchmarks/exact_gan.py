@@ -17,19 +17,17 @@ from dpiw.errors import UncalibratedError
 from dpiw.methods.base import check_effort
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.game import Game, GANSettings, PublicGradient
-from dpiw.methods.generators.gan.marginals import (
-    BINS,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
-from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
+from dpiw.methods.generators.gan.game import Game
+from dpiw.methods.generators.gan.marginals import BINS, with_distributions
+from dpiw.methods.generators.gan.model import game_measurement
+from dpiw.methods.generators.gan.settings import GANSettings
+from dpiw.methods.generators.gan.training import Array, PublicRandom
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.clipping import Logistic
+from dpiw.methods.neural.dp_sgd import PublicGradient
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -61,7 +59,7 @@ class _ExactPlayer:
     def mean_gradient(self, network: Network, rows: Array, *, real: bool) -> Array:
         learning = network.learning()
         outputs = learning.outputs(rows)
-        slopes = loss_of(self.settings.loss, real=real).slopes(outputs.detach()) / max(1, len(rows))
+        slopes = Logistic(label=int(real)).slopes(outputs.detach()) / max(1, len(rows))
         return library().autograd.grad(outputs, learning.parameters, slopes)[0]
 
     def advance(self, state: TrainingState, public: PublicGradient) -> TrainingState:
@@ -104,7 +102,7 @@ def exact_histogram(table: PrivateTable) -> Measurement:
 class GAN(GANSettings):
     """A GAN trained on the exact rows. Not private: its measurement is not publishable."""
 
-    calibrated: PublicSchema | None = None
+    calibrated: Any = None  # the schema
 
     method: ClassVar[str] = "gan"
     private: ClassVar[bool] = False
@@ -159,22 +157,11 @@ class GAN(GANSettings):
             unit=1.0,
         )
         generator, discriminator = game.play(player.start(), player.advance)
-        settled_design = game.training.settled(generator, game.proportions).design
-        arrays = model_arrays(generator, discriminator, game.proportions)
-        return Measurement(
-            kind=self.method,
-            arrays={**arrays, **stored_arrays(exact, settled_design)},
-            facts={
-                "design": design.to_json(),
-                "ratio": self.loss == "logistic",
-                **stored_facts(exact),
-            },
-            publishable=False,
-        )
-
-    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks; SpecError for a measurement of another method or schema."""
-        return gan_model(measurement, kind=self.method, schema=schema)
+        return game_measurement(
+            game.training.levelled(generator, game.proportions).design,
+            (generator, discriminator, game.proportions), marginals=exact, kind=self.method,
+            facts={"ratio": True}, publishable=False,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from dpiw.data.tables import SyntheticTable
 
 
+StatedNoise = tuple[ReleasedNoise, ...]
+"""The noise that a method adds, in the order of its events."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """Rough public forecast of a method's cost besides reading the table, weighing included.
@@ -88,9 +92,7 @@ class Method(Protocol):
         """Return the events of `measure`; UncalibratedError for another schema or unit."""
 
     @abc.abstractmethod
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Return the noise that `measure` adds, in the order of its events, before data is read.
 
         Events without a single scale have no entry. Raises `UncalibratedError` as `events` does.

@@ -26,21 +26,17 @@ class GenerativeModel(Protocol):
     @property
     def one_way(self) -> OneWayMarginals | None:
         """Measured one-way distributions and their noise; None if none were measured."""
-        ...
 
     @property
     def judge(self) -> Judge | None:
         """The model itself if its discriminator can judge rows; else None."""
-        ...
 
     @property
     def at_hand(self) -> int | None:
         """Number of fixed rows, drawn all at once; None if the model makes any number."""
-        ...
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
-        ...
 
 
 class Synthesizer(Method, Protocol):
@@ -49,6 +45,12 @@ class Synthesizer(Method, Protocol):
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     files: ClassVar[frozenset[str]] = frozenset()
     """Settings that say where a file lies; its SHA-256 is the promise."""
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated"})
+    """Fields that no spec may hold."""
+    needs_delta: ClassVar[str] = ""
+    """Why it takes no delta of 0; empty if it does."""
+    retired: ClassVar[dict[str, Any]] = {}
+    """Settings that went, with their old default, which a spec may still say."""
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -66,20 +68,17 @@ class Synthesizer(Method, Protocol):
 
         `pure`: whether delta is 0, so that the noise must be pure.
         """
-        ...
+        return cls(**settings)
 
     @property
     def critic(self) -> CriticKind:
         """What the discriminator of its models can say."""
-        ...
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
         """Read the private table and return noisy values; UncalibratedError for another schema."""
-        ...
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> GenerativeModel:
         """Turn a measurement into a free, repeatable sampler; SpecError for a wrong measurement."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +96,8 @@ def ready_for(
     calibrated: _Noise | None, schema: PublicSchema, unit: PrivacyUnit | None = None, *, method: str
 ) -> _Noise:
     """Return `calibrated` if it fits the schema and unit; UncalibratedError otherwise."""
-    others = () if calibrated is None else (
-        calibrated.schema == schema, unit is None or calibrated.unit == unit
-    )  # fmt: skip
-    return calibrated_for(calibrated, *others, method=method)
+    ready = calibrated_for(calibrated, method=method)
+    return calibrated_for(ready, ready.schema == schema, unit in (None, ready.unit), method=method)
 
 
 @runtime_checkable
@@ -110,31 +107,24 @@ class MadeElsewhere(Protocol):
     @property
     def counted_by(self) -> str | None:
         """Key of the run of the same ledger that paid for the rows; None: this release pays."""
-        ...
 
     def at(self, path: Path) -> Self:
         """Return a copy with its rows at another path."""
-        ...
 
     def check_file(self, source: Path) -> None:
         """Raise SpecError for another file than declared, or the confidential `source`."""
-        ...
 
     def kept(self, schema: PublicSchema) -> dict[str, int]:
         """Check the file and count its `rows` and `distinct_rows`; SpecError if a cell is wrong."""
-        ...
 
     def rows_model(self, schema: PublicSchema) -> GenerativeModel:
         """The file's rows, read and checked as by `kept`; each is drawn once. Costs nothing."""
-        ...
 
     def declared(self, unit: PrivacyUnit) -> DeclaredEvent:
         """Return the cost for `unit`; SpecError, or NotPublishableError without an epsilon."""
-        ...
 
     def declaration(self) -> dict[str, Any]:
         """Who declares what, on what evidence: JSON values."""
-        ...
 
 
 @runtime_checkable
@@ -143,14 +133,11 @@ class FindsLevels(Protocol):
 
     def within(self, delta: Decimal) -> Self:
         """Return a copy with a total delta to divide between thresholds and noise."""
-        ...
 
     def found_schema(
         self, measurement: Measurement, *, schema: PublicSchema, provenance: str
     ) -> PublicSchema:
         """Return the schema of the unseen columns, with the levels that were found."""
-        ...
 
     def level_files(self, measurement: Measurement) -> Mapping[str, bytes]:
         """Return a `levels_file` for each column in order: its levels and their noisy counts."""
-        ...

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,20 +16,14 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of, setting_error
-from dpiw.methods.base import (
-    DRAW_SECONDS,
-    TABLE_ROW_SECONDS,
-    TABLE_SECONDS,
-    Running,
-    check_effort,
-)
+from dpiw.errors import SpecError, one_of
+from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
-from dpiw.methods.generators.counted import CountedColumns, CountedNoise
+from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import measured_domain
-from dpiw.methods.generators.marginal_noise import selection_epsilon, typed, useful_bins
+from dpiw.methods.generators.marginal_noise import selection_epsilon, useful_bins
 from dpiw.methods.generators.pseudo_posterior import (
     SMALLEST_WIDTH,
     ColumnLaw,
@@ -42,26 +35,23 @@ from dpiw.methods.generators.pseudo_posterior import (
     public_weights,
 )
 from dpiw.privacy.events import ExponentialMechanismEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
 class BayesDesign:
-    """The public structure of the model; `shaped` if numeric columns have a shape, not splits."""
+    """The public structure of the model."""
 
     domain: Domain
-    given_target: bool
-    shaped: bool
-    prior: float
-    smallest: float
+    settings: Bayes
 
     @property
     def root(self) -> int | None:
         """The target, if columns are given it and the schema has one."""
         roles = [column.role for column in self.domain.schema.released]
-        if not self.given_target or ColumnRole.TARGET not in roles:
+        if self.settings.given != "target" or ColumnRole.TARGET not in roles:
             return None
         return roles.index(ColumnRole.TARGET)
 
@@ -72,8 +62,9 @@ class BayesDesign:
 
     def law(self, column: int) -> ColumnLaw:
         """The column's grid."""
-        bins = self.domain.columns[column]
-        return column_law(bins, shaped=self.shaped, prior=self.prior, smallest=self.smallest)
+        settings, bins = self.settings, self.domain.columns[column]
+        shaped = settings.numeric == "shape"
+        return column_law(bins, shaped=shaped, prior=settings.prior, smallest=settings.smallest)
 
     def network(self, points: Mapping[int, NDArray[np.int64]]) -> NetworkModel:
         """Return the joint law at chosen points, by column, (codes of its parent or 1, parts)."""
@@ -99,8 +90,6 @@ class BayesModel:
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent synthetic rows; the same `rng` state gives the same rows."""
-        if rows < 0:
-            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         domain = self.networks[0].domain
         draw_of_row = rng.integers(len(self.networks), size=rows)
         codes = np.zeros((rows, len(domain.sizes)), dtype=np.int32, order="F")
@@ -117,6 +106,7 @@ _WORDS = {
     "numeric": ("shape", "splits"),
     "given": ("target", "nothing"),
     "weights": ("public", "two_stage"),
+    "sampler": ("grid",),  # a Markov chain draws approximately: its epsilon is not strict
 }
 """Admissible words of the settings that are words."""
 
@@ -156,40 +146,23 @@ class Bayes(CountedColumns):
 
     method: ClassVar[str] = "bayes"
 
+    ranges = CountedColumns.ranges | {"draws": (1, 100)}
+    bounds = CountedColumns.bounds | {"prior": (0, 1e4), "smallest": (9e-7, 0.499)}
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "pure"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise SpecError(
-                    field=f"generator.settings.{name}", allowed=one_of(getattr(self, name), words)
+                    field=f"generator.settings.{name}",
+                    allowed=one_of(str(getattr(self, name)), words),
                 )
-        if not (isfinite(self.prior) and 0 < self.prior <= 1e4):
-            raise setting_error(
-                self,
-                "generator.settings.prior",
-                "a number > 0 and at most 1e4; a posterior that is censored needs a proper prior",
-            )
-        if not 1e-6 <= self.smallest < 0.5:
-            raise setting_error(
-                self, "generator.settings.smallest", "a number from 1e-6 to below 0.5"
-            )
-        if not 1 <= self.draws <= 100:
-            raise setting_error(self, "generator.settings.draws", "a whole number from 1 to 100")
-        if self.sampler != "grid":
-            raise setting_error(
-                self,
-                "generator.settings.sampler",
-                "grid; NUTS and other Markov chains draw approximately, by how"
-                " much cannot be measured, so their epsilon is not strict and a"
-                " release cannot be made from them",
-            )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`."""
-        if "pure" in settings:
-            raise SpecError("follows from delta and cannot be set", field="generator.settings.pure")
-        return cls(**typed(cls, settings), pure=pure)
+        return cls(**settings, pure=pure)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -237,25 +210,24 @@ class Bayes(CountedColumns):
                 field=self.method, allowed="a larger epsilon, or fewer columns or draws"
             )
         bins = useful_bins(self.bins, nominal_rows)
-        self._check_size(Domain.from_schema(schema, bins=bins))
-        noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
-        return replace(self, calibrated=noise)
-
-    def _choices(self, domain: Domain) -> int:
-        root = self._design(domain).root
-        parents = 1 if root is None else domain.sizes[root]
-        return sum(domain.sizes) * parents * self._events
-
-    def _check_size(self, domain: Domain) -> None:
+        domain = Domain.from_schema(schema, bins=bins)
         choices = self._choices(domain)
-        cells = max(domain.sizes) * choices // (sum(domain.sizes) * self._events)
-        if choices > MOST_CHOICES or cells > MOST_CELLS:
+        if choices > MOST_CHOICES or max(domain.sizes) * self._parents(domain) > MOST_CELLS:
             raise SpecError(
                 f"about {choices} parameters to draw, one for each code given each code of"
                 " the target",
                 field="generator.settings.given",
                 allowed=f"at most {MOST_CHOICES}",
             )
+        noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
+        return replace(self, calibrated=noise)
+
+    def _parents(self, domain: Domain) -> int:
+        root = BayesDesign(domain=domain, settings=self).root
+        return 1 if root is None else domain.sizes[root]
+
+    def _choices(self, domain: Domain) -> int:
+        return sum(domain.sizes) * self._parents(domain) * self._events
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw per released column, as often as there are draws and pilots."""
@@ -263,9 +235,7 @@ class Bayes(CountedColumns):
         count = len(schema.released) * self._events
         return (ExponentialMechanismEvent(epsilon=ready.window.epsilon, count=count),)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Empty: parameters are drawn, and no noise is added."""
         return ()
 
@@ -273,7 +243,7 @@ class Bayes(CountedColumns):
         """Every column is counted, then a parameter per code and parent is drawn."""
         ready = ready_for(self.calibrated, schema, method=self.method)
         domain = Domain.from_schema(schema, bins=ready.bins)
-        counted = len(domain.sizes) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        counted = counting_seconds(len(domain.sizes), nominal_rows)
         return Running(seconds=counted + DRAW_SECONDS * self._choices(domain), held_bytes=32 << 20)
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -288,7 +258,7 @@ class Bayes(CountedColumns):
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         domain = Domain.from_schema(table.schema, bins=ready.bins)
         counter = ContingencyCounter.of(table, domain)
-        design = self._design(domain)
+        design = BayesDesign(domain=domain, settings=self)
         arrays: dict[str, NDArray[np.int64]] = {}
         families = [design.family(column).members for column in range(len(domain.sizes))]
         for column, counts in enumerate(counter.each(families)):
@@ -298,16 +268,7 @@ class Bayes(CountedColumns):
             )  # fmt: skip
         window = {"epsilon": ready.window.epsilon, "window": ready.window.width}
         facts = {**self._settings(), **window}
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
-
-    def _design(self, domain: Domain) -> BayesDesign:
-        return BayesDesign(
-            domain=domain,
-            given_target=self.given == "target",
-            shaped=self.numeric == "shape",
-            prior=self.prior,
-            smallest=self.smallest,
-        )
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _draw(
         self, counts: NDArray[np.int64], law: ColumnLaw, *, window: Window, noise: NoiseSource
@@ -333,7 +294,7 @@ class Bayes(CountedColumns):
         """The laws at the drawn points."""
         domain = measured_domain(measurement, kind=self.method, schema=schema)
         drew = replace(self, **{name: measurement.facts[name] for name in self._settings()})
-        design = drew._design(domain)
+        design = BayesDesign(domain=domain, settings=drew)
         points = [measurement.arrays[f"points_{column}"] for column in range(len(domain.sizes))]
         return BayesModel(
             networks=tuple(

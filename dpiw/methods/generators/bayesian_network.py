@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import SpecError
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.histospline import Histospline, fill, histosplines
 from dpiw.methods.one_way import OneWayMarginals
@@ -202,8 +201,6 @@ class NetworkModel:
 
     def sample_codes(self, rows: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
         """Independent rows as codes, shape (rows, d)."""
-        if rows < 0:
-            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         sizes = self.domain.sizes
         codes = np.zeros((rows, len(sizes)), dtype=np.int32, order="F")
         for conditional in self.conditionals:

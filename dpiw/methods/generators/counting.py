@@ -66,16 +66,13 @@ class ContingencyCounter:
         group: list[Columns] = []
         cells = 0
         for columns in marginals:
-            size = self._cells(columns)
+            size = prod(self._sizes[j] for j in columns)
             if group and cells + size > _HELD_CELLS:
                 yield from self._counted(group)
                 group, cells = [], 0
             group.append(columns)
             cells += size
         yield from self._counted(group)
-
-    def _cells(self, columns: Columns) -> int:
-        return prod(self._sizes[j] for j in columns)
 
     def _counted(self, group: Sequence[Columns]) -> Iterator[Counts]:
         if not group:

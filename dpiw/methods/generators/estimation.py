@@ -104,6 +104,16 @@ class NoisyMarginal:
     variance: float
     merged: float | NDArray[np.float64] = 1.0
 
+    def along(self, axis: int) -> NoisyMarginal:
+        """The marginal of the column of an axis, of unmerged cells."""
+        if self.values.ndim == 1:
+            return self
+        return NoisyMarginal(
+            columns=(self.columns[axis],),
+            values=marginal(self.values, axis),
+            variance=self.variance * self.values.size / self.values.shape[axis],
+        )
+
     @property
     def stddev(self) -> NDArray[np.float64]:
         """Standard deviation of each value's noise, in the shape of the values."""
@@ -138,26 +148,29 @@ def distribution(noisy: NDArray[np.float64]) -> NDArray[np.float64]:
     return project_to_total(noisy, total) / total
 
 
-def combined(
-    tables: Sequence[NoisyMarginal], columns: int
-) -> tuple[list[NDArray[np.float64]], list[float]]:
-    """Return best unbiased one-way marginals, and the variance of a cell of each.
+def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
+    """Precision-weighted mean of the measurements of each set of columns."""
+    same: dict[tuple[int, ...], list[NoisyMarginal]] = {}
+    for one in marginals:
+        same.setdefault(one.columns, []).append(one)
+    return [
+        NoisyMarginal(
+            columns=columns,
+            values=combine([one.values for one in group], [one.variance for one in group]),
+            variance=1 / float(np.sum([1 / one.variance for one in group])),
+        )
+        for columns, group in same.items()
+    ]
 
-    Weighs the tables of a column (at least one) by precision. Cells of one column have independent
-    noise; noise shared between columns affects only totals.
+
+def combined(tables: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
+    """Return the best unbiased marginal of each column that a table has, in their order.
+
+    Weighs the tables of a column by precision. Cells of one column have independent noise; noise
+    shared between columns affects only totals.
     """
-    estimates: list[list[NDArray[np.float64]]] = [[] for _ in range(columns)]
-    variances: list[list[float]] = [[] for _ in range(columns)]
-    for table in tables:
-        for axis, column in enumerate(table.columns):
-            size = table.values.shape[axis]
-            estimates[column].append(marginal(table.values, axis))
-            several = table.values.ndim > 1
-            variances[column].append(
-                table.variance * table.values.size / size if several else table.variance
-            )
-    marginals = [combine(e, v) for e, v in zip(estimates, variances, strict=True)]
-    return marginals, [1 / float(np.sum(1 / np.asarray(v))) for v in variances]
+    singles = [table.along(axis) for table in tables for axis in range(len(table.columns))]
+    return sorted(pooled(singles), key=lambda one: one.columns)
 
 
 def known_one_way(
@@ -171,15 +184,15 @@ def known_one_way(
 
     `tables` count the same rows; `votes` are marginals in the domain's own codes (None: `tables`).
     """
-    counts, variances = combined(tables if votes is None else votes, len(domain.sizes))
+    best = combined(tables if votes is None else votes)
     measured, noises = [table.values for table in tables], [table.variance for table in tables]
     total = estimate_total(measured, noises)
-    marginals = [project_to_total(table, total) for table in counts]
+    marginals = [project_to_total(table.values, total) for table in best]
     one_way = OneWayMarginals.of(
         domain,
         bins=bins,
         marginals=marginals,
-        variances=variances,
+        variances=[table.variance for table in best],
         total_variance=total_variance(measured, noises),
     )
     return one_way, marginals

@@ -21,11 +21,11 @@ from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
-from dpiw.methods.base import CriticKind, check_effort, whole
+from dpiw.methods.base import CriticKind, StatedNoise, check_effort, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.privacy.declaration import declared_event
 from dpiw.privacy.events import DeclaredEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -100,11 +100,14 @@ class External(Synthesizer):
     def __post_init__(self) -> None:
         for name in ("rows", "tool", "version", "declared_by", "evidence"):
             most = 4096 if name == "rows" else _MOST_LETTERS
-            if not _is_text(getattr(self, name), most):
+            text = getattr(self, name)
+            printable = isinstance(text, str) and text.isprintable()
+            if not (printable and 0 < len(text.strip()) <= most):
                 raise _fault(name, f"1 to {most} printable characters (in quotes, if a number)")
-        for name in ("sha256", "counted_by"):
-            value = getattr(self, name)
-            if not (value is None and name == "counted_by") and not _is_digest(value):
+        digests = {"sha256": self.sha256, "counted_by": self.counted_by}
+        for name, value in digests.items():
+            is_digest = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
+            if not (is_digest or (name == "counted_by" and value is None)):
                 raise _fault(name, "64 lower-case hexadecimal digits")
         if self.relation not in [relation.value for relation in NeighbouringRelation]:
             raise _fault("relation", "add_or_remove_one or replace_one")
@@ -174,16 +177,10 @@ class External(Synthesizer):
 
     def declaration(self) -> dict[str, Any]:
         """All settings except the place of the file; JSON values."""
-        left_out = {"calibrated", *self.files}
-        return {
-            setting.name: getattr(self, setting.name)
-            for setting in fields(self)
-            if setting.name not in left_out
-        }
+        names = [setting.name for setting in fields(self)]
+        return {k: getattr(self, k) for k in names if k not in ("calibrated", *self.files)}
 
-    def parameters(self) -> Mapping[str, Any]:
-        """As `declaration`, for the plan and the certificate."""
-        return self.declaration()
+    parameters = declaration
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -197,9 +194,7 @@ class External(Synthesizer):
         ready_for(self.calibrated, schema, unit, method=self.method)
         return (self.declared(unit),) if self.counted_by is None else ()
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Empty: these rows hold no noise of this package."""
         return ()
 
@@ -228,14 +223,6 @@ class External(Synthesizer):
 
 def _fault(name: str, expected: str) -> SpecError:
     return SpecError(field=f"generator.settings.{name}", allowed=expected)
-
-
-def _is_text(value: object, most: int) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) <= most and value.isprintable()
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def _number(name: str, value: object) -> Decimal:

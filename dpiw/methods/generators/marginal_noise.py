@@ -28,18 +28,6 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
     return {**settings, "noise": COUNT_NOISES[noise]}
 
 
-def typed(method: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check types against each default (whole numbers pass as float, bools do not) or SpecError."""
-    kinds = {setting.name: type(setting.default) for setting in fields(method)}
-    for key, value in settings.items():
-        kind = kinds[key]
-        admissible = (int, float) if kind is float else (kind,)
-        if isinstance(value, bool) or not isinstance(value, admissible):
-            words = {float: "a number", str: "a word"}.get(kind, "a whole number")
-            raise SpecError(field=f"generator.settings.{key}", allowed=words)
-    return settings
-
-
 def stated(method: Any, **noise: str) -> dict[str, Any]:
     """Return settings, and fields of `calibrated` by their stated names, as JSON values."""
     settings = {setting.name: getattr(method, setting.name) for setting in fields(method)}

@@ -8,10 +8,9 @@ levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import isfinite
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,12 @@ from numpy.typing import NDArray
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, UncalibratedError, setting_error
+from dpiw.errors import SpecError
 from dpiw.methods.base import (
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
     Running,
+    calibrated_for,
     check_effort,
 )
 from dpiw.methods.generators.base import ready_for
@@ -46,15 +46,7 @@ from dpiw.methods.generators.estimation import (
     measured_domain,
     one_way_tables,
 )
-from dpiw.methods.generators.marginal_noise import (
-    marginal_multiplier,
-    noise_scale,
-    noise_size,
-    noise_variance,
-    selection_epsilon,
-    stated,
-    useful_bins,
-)
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_size, noise_variance
 from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
@@ -62,13 +54,6 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 MOST_CANDIDATES = 200_000
 """Most families scored: the plan refuses more, which take minutes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivBayesNoise(SelectedNoise):
-    """Calibrated constants; selected marginals are of families."""
-
-    nominal_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,34 +79,27 @@ class PrivBayes(SelectedMarginals):
     noise_penalty: float = 0.25
     one_way_share: float = 0.15
     selection_share: float = 0.1
-    calibrated: PrivBayesNoise | None = None
 
     method: ClassVar[str] = "privbayes"
     joint: ClassVar[str] = "family"
+    shown: ClassVar[dict[str, str]] = {
+        "one_way": "one_way_multiplier", "selection": "selection_epsilon",
+        "joint": "family_multiplier", "nominal_rows": "nominal_rows",
+    }  # fmt: skip
+
+    ranges = SelectedMarginals.ranges | {"degree": (1, 4), "max_cells": (4, MOST_CELLS)}
+    bounds = SelectedMarginals.bounds | {
+        "usefulness": (0, 1e9), "noise_penalty": (-1e-9, 1e9), "one_way_share": (0, 1),
+        "selection_share": (0, 1),
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.degree not in (1, 2, 3, 4):
-            raise setting_error(self, "generator.settings.degree", "1 to 4")
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
-        if not (isfinite(self.usefulness) and self.usefulness > 0):
-            raise setting_error(self, "generator.settings.usefulness", "a number > 0")
-        if not (isfinite(self.noise_penalty) and self.noise_penalty >= 0):
-            raise setting_error(self, "generator.settings.noise_penalty", "a number >= 0")
-        shares = (self.one_way_share, self.selection_share)
-        if not (min(shares) > 0 and sum(shares) < 1):
+        if self.one_way_share + self.selection_share >= 1:
             raise SpecError(
                 "numbers > 0, sum below 1",
                 field="generator.settings.one_way_share, selection_share",
             )
-
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(
-            self, one_way="one_way_multiplier", selection="selection_epsilon",
-            joint="family_multiplier", nominal_rows="nominal_rows",
-        )  # fmt: skip
 
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
@@ -135,22 +113,12 @@ class PrivBayes(SelectedMarginals):
                 field=f"generator.settings.degree={self.degree}",
                 allowed="a smaller degree",
             )
-        families = columns - 1
-        one_way = self.one_way_share if families else 1.0
+        one_way = self.one_way_share if columns > 1 else 1.0
         rest = 1.0 - self.one_way_share - self.selection_share
-        noise = PrivBayesNoise(
-            one_way=marginal_multiplier(self.noise, rho=rho, share=one_way, count=columns),
-            selection=selection_epsilon(
-                self.noise, rho=rho, share=self.selection_share, count=max(1, families)
-            ),
-            joint=marginal_multiplier(self.noise, rho=rho, share=rest, count=max(1, families)),
-            joints=families,
-            bins=useful_bins(self.bins, nominal_rows),
-            schema=schema,
-            unit=unit,
-            nominal_rows=nominal_rows,
-        )
-        return replace(self, calibrated=noise)
+        return self.with_shares(
+            columns - 1, (one_way, self.selection_share, rest),
+            rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Every candidate is counted; 40 columns of 100,000 rows took 9 s."""
@@ -160,12 +128,11 @@ class PrivBayes(SelectedMarginals):
 
     def cell_cap(self) -> int:
         """Most cells of a family: `max_cells` or theta-usefulness (PrivBayes, def. 4.7); public."""
-        if self.calibrated is None:
-            raise UncalibratedError("the cap on cells follows from the noise", field="privbayes")
-        noise = noise_size(self.noise, self._scale(self.calibrated, self.calibrated.joint))
-        return int(min(self.max_cells, self.calibrated.nominal_rows / (self.usefulness * noise)))
+        ready = calibrated_for(self.calibrated, method=self.method)
+        noise = noise_size(self.noise, self._scale(ready, ready.joint))
+        return int(min(self.max_cells, ready.nominal_rows / (self.usefulness * noise)))
 
-    def _scale(self, ready: PrivBayesNoise, multiplier: float) -> float:
+    def _scale(self, ready: SelectedNoise, multiplier: float) -> float:
         return noise_scale(self.noise, multiplier=multiplier, unit=ready.unit)
 
     def measure(self, table: PrivateTable, *, noise: NoiseSource) -> Measurement:
@@ -198,14 +165,14 @@ class PrivBayes(SelectedMarginals):
             "one_way_scale": self._scale(ready, ready.one_way),
             "family_scale": scale,
         }
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _network(
         self,
         counter: ContingencyCounter,
         domain: Domain,
         one_way: Mapping[str, NDArray[np.float64]],
-        ready: PrivBayesNoise,
+        ready: SelectedNoise,
         noise: NoiseSource,
     ) -> tuple[Family, ...]:
         scale = self._scale(ready, ready.joint)

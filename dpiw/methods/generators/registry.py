@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpiw.errors import SpecError, nearest, one_of
+from dpiw.methods.base import live_settings
 from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.external import External
@@ -48,10 +49,13 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     if method not in GENERATORS:
         raise SpecError(field="generator.method", allowed=one_of(method, GENERATORS))
     generator = GENERATORS[method]
-    known = {field.name for field in dataclasses.fields(generator)} - {"calibrated"}
+    if pure and generator.needs_delta:
+        raise SpecError(f"{method} needs a delta > 0; {generator.needs_delta}", field="delta=0")
+    settings = live_settings(settings, generator.retired, field="generator.settings")
+    known = {field.name for field in dataclasses.fields(generator)} - generator.set_later
     for key in settings:
         if key not in known:
-            hint = nearest(key, known) or f" (known: {', '.join(sorted(known))})"
+            hint = nearest(key, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
             raise SpecError(
                 f"{method} has no such setting{hint}", field=f"generator.settings.{key}"
             )

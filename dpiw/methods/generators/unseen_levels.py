@@ -23,13 +23,13 @@ from dpiw.data.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, check_effort
+from dpiw.methods.base import CriticKind, StatedNoise, check_effort
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import NetworkModel
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent, ThresholdEvent, level_threshold
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit, float_below
 
@@ -59,25 +59,14 @@ class UnseenLevels(Synthesizer):
     calibrated: LevelNoise | None = None
 
     method: ClassVar[str] = "levels"
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "delta"})
+    needs_delta: ClassVar[str] = "it pays for what nobody listed"
     private: ClassVar[bool] = True
     critic: ClassVar[CriticKind] = CriticKind.NONE
     caveats: ClassVar[tuple[str, ...]] = (
         "Rows of this release are drawn column by column, from noisy counts of the levels shown;"
         " the bucket of all other texts has what these leave of nominal_rows, a guess.",
     )
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError for any setting, or a delta of 0."""
-        if settings:
-            raise SpecError(
-                "levels has none; the dictionary says `unseen`", field="generator.settings"
-            )
-        if pure:
-            raise SpecError(
-                "levels needs a delta > 0; it pays for what nobody listed", field="delta=0"
-            )
-        return cls()
 
     def within(self, delta: Decimal) -> Self:
         """As `FindsLevels.within`: half goes to thresholds, evenly over the columns."""
@@ -122,9 +111,7 @@ class UnseenLevels(Synthesizer):
             ThresholdEvent(delta=ready.delta, count=len(columns)),
         )
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Noise of every text's count."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         kind, multiplier = NoiseKind.GAUSSIAN, ready.multiplier

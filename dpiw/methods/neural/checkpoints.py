@@ -2,50 +2,80 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError
 from dpiw.privacy.measurement import Measurement
 
 Vector = NDArray[np.float64]
 
 _KIND = "dp_sgd_state"
-_OTHER = (
-    "training: expected a checkpoint of this training; found a damaged file or one of another"
-    " training. Restore the checkpoint, and start the run again"
-)
+_ARRAYS = ("parameters", "moments", "average")
 
 
 def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
     """The arrays and facts of a checkpoint; PrivacyError for other bytes or another kind."""
-    try:
+    stored = None
+    with contextlib.suppress(Exception):
         stored = Measurement.from_bytes(data)
-    except Exception:
-        raise PrivacyError(_OTHER) from None
-    if stored.kind != kind:
-        raise PrivacyError(_OTHER)
+    if stored is None or stored.kind != kind:
+        raise PrivacyError(
+            "training: expected a checkpoint of this training; found a damaged file or one of"
+            " another training. Restore the checkpoint, and start the run again"
+        )
     return stored
 
 
+def check_resumable(resumes: int) -> None:
+    """Raise PrivacyError unless a resumed training may repeat steps."""
+    if resumes == 0:
+        raise PrivacyError(
+            "the ledger reserved no resume for this training, so it cannot continue from a"
+            " checkpoint",
+            field="training",
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingState:
-    """The state after `step` steps: a function of noisy sums and public values.
+class NetworkState:
+    """A network after `step` steps: a function of noisy sums and public values.
 
     Attributes:
-        parameters: of the network, shape (p,).
+        parameters: shape (p,).
         moments: of the optimiser, shape (k, p).
-        average: mean of the parameters over the averaged tail so far, shape (p,).
-        settings: digest of the `PrivateTraining` it belongs to.
+        average: a mean of the parameters so far, shape (p,).
     """
 
     step: int
     parameters: Vector
     moments: Vector
     average: Vector
+
+    @property
+    def arrays(self) -> dict[str, Vector]:
+        """For storage, beside the fact `step`."""
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    @classmethod
+    def stored(cls, stored: Measurement, **facts: Any) -> Self:
+        """Read `arrays`, `step` and further fields."""
+        arrays = {name: stored.arrays[name] for name in _ARRAYS}
+        return cls(step=stored.facts["step"], **arrays, **facts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingState(NetworkState):
+    """A network in DP-SGD; `average` is over the averaged tail so far.
+
+    Attributes:
+        settings: digest of the `PrivateTraining` it belongs to.
+    """
+
     settings: str
     publishable: bool
 
@@ -53,11 +83,7 @@ class TrainingState:
         """Deterministic bytes; a checkpoint belongs in the confidential workspace."""
         return Measurement(
             kind=_KIND,
-            arrays={
-                "parameters": self.parameters,
-                "moments": self.moments,
-                "average": self.average,
-            },
+            arrays=self.arrays,
             facts={"step": self.step, "settings": self.settings},
             publishable=self.publishable,
         ).to_bytes()
@@ -66,19 +92,8 @@ class TrainingState:
     def from_bytes(cls, data: bytes) -> TrainingState:
         """Read what `to_bytes` wrote; PrivacyError for other bytes."""
         stored = read_checkpoint(data, kind=_KIND)
-        return cls(
-            step=stored.facts["step"],
-            parameters=stored.arrays["parameters"],
-            moments=stored.arrays["moments"],
-            average=stored.arrays["average"],
-            settings=stored.facts["settings"],
-            publishable=stored.publishable,
-        )
-
-
-def _check(name: str, value: float, *, above: float, below: float) -> None:
-    if not above < value < below:
-        raise SpecError(field=f"optimiser.{name}", allowed=f"above {above:g}, below {below:g}")
+        settings, publishable = stored.facts["settings"], stored.publishable
+        return cls.stored(stored, settings=settings, publishable=publishable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +105,6 @@ class Adam:
     first: float = 0.9
     second: float = 0.999
     floor: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _check("learning_rate", self.learning_rate, above=0, below=1e6)
-        _check("first", self.first, above=-1e-12, below=1)
-        _check("second", self.second, above=-1e-12, below=1)
-        _check("floor", self.floor, above=0, below=1)
 
     def start(self, size: int) -> Vector:
         """Moments before the first step, shape (2, size)."""

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, setting_error
 from dpiw.methods.neural.backend import CPU, Array, Backend
-from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.checkpoints import Adam, TrainingState, check_resumable
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, RowLoss, clipped_sum
 from dpiw.methods.neural.networks import Layered, Network
 from dpiw.privacy.events import PoissonSampledGaussianEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_sum
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
+from dpiw.privacy.resumption import UNWATCHED, TrainingWatch, interval
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, PrivacyUnit
 
 PublicGradient = Callable[[Network, int], Array]
@@ -69,7 +69,7 @@ class PrivateLots:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateTraining:
-    """Every public constant of one run of DP-SGD; SpecError if one is out of range.
+    """Every public constant of one run of DP-SGD; the settings' own checks come first.
 
     Attributes:
         sampling_rate: q, of each private row; from the public nominal_rows, never from the data.
@@ -78,10 +78,10 @@ class PrivateTraining:
         divisor: L, by which noisy and public sums are divided.
         noise_multiplier: noise standard deviation over max_rows C; None: not calibrated.
         averaged: released parameters are the mean over this last share of steps, in [0, 1).
-        resumes: most resumes from a checkpoint; each may repeat `every` steps, accounted as well.
+        resumes: most resumes from a checkpoint; each may repeat an interval, accounted.
 
     Raises:
-        SpecError: a constant is out of range, or the unit's relation is replace-one.
+        SpecError: a rate outside (0, 1], a clip below `LEAST_CLIP`, or replace-one.
         UncalibratedError: a noise multiplier that is no finite number > 0.
     """
 
@@ -103,38 +103,18 @@ class PrivateTraining:
             )
         if not 0 < self.sampling_rate <= 1:
             raise setting_error(self, "training.sampling_rate", "a number in (0, 1]")
-        if self.steps < 1 or self.resumes < 0:
-            raise SpecError(
-                f"{self.steps} and {self.resumes}",
-                field="training.steps, resumes",
-                allowed="whole numbers >= 1 and >= 0",
-            )
         if not LEAST_CLIP <= self.clip < math.inf:
             raise setting_error(self, "training.clip", f"a finite number >= {LEAST_CLIP:g}")
-        if not 0 < self.divisor < math.inf:
-            raise setting_error(self, "training.divisor", "a finite number > 0")
         multiplier = self.noise_multiplier
         if multiplier is not None and not (math.isfinite(multiplier) and multiplier > 0):
             raise UncalibratedError(
                 f"{multiplier}", field="training.noise_multiplier", allowed="a finite number > 0"
             )
-        if not 0 <= self.averaged < 1:
-            raise setting_error(self, "training.averaged", "a number in [0, 1)")
-
-    @property
-    def resumption(self) -> Resumption | None:
-        """The terms of resuming; None: a killed training is lost."""
-        return Resumption.of(steps=self.steps, resumes=self.resumes)
-
-    @property
-    def every(self) -> int:
-        """Steps between checkpoints, and between progress reports."""
-        return interval(self.steps)
 
     @property
     def drawn(self) -> int:
         """T + R K: accounted steps, those that resumes may repeat included."""
-        return self.steps + self.resumes * self.every
+        return self.steps + self.resumes * interval(self.steps)
 
     @property
     def scale(self) -> float:
@@ -265,14 +245,11 @@ class PrivateTraining:
     def _updated(self, state: TrainingState, gradient: NDArray[np.float64]) -> TrainingState:
         step = state.step + 1
         parameters, moments = self.optimiser.update(state.parameters, gradient, state.moments, step)
-        average, averaged = state.average, step - (self.steps - self._tail)
+        tail = max(1, math.floor(self.averaged * self.steps))
+        average, averaged = state.average, step - (self.steps - tail)
         if averaged > 0:
             average = average + (parameters - average) / averaged
         return replace(state, step=step, parameters=parameters, moments=moments, average=average)
-
-    @cached_property
-    def _tail(self) -> int:
-        return max(1, math.floor(self.averaged * self.steps))
 
     def train(
         self,
@@ -291,14 +268,14 @@ class PrivateTraining:
         """
         checkpoint = watch.resumed()
         if checkpoint is not None:
-            self.check_resumable()
+            check_resumable(self.resumes)
             state = TrainingState.from_bytes(checkpoint)
             self.check_settings(state)  # also where no step is left to take
         else:
             watch.at(state.step, self.steps, state.to_bytes)
         while state.step < self.steps:
             state = self.private_step(state, lots, noise=noise, public=public)
-            if state.step % self.every == 0 or state.step == self.steps:
+            if state.step % interval(self.steps) == 0 or state.step == self.steps:
                 watch.at(state.step, self.steps, state.to_bytes)
         return state
 
@@ -309,13 +286,4 @@ class PrivateTraining:
                 "the checkpoint belongs to other settings",
                 field="training",
                 allowed="a checkpoint of this training",
-            )
-
-    def check_resumable(self) -> None:
-        """Raise PrivacyError unless a resumed training may repeat steps."""
-        if self.resumes == 0:
-            raise PrivacyError(
-                "the ledger reserved no resume for this training, so it cannot continue"
-                " from a checkpoint",
-                field="training",
             )

@@ -8,15 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, setting_error
-from dpiw.methods.neural.backend import CPU, Array, Backend, library
-from dpiw.methods.neural.row_norms import AllGradients, Convolution, DenseGradients, RowGradients
+from dpiw.errors import SpecError
+from dpiw.methods.neural.backend import CPU, Array, Backend
+from dpiw.methods.neural.row_norms import Convolution, DenseGradients, RowGradients
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -66,27 +66,8 @@ Layer = Dense | Convolution
 """A layer with parameters; row i of its output depends on row i alone."""
 
 
-@dataclass
-class Watch:
-    """The inputs and outputs of the layers of one pass."""
-
-    layers: list[Layer] = field(default_factory=list)
-    inputs: list[Array] = field(default_factory=list)
-    outputs: list[Array] = field(default_factory=list)
-
-    def see(self, layer: Layer, values: Array, made: Array) -> None:
-        """Record one layer; derivatives end at the first layer's output."""
-        if not self.layers:
-            made.requires_grad_()
-        self.layers.append(layer)
-        self.inputs.append(values.detach())
-        self.outputs.append(made)
-
-    def gradients(self, outputs: Array, by: Array) -> AllGradients:
-        """Every row's gradient of `by` times the outputs, both of shape (n, outputs)."""
-        slopes = library().autograd.grad(outputs, self.outputs, by)
-        seen = zip(self.layers, self.inputs, slopes, strict=True)
-        return AllGradients(tuple(layer.row_gradients(*values) for layer, *values in seen))
+Pass = list[tuple[Layer, Array, Array]]
+"""The layers of one pass, with their inputs and outputs."""
 
 
 class Layered:
@@ -98,14 +79,14 @@ class Layered:
         raise NotImplementedError
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The layers with parameters."""
+    def parts(self) -> tuple[Layer | Plain, ...]:
+        """Layers and functions in the order in which rows pass them."""
         raise NotImplementedError
 
-    @property
-    def between(self) -> tuple[Plain, ...]:
-        """Functions before the first layer, between every two, and after the last one."""
-        raise NotImplementedError
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers with parameters."""
+        return tuple(part for part in self.parts if isinstance(part, Layer))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -138,33 +119,17 @@ class Architecture(Layered):
     widths: tuple[int, ...]
     activation: str = "relu"
 
-    def __post_init__(self) -> None:
-        if len(self.widths) < 2 or any(width < 1 for width in self.widths):
-            raise setting_error(self, "network.widths", "at least two whole numbers >= 1")
-        if self.activation not in ACTIVATIONS:
-            raise setting_error(self, "network.activation", f"one of {', '.join(ACTIVATIONS)}")
-
     @property
     def inputs(self) -> int:
         """See `Layered`."""
         return self.widths[0]
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def parts(self) -> tuple[Layer | Plain, ...]:
         """See `Layered`."""
-        gain = 6.0 if self.activation == "relu" else 3.0
-        return tuple(Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
-
-    @cached_property
-    def between(self) -> tuple[Plain, ...]:
-        """See `Layered`."""
-        hidden = _relu if self.activation == "relu" else _tanh
-        return (unchanged, *(hidden for _ in self.widths[2:]), unchanged)
-
-
-def unchanged(values: Array, _: Array) -> Array:
-    """The values."""
-    return values
+        gain, bend = (6.0, _relu) if self.activation == "relu" else (3.0, _tanh)
+        first, *others = (Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
+        return (first, *(part for layer in others for part in (bend, layer)))
 
 
 def _relu(values: Array, _: Array) -> Array:
@@ -197,15 +162,20 @@ class Network:
         """The same network, with parameters that autograd differentiates."""
         return replace(self, parameters=self.parameters.detach().clone().requires_grad_())
 
-    def outputs(self, rows: Array, *, watch: Watch | None = None) -> Array:
-        """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0."""
-        shape = self.architecture
-        first, *others = shape.between
-        values = first(rows, rows)
-        parts = self.parameters.split(shape.sizes)
-        for layer, parameters, then in zip(shape.layers, parts, others, strict=True):
-            made = layer(parameters, values)
-            if watch is not None:
-                watch.see(layer, values, made)
-            values = then(made, rows)
+    def outputs(self, rows: Array, *, seen: Pass | None = None) -> Array:
+        """The outputs, shape (n, outputs), for rows of shape (n, inputs); n may be 0.
+
+        `seen` gets the layers; derivatives end at the first one's output.
+        """
+        values, parameters = rows, iter(self.parameters.split(self.architecture.sizes))
+        for part in self.architecture.parts:
+            if not isinstance(part, Layer):
+                values = part(values, rows)
+                continue
+            made = part(next(parameters), values)
+            if seen is not None:
+                if not seen:
+                    made.requires_grad_()
+                seen.append((part, values.detach(), made))
+            values = made
         return values

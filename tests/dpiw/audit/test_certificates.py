@@ -209,7 +209,7 @@ MEASURE = Histogram.measure
 
 def third(self: Histogram, *args: Any, **rest: Any) -> Any:
     assert self.calibrated is not None
-    low = dataclasses.replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
+    low = dataclasses.replace(self.calibrated, one_way=self.calibrated.one_way / 3)
     return MEASURE(dataclasses.replace(self, calibrated=low), *args, **rest)
 
 

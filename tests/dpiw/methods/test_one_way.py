@@ -109,11 +109,12 @@ def test_combined_marginals_weigh_every_table_by_its_precision():
         NoisyMarginal(columns=(1,), values=second, variance=2.0),
         NoisyMarginal(columns=(0, 1), values=table, variance=1.0),
     ]
-    counts, variances = combined(measured, 2)
+    one, two = combined(measured)
     # A sum of three cells has variance 3, of two cells 2.
-    assert variances == pytest.approx([1 / (1 / 2 + 1 / 3), 1 / (1 / 2 + 1 / 2)])
-    assert counts[0] == pytest.approx((first / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))
-    assert counts[1] == pytest.approx((second + table.sum(axis=0)) / 2)
+    assert one.variance == pytest.approx(1 / (1 / 2 + 1 / 3))
+    assert two.variance == pytest.approx(1 / (1 / 2 + 1 / 2))
+    assert one.values == pytest.approx((first / 2 + table.sum(axis=1) / 3) / (1 / 2 + 1 / 3))
+    assert two.values == pytest.approx((second + table.sum(axis=0)) / 2)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, setting_error
-from dpiw.methods.generators.gan.heads import ColumnDistributions, Heads
+from dpiw.methods.generators.gan.heads import TEMPERATURE, ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
+
+_SHAPES = (
+    "conditional", "latent", "generator", "discriminator", "temperature", "label_scale",
+)  # fmt: skip
 
 IMAGE_LAYOUT = 2
 """Version of image networks' parameter order; other versions, of the same size, are refused."""
@@ -45,7 +49,7 @@ class Design:
     latent: int
     generator: tuple[int, ...]
     discriminator: tuple[int, ...]
-    temperature: float
+    temperature: float = TEMPERATURE
     label_scale: float = 1.0
     image: tuple[int, ...] = ()
     distributions: ColumnDistributions | None = None
@@ -142,39 +146,28 @@ class Design:
     def to_json(self) -> dict[str, Any]:
         """Everything except marginals; of the schema, columns and widths."""
         image = {"image": list(self.image), "layout": IMAGE_LAYOUT} if self.image else {}
+        shapes = {name: getattr(self, name) for name in _SHAPES}
         return image | {
             "columns": [column.name for column in self.schema.released],
             "widths": [self.made.width, self.given.width],
-            "conditional": self.conditional,
-            "latent": self.latent,
-            "generator": list(self.generator),
-            "discriminator": list(self.discriminator),
-            "temperature": self.temperature,
-            "label_scale": self.label_scale,
+            **{name: list(v) if isinstance(v, tuple) else v for name, v in shapes.items()},
         }
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], *, schema: PublicSchema) -> Self:
         """Read what `to_json` wrote; SpecError where it was of another schema."""
-        if facts["columns"] != [column.name for column in schema.released]:
-            raise SpecError("its columns or sizes are not this schema's", field="measurement")
-        design = cls(
-            schema=schema,
-            conditional=bool(facts["conditional"]),
-            latent=int(facts["latent"]),
-            generator=tuple(map(int, facts["generator"])),
-            discriminator=tuple(map(int, facts["discriminator"])),
-            temperature=float(facts["temperature"]),
-            label_scale=float(facts["label_scale"]),
-            image=tuple(map(int, facts.get("image", ()))),
-        )
-        stored = {**facts, "layout": facts.get("layout", 1)}
-        if design.image and stored["layout"] != IMAGE_LAYOUT:
+        shapes = {name: facts[name] for name in _SHAPES} | {"image": facts.get("image", [])}
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in shapes.items()
+        }
+        design, layout = cls(schema=schema, **values), facts.get("layout", 1)
+        if design.image and layout != IMAGE_LAYOUT:
             raise SpecError(
-                f"its image networks are of layout {stored['layout']}",
+                f"its image networks are of layout {layout}",
                 field="measurement",
                 allowed=f"{IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run",
             )
+        stored = {**facts, "layout": layout}
         if any(stored[key] != value for key, value in design.to_json().items()):
             raise SpecError("its columns or sizes are not this schema's", field="measurement")
         return design

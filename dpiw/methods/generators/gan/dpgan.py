@@ -3,8 +3,8 @@
 Only the discriminator reads private rows: Poisson lots of a public rate, clipped row by row, one
 draw of noise per lot, a public divisor (`neural.dp_sgd`). Synthetic rows need no noise. Every step
 is accounted and none depends on a result; the generator is post-processing; both networks are
-released. Histograms are events of their own, drawn first. The logit is a log ratio only with the
-logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`).
+released. Histograms are events of their own, drawn first. The logit is a log ratio, as the loss is
+logistic and the clip rule treats both classes alike (`ClipRule.OUTPUT`).
 Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
@@ -20,58 +20,36 @@ import numpy as np
 from dpiw.data.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, setting_error
-from dpiw.methods.base import (
-    MULTIPLY_SECONDS,
-    NUMBER_SECONDS,
-    STEP_SECONDS,
-    Running,
-    calibrated_for,
-    check_effort,
-    real,
-    whole,
-)
-from dpiw.methods.generators.base import CalibratedNoise, ready_for
+from dpiw.methods.base import Running, StatedNoise, calibrated_for, check_effort, real, whole
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
-from dpiw.methods.generators.gan.game import Game, GameState, GANSettings
-from dpiw.methods.generators.gan.marginals import (
-    label_law,
-    marginals_events,
-    marginals_noise,
-    plan_marginals,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import (
-    PUBLIC_PROPORTIONS,
-    GANModel,
-    gan_model,
-    model_arrays,
-)
-from dpiw.methods.generators.gan.training import SETTLING_ROWS, Array, PublicRandom, loss_of
-from dpiw.methods.generators.histogram import Histogram
+from dpiw.methods.generators.gan.game import Game, GameState
+from dpiw.methods.generators.gan.marginals import label_law, plan_marginals, with_distributions
+from dpiw.methods.generators.gan.model import PUBLIC_PROPORTIONS, game_measurement
+from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
+from dpiw.methods.generators.gan.training import Array, PublicRandom
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
-from dpiw.methods.neural.clipping import ClipRule, check_computes, clipped_sum
+from dpiw.methods.neural.checkpoints import check_resumable
+from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPGANNoise(CalibratedNoise):
-    """Calibrated constants of the discriminator's DP-SGD, and of histograms (None if not drawn)."""
+class DPGANNoise(GameNoise):
+    """Calibrated DP-SGD, and the multiplier of the labels' histogram (None if not drawn)."""
 
     training: PrivateTraining
     histogram: float | None
-    marginals: Histogram | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +74,10 @@ class DPGAN(GANSettings):
     method: ClassVar[str] = "dpgan"
     private: ClassVar[bool] = True
 
+    above_zero = GANSettings.above_zero | {"clip": 1e6}
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(
-            self, "clip", real("generator.settings.clip", self.clip, above=0, at_most=1e6)
-        )
         whole("generator.settings.resumes", self.resumes, low=0, high=20)
         if self.conditional:
             self._check_proportions()
@@ -150,8 +127,7 @@ class DPGAN(GANSettings):
         if self.calibrated is not None:
             parameters["training"] = self.calibrated.training.parameters()
             parameters["histogram_multiplier"] = self.calibrated.histogram
-            if self.calibrated.marginals is not None:
-                parameters["marginals"] = dict(self.calibrated.marginals.parameters())
+            parameters |= self.calibrated.marginals_parameters()
         return parameters
 
     def calibrate(
@@ -189,11 +165,6 @@ class DPGAN(GANSettings):
         )
         return replace(self, calibrated=noise)
 
-    def check_fits(self) -> None:
-        """See `Method`: its networks need torch."""
-        schema = calibrated_for(self.calibrated, method=self.method).schema
-        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
-
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running | None:
         """As of `Method`; None for images, and where a GPU may compute."""
         if self.image or self.device != "cpu":
@@ -201,16 +172,12 @@ class DPGAN(GANSettings):
         design = self.design(schema)
         architectures = (design.generator_architecture, design.discriminator_architecture)
         width = design.made.width + design.given.width
-        rows = min(self.lot, nominal_rows) + self.batch * (
-            1 + self.generator_steps / self.discriminator_steps
-        )
+        rows = min(self.lot, nominal_rows) + 2 * self.batch
         parameters = sum(architecture.size for architecture in architectures)
-        seen = width * (self.steps * rows + 2 * nominal_rows)
-        return Running(
-            seconds=self.steps * (STEP_SECONDS + MULTIPLY_SECONDS * rows * parameters)
-            + NUMBER_SECONDS * seen,
-            held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
-        )
+        return self.forecast(
+            width, steps=self.steps, products=self.steps * rows * parameters,
+            numbers=width * (self.steps * rows + 2 * nominal_rows), nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     @property
     def resumption(self) -> Resumption | None:
@@ -220,17 +187,14 @@ class DPGAN(GANSettings):
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """The histogram of every column or of the labels, and every step of the discriminator."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first = marginals_events(ready.marginals, schema=schema, unit=unit)
-        if ready.histogram is not None:
-            first = (GaussianEvent(noise_multiplier=ready.histogram),)
-        return (*first, *ready.training.events())
+        labels = ready.histogram
+        first = () if labels is None else (GaussianEvent(noise_multiplier=labels),)
+        return (*ready.marginals_events(), *first, *ready.training.events())
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Noise of the first histogram, and of every step's sum of gradients."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
-        first = marginals_noise(ready.marginals, schema=schema, unit=unit)
+        first = ready.marginals_noise()
         if ready.histogram is not None:
             multiplier, kind = ready.histogram, NoiseKind.GAUSSIAN
             first = (released_counts("histogram", kind, multiplier=multiplier, unit=unit, event=0),)
@@ -256,21 +220,18 @@ class DPGAN(GANSettings):
         ready = ready_for(self.calibrated, table.schema, method=self.method)
         training, design = ready.training, self.design(table.schema)
         chance, scaled = self._chance(table.schema), table.confidential()
-        checkpoint = watch.resumed()
-        resumed = (
-            None if checkpoint is None else self.resumed_state(checkpoint, schema=table.schema)
-        )
-        if resumed is not None:
-            marginals, proportions = resumed.marginals, resumed.proportions
-        else:
-            first = ready.marginals
-            marginals = None if first is None else first.measure(table, noise=noise)
+        checkpoint, resumed = watch.resumed(), None
+        if checkpoint is None:
+            marginals = ready.drawn_marginals(table, noise)
             proportions = self._proportions(design, marginals, scaled, noise)
+        else:
+            resumed = self.resumed_state(checkpoint, schema=table.schema)
+            marginals, proportions = resumed.marginals, resumed.proportions
         design = with_distributions(design, marginals)
         architecture = design.discriminator_architecture
         backend = make_backend(self.device)
         lots = PrivateLots(
-            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
+            architecture=architecture, backend=backend, loss=Logistic(label=1),
             rows=design.encode(scaled),
         )  # fmt: skip
         game = Game(
@@ -289,12 +250,12 @@ class DPGAN(GANSettings):
             resumed=resumed,
             watch=watch,
         )
-        settled = game.training.settled(generator, proportions)
-        arrays = model_arrays(generator, discriminator, proportions)
-        return Measurement(
+        return game_measurement(
+            game.training.levelled(generator, proportions).design,
+            (generator, discriminator, proportions),
+            marginals=marginals,
             kind=self.method,
-            arrays={**arrays, **stored_arrays(marginals, settled.design)},
-            facts={**self._facts(design, ready), **stored_facts(marginals)},
+            facts=self._facts(ready),
             noise=self.released_noise(schema=table.schema, unit=ready.unit),
             publishable=noise.publishable
             and (resumed is None or resumed.discriminator.publishable),
@@ -308,7 +269,7 @@ class DPGAN(GANSettings):
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> GameState:
         """Read both players from the checkpoint; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
-        ready.training.check_resumable()
+        check_resumable(self.resumes)
         state = GameState.from_bytes(data)
         ready.training.check_settings(state.discriminator)
         same_marginals = (state.marginals is None) == (ready.marginals is None)
@@ -318,7 +279,7 @@ class DPGAN(GANSettings):
 
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
-        loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
+        loss, factor = Logistic(label=0), training.divisor / self.batch
 
         def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
             total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
@@ -340,11 +301,10 @@ class DPGAN(GANSettings):
         law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale, dimension=counts.size)
         return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
 
-    def _facts(self, design: Design, ready: DPGANNoise) -> dict[str, Any]:
+    def _facts(self, ready: DPGANNoise) -> dict[str, Any]:
         facts = {
-            "design": design.to_json(),
-            "loss": self.loss,
-            "ratio": self.loss == "logistic",
+            "loss": "logistic",
+            "ratio": True,
             "steps": ready.training.steps,
             "noise": NoiseKind.GAUSSIAN.value,
             "gradient_scale": ready.training.scale,
@@ -360,10 +320,6 @@ class DPGAN(GANSettings):
         ready = calibrated_for(self.calibrated, method=self.method)
         assert ready.histogram is not None  # as one is drawn
         return noise_scale(NoiseKind.GAUSSIAN, multiplier=ready.histogram, unit=ready.unit)
-
-    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks."""
-        return gan_model(measurement, kind=self.method, schema=schema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ coordinates depend on that row only, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.discretisation import Bins, Domain
 from dpiw.data.schema import ScaledTable
-from dpiw.errors import setting_error
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.backend import Array as Tensor
 
@@ -136,7 +135,8 @@ class ColumnDistributions:
         offsets = np.zeros(heads.width)
         for start, stop in heads.groups:
             offsets[start:stop] = np.log(shares[start:stop])
-        offsets[heads.flags] = _logit(shares[heads.flags])
+        missing = shares[heads.flags]
+        offsets[heads.flags] = np.log(missing) - np.log1p(-missing)
         knots = np.tile(_LOGISTIC, (len(numbers), 1))
         return cls(numbers=tuple(numbers), shares=shares, offsets=offsets, knots=knots)
 
@@ -188,15 +188,6 @@ class ColumnDistributions:
             knots[j] = _quantiles(perturbed, np.maximum(present, 1e-12))
         return replace(self, offsets=offsets, knots=knots)
 
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        """Offsets and knots, for storage."""
-        return {"offsets": self.offsets, "knots": self.knots}
-
-
-def _logit(share: Array) -> Array:
-    return np.asarray(np.log(share) - np.log1p(-share))
-
 
 def _softmax(logits: Array) -> Array:
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -235,6 +226,9 @@ def _quantiles(values: Array, weights: Array) -> Array:
 
 MARGIN = 0.02
 """How far the sigmoid reaches beyond both bounds, in units of the range; then it is clamped."""
+
+TEMPERATURE = 2 / 3
+"""Of the relaxed draws of levels."""
 
 _FINEST_GRID = 1000
 """A finer grid looks continuous to a network, and is left to `PublicSchema.project`."""
@@ -305,13 +299,9 @@ class Heads:
     """
 
     columns: tuple[Column, ...]
-    temperature: float = 2 / 3
+    temperature: float = TEMPERATURE
     levels: bool = False
     distributions: ColumnDistributions | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature <= 10:
-            raise setting_error(self, "heads.temperature", "above 0, at most 10")
 
     @cached_property
     def parts(self) -> tuple[Head, ...]:

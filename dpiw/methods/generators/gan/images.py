@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dpiw.methods.neural.backend import Array
-from dpiw.methods.neural.networks import Dense, Layer, Layered, Plain, unchanged
+from dpiw.methods.neural.networks import Dense, Layer, Layered, Plain
 from dpiw.methods.neural.row_norms import Convolution
 
 _SLOPE = 0.2
@@ -29,6 +29,10 @@ _PER_ENTRY = 64
 
 def _leaky(values: Array, _: Array) -> Array:
     return torch.nn.functional.leaky_relu(values, _SLOPE)
+
+
+def _flat(values: Array, _: Array) -> Array:
+    return values.flatten(1)
 
 
 def _convolution(module: Any, pixels: int) -> Convolution:
@@ -50,26 +54,16 @@ class ImageDiscriminator(Layered):
         return math.prod(self.sides) + self.labels
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
-        """See `Layered`; the last one has an output, and one more for each label."""
-        layers: list[Layer] = []
+    def parts(self) -> tuple[Layer | Plain, ...]:
+        """See `Layered`; the last layer has an output, and one more for each label."""
+        parts: list[Layer | Plain] = [self._image]
         sides = self.sides
         for channels in itertools.pairwise((1, *self.channels)):
-            layers.append(
-                _convolution(torch.nn.Conv2d(*channels, 5, 2, 2, device="meta"), math.prod(sides))
-            )
+            module = torch.nn.Conv2d(*channels, 5, 2, 2, device="meta")
+            parts += [_convolution(module, math.prod(sides)), _leaky]
             sides = tuple(-(-side // 2) for side in sides)
         width = math.prod(sides) * (1, *self.channels)[-1]
-        return (*layers, Dense(width, 1 + self.labels, _GAIN))
-
-    @property
-    def between(self) -> tuple[Plain, ...]:
-        """See `Layered`."""
-        hidden = [_leaky] * (len(self.channels) - 1)
-        if not self.channels:
-            return (lambda values, rows: values[:, : math.prod(self.sides)], self._logit)
-        flat: Plain = lambda values, rows: _leaky(values, rows).flatten(1)  # noqa: E731
-        return (self._image, *hidden, flat, self._logit)
+        return (*parts, _flat, Dense(width, 1 + self.labels, _GAIN), self._logit)
 
     def _image(self, values: Array, _: Array) -> Array:
         return values[:, : math.prod(self.sides)].unflatten(1, (1, *self.sides))
@@ -97,19 +91,14 @@ class ImageGenerator(Layered):
         return tuple(side // 2 ** len(self.channels) for side in self.sides)
 
     @cached_property
-    def layers(self) -> tuple[Layer, ...]:
+    def parts(self) -> tuple[Layer | Plain, ...]:
         """See `Layered`."""
-        layers: list[Layer] = [Dense(self.given, self.channels[0] * math.prod(self._start), _GAIN)]
+        first = Dense(self.given, self.channels[0] * math.prod(self._start), _GAIN)
+        parts: list[Layer | Plain] = [first, self._image]
         for channels in itertools.pairwise((*self.channels, 1)):
             module = torch.nn.ConvTranspose2d(*channels, 4, 2, 1, device="meta")
-            layers.append(_convolution(module, math.prod(self.sides)))
-        return tuple(layers)
+            parts += [_leaky, _convolution(module, math.prod(self.sides))]
+        return (*parts, _flat)
 
-    @property
-    def between(self) -> tuple[Plain, ...]:
-        """See `Layered`."""
-        hidden = [_leaky] * (len(self.channels) - 1)
-        return (unchanged, self._image, *hidden, lambda values, _: values.flatten(1))
-
-    def _image(self, values: Array, rows: Array) -> Array:
-        return _leaky(values.unflatten(1, (self.channels[0], *self._start)), rows)
+    def _image(self, values: Array, _: Array) -> Array:
+        return values.unflatten(1, (self.channels[0], *self._start))

@@ -6,22 +6,18 @@ An event of its own, drawn once; a resumed training reads it from its checkpoint
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
-from dpiw.errors import SpecError
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import ColumnDistributions
 from dpiw.methods.generators.histogram import Histogram, known_laws
 from dpiw.methods.generators.marginal_noise import marginal_sensitivity, noise_size, useful_bins
-from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 BINS = 32
@@ -32,19 +28,6 @@ WANTED = 0.1
 
 LEAST, MOST = 0.2, 0.8
 """Bounds of the rule's share of the effort."""
-
-_KEY = "one_way_"
-
-
-def check_share(value: object) -> float | None:
-    """Check `marginals_share`: None is the rule of `share_of`, 0 no histogram; SpecError."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 0.95:
-        raise SpecError(
-            field="generator.settings.marginals_share", allowed="a number from 0 to 0.95"
-        )
-    return float(value)
 
 
 def share_of(rho: float, *, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int) -> float:
@@ -86,59 +69,21 @@ def plan_marginals(
     return ready, 1.0 - share
 
 
-def marginals_events(
-    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
-) -> tuple[PrivacyEvent, ...]:
-    """One single-draw event per column: `Resumption` must tell these from steps."""
-    if histogram is None:
-        return ()
-    (all_columns,) = histogram.events(schema=schema, unit=unit)
-    return (replace(all_columns, count=1),) * all_columns.count
-
-
-def marginals_noise(
-    histogram: Histogram | None, *, schema: PublicSchema, unit: PrivacyUnit
-) -> tuple[ReleasedNoise, ...]:
-    """Noise of the histogram's equal events; empty without one."""
-    if histogram is None:
-        return ()
-    return tuple(
-        replace(law, values="marginals")
-        for law in histogram.released_noise(schema=schema, unit=unit)
-    )
-
-
 def with_distributions(design: Design, measured: Measurement | None) -> Design:
     """A design with the marginals of a measured histogram, if there is one."""
     if measured is None:
         return design
-    known = known_laws(measured, schema=design.schema)
-    return replace(
-        design, distributions=ColumnDistributions.of(design.made, known.domain, known.laws)
-    )
+    domain, laws, _ = known_laws(measured, schema=design.schema)
+    return replace(design, distributions=ColumnDistributions.of(design.made, domain, laws))
 
 
 def label_law(design: Design, measured: Measurement) -> NDArray[np.float64]:
     """Shares of the label's levels by a measured histogram, shape (levels,)."""
-    known = known_laws(measured, schema=design.schema)
+    _, laws, _ = known_laws(measured, schema=design.schema)
     names = [column.name for column in design.schema.released]
     assert design.label is not None
-    law = known.laws[names.index(design.label.name)]
+    law = laws[names.index(design.label.name)]
     return np.asarray(law / law.sum())
-
-
-def stored_arrays(measured: Measurement | None, design: Design) -> Mapping[str, Any]:
-    """The counts and the levelled distributions, for a network's measurement."""
-    if measured is None or design.distributions is None:
-        return {}
-    return {**measured.arrays, **design.distributions.arrays}
-
-
-def stored_facts(measured: Measurement | None) -> Mapping[str, Any]:
-    """The histogram's facts, for a network's measurement and its certificate."""
-    if measured is None:
-        return {}
-    return {"marginals": dict(measured.facts), "marginals_scale": measured.facts["scale"]}
 
 
 def stored_marginals(measurement: Measurement) -> Measurement | None:
@@ -146,7 +91,7 @@ def stored_marginals(measurement: Measurement) -> Measurement | None:
     facts = measurement.facts.get("marginals")
     if facts is None:
         return None
-    arrays = {k: v for k, v in measurement.arrays.items() if k.startswith(_KEY)}
+    arrays = {k: v for k, v in measurement.arrays.items() if k.startswith("one_way_")}
     return Measurement(
         kind=Histogram.method, arrays=arrays, facts=facts, publishable=measurement.publishable
     )

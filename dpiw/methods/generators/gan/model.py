@@ -34,7 +34,7 @@ class GANModel:
         generator, discriminator: parameters, shapes (p_G,) and (p_D,).
         proportions: of the label's levels, shape (levels,); empty without a label.
         ratio: whether the output is a log ratio up to a constant: logistic loss on private rows,
-            not a Wasserstein critic or PATE student (docs/method.md section 12).
+            not a PATE student (docs/method.md section 12).
         one_way: measured distributions of its rows, or None. Excludes the label's if its shares are
             the spec's, which measure nothing.
     """
@@ -56,8 +56,6 @@ class GANModel:
     @computing()
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` >= 0 independent synthetic rows; the same `rng` state gives the same rows."""
-        if rows < 0:
-            raise SpecError(field=f"rows={rows}", allowed="a whole number >= 0")
         parts, most = [], min(_CHUNK, self.design.generator_architecture.rows_at_once)
         for start in range(0, max(rows, 1), most):
             size = min(most, rows - start)
@@ -88,35 +86,45 @@ def gan_model(measurement: Measurement, *, kind: str, schema: PublicSchema) -> G
     facts, arrays = measurement.facts, measurement.arrays
     design = Design.from_json(facts["design"], schema=schema)
 
-    def values(name: str, *shape: int) -> Array:
-        values = np.asarray(arrays[name], dtype=np.float64)
-        if values.shape != shape:
-            raise SpecError("its columns or sizes are not this schema's", field="measurement")
-        return values
-
-    histogram, one_way = stored_marginals(measurement), None
+    one_way: OneWayMarginals | None = None
+    histogram = stored_marginals(measurement)
     if histogram is not None:
         design = with_distributions(design, histogram)
         assert design.distributions is not None
-        knots = values("knots", *design.distributions.knots.shape)
-        offsets = values("offsets", design.made.width)
+        offsets, knots = arrays["offsets"], arrays["knots"]
         distributions = replace(design.distributions, offsets=offsets, knots=knots)
         design = replace(design, distributions=distributions)
-        one_way = known_laws(histogram, schema=schema).one_way
+        _, _, one_way = known_laws(histogram, schema=schema)
         if facts.get(PUBLIC_PROPORTIONS) and design.label is not None:
             names = [column.name for column in schema.released]
             one_way = one_way.without(names.index(design.label.name))
 
     return GANModel(
         design=design,
-        generator=values("generator", design.generator_architecture.size),
-        discriminator=values("discriminator", design.discriminator_architecture.size),
-        proportions=values("proportions", design.given.width),
+        generator=arrays["generator"],
+        discriminator=arrays["discriminator"],
+        proportions=arrays["proportions"],
         ratio=bool(facts["ratio"]),
         one_way=one_way,
     )
 
 
-def model_arrays(generator: Array, discriminator: Array, proportions: Array) -> Mapping[str, Any]:
-    """The arrays that `gan_model` reads."""
-    return {"generator": generator, "discriminator": discriminator, "proportions": proportions}
+def game_measurement(
+    design: Design,
+    learned: tuple[Array, Array, Array],
+    *,
+    marginals: Measurement | None,
+    facts: Mapping[str, Any],
+    **measured: Any,
+) -> Measurement:
+    """What `gan_model` reads of a settled design, and further facts and fields.
+
+    `learned` are parameters of generator and discriminator, and proportions of labels.
+    """
+    arrays = dict(zip(("generator", "discriminator", "proportions"), learned, strict=True))
+    facts = {**facts, "design": design.to_json()}
+    laws = design.distributions
+    if marginals is not None and laws is not None:
+        arrays |= {**marginals.arrays, "offsets": laws.offsets, "knots": laws.knots}
+        facts |= {"marginals": dict(marginals.facts), "marginals_scale": marginals.facts["scale"]}
+    return Measurement(arrays=arrays, facts=facts, **measured)

@@ -27,44 +27,23 @@ import numpy as np
 
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, setting_error
-from dpiw.methods.base import (
-    MULTIPLY_SECONDS,
-    NUMBER_SECONDS,
-    STEP_SECONDS,
-    CriticKind,
-    Running,
-    calibrated_for,
-    check_effort,
-    real,
-    whole,
-)
-from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
+from dpiw.errors import setting_error
+from dpiw.methods.base import CriticKind, Running, StatedNoise, check_effort, whole
+from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.game import check_widths
-from dpiw.methods.generators.gan.marginals import (
-    check_share,
-    marginals_events,
-    marginals_noise,
-    plan_marginals,
-    stored_arrays,
-    stored_facts,
-    with_distributions,
-)
-from dpiw.methods.generators.gan.model import GANModel, gan_model, model_arrays
+from dpiw.methods.generators.gan.marginals import plan_marginals, with_distributions
+from dpiw.methods.generators.gan.model import game_measurement
+from dpiw.methods.generators.gan.settings import GameNoise, GameSettings
 from dpiw.methods.generators.gan.teachers import PATEState, Student, Teachers, deal
-from dpiw.methods.generators.gan.training import (
-    LEVELLING_EVERY,
-    SETTLING_ROWS,
-    Array,
-    GeneratorTraining,
-    PublicRandom,
-    make_batch,
+from dpiw.methods.generators.gan.training import LEVELLING_EVERY, Array, PublicRandom, make_batch
+from dpiw.methods.generators.marginal_noise import (
+    COUNT_NOISES,
+    marginal_multiplier,
+    marginals_event,
+    with_noise,
 )
-from dpiw.methods.generators.histogram import Histogram
-from dpiw.methods.generators.marginal_noise import marginal_multiplier, marginals_event, with_noise
 from dpiw.methods.neural.backend import check_installed, computing
-from dpiw.methods.neural.clipping import check_computes
+from dpiw.methods.neural.checkpoints import check_resumable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
@@ -88,12 +67,11 @@ def vote_sensitivity(unit: PrivacyUnit, teachers: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteNoise(CalibratedNoise):
-    """Calibrated multiplier (scale of a count over its sensitivity), and histogram or None."""
+class VoteNoise(GameNoise):
+    """Calibrated multiplier: scale of a count over its sensitivity."""
 
     teachers: int
     multiplier: float
-    marginals: Histogram | None
 
     @property
     def scale(self) -> float:
@@ -103,12 +81,11 @@ class VoteNoise(CalibratedNoise):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PATEGAN(Synthesizer):
+class PATEGAN(GameSettings):
     """PATE-GAN before it has seen data.
 
     Attributes:
         noise: of votes and histogram: `gaussian`, or `laplace` if delta is 0.
-        marginals_share, start, generator: as in `GANSettings`.
         teachers: k; None (default): one per `ROWS_PER_TEACHER` rows of the public nominal size,
             from 2 to `MOST_TEACHERS`.
         rounds: turns of teachers, student and generator.
@@ -116,18 +93,13 @@ class PATEGAN(Synthesizer):
         memory: rounds whose labelled rows the student still learns from; free.
         teacher_steps, student_steps, generator_steps: gradient steps of each in a round.
         teacher_lot: own rows in one gradient step of a teacher.
-        batch: synthetic rows in a generator step.
-        latent: normal inputs of the generator.
         student: widths of the hidden layers.
         teacher: width of a teacher's hidden layer.
-        learning_rate, student_rate, teacher_rate: of their Adams.
-        penalty: weight of the student's gradient penalty; free.
-        temperature: of the relaxed draws of levels.
+        student_rate, teacher_rate: of their Adams.
         resumes: checkpoints to resume from; each is charged a twentieth of the rounds in advance.
     """
 
     noise: NoiseKind = NoiseKind.GAUSSIAN
-    marginals_share: float | None = None
     teachers: int | None = None
     rounds: int = 100
     queries: int = 5
@@ -137,16 +109,11 @@ class PATEGAN(Synthesizer):
     generator_steps: int = 2
     teacher_lot: int = 5
     batch: int = 128
-    latent: int = 16
-    generator: tuple[int, ...] = ()
     student: tuple[int, ...] = (32,)
     teacher: int = 8
-    learning_rate: float = 5e-3
     student_rate: float = 1e-2
     teacher_rate: float = 2e-2
     penalty: float = 0.5
-    temperature: float = 2 / 3
-    start: int = 0
     resumes: int = 1
     calibrated: VoteNoise | None = None
 
@@ -155,34 +122,25 @@ class PATEGAN(Synthesizer):
     critic: ClassVar[CriticKind] = CriticKind.NONE
     """The student's; it is no log ratio."""
 
+    from_one = GameSettings.from_one | {
+        "rounds": 10**5, "queries": 10**5, "memory": 10**5, "teacher_steps": 1000,
+        "student_steps": 1000, "generator_steps": 1000, "teacher_lot": 10**5, "teacher": 4096,
+    }  # fmt: skip
+    above_zero = GameSettings.above_zero | {"student_rate": 1.0, "teacher_rate": 1.0}
+    widths = ("generator", "student")
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
         """As `Synthesizer.from_settings`; noise is Laplace where delta is 0."""
         return cls(**with_noise(settings, pure=pure))
 
     def __post_init__(self) -> None:
-        if self.noise not in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE):
+        super().__post_init__()
+        if self.noise not in COUNT_NOISES.values():
             raise setting_error(self, "generator.settings.noise", "gaussian or laplace")
         if self.teachers is not None:
             whole("generator.settings.teachers", self.teachers, low=2, high=10**5)
-        for name, high in (
-            ("rounds", 10**5), ("queries", 10**5), ("memory", 10**5), ("teacher_steps", 1000),
-            ("student_steps", 1000), ("generator_steps", 1000), ("teacher_lot", 10**5),
-            ("batch", 10**5), ("latent", 4096), ("teacher", 4096),
-        ):  # fmt: skip
-            whole(f"generator.settings.{name}", getattr(self, name), low=1, high=high)
-        for name, most in (
-            ("learning_rate", 1.0), ("student_rate", 1.0), ("teacher_rate", 1.0),
-            ("temperature", 10.0),
-        ):  # fmt: skip
-            value = real(f"generator.settings.{name}", getattr(self, name), above=0, at_most=most)
-            object.__setattr__(self, name, value)
         whole("generator.settings.resumes", self.resumes, low=0, high=20)
-        whole("generator.settings.start", self.start, low=0, high=2**63 - 1)
-        object.__setattr__(self, "marginals_share", check_share(self.marginals_share))
-        real("generator.settings.penalty", self.penalty, above=-1e-9, at_most=1e3)
-        for name in ("generator", "student"):
-            object.__setattr__(self, name, check_widths(name, getattr(self, name)))
 
     @property
     def resumption(self) -> Resumption | None:
@@ -209,31 +167,12 @@ class PATEGAN(Synthesizer):
             latent=self.latent,
             generator=self.generator,
             discriminator=self.student,
-            temperature=self.temperature,
         )
-
-    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
-        """The generator's side of the game."""
-        return GeneratorTraining(
-            design=design,
-            loss="logistic",
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            chance=chance,
-        )
-
-    @property  # a class variable would be a field, and move the digest of every plan
-    def libraries(self) -> tuple[str, ...]:
-        """See `Synthesizer`."""
-        return ("torch",)
 
     def parameters(self) -> Mapping[str, Any]:
         """Public settings and, once calibrated, the noise; JSON values."""
-        left_out = ("noise", "calibrated", "critic")
-        names = [name for name in self.__dataclass_fields__ if name not in left_out]
-        parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
-        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()}
-        parameters["noise"] = self.noise.value
+        facts = {"noise": self.noise.value, "method": self.method, "private": self.private}
+        parameters = self.stated(PATEGAN) | facts
         if self.calibrated is not None:
             ready = self.calibrated
             parameters |= {
@@ -243,9 +182,8 @@ class PATEGAN(Synthesizer):
                 "vote_sensitivity": vote_sensitivity(ready.unit, ready.teachers),
                 "relation": ready.unit.relation.value,
                 "max_rows": ready.unit.max_rows,
+                **ready.marginals_parameters(),
             }
-            if ready.marginals is not None:
-                parameters["marginals"] = dict(ready.marginals.parameters())
         return parameters
 
     def calibrate(
@@ -268,20 +206,13 @@ class PATEGAN(Synthesizer):
         )
         return replace(self, calibrated=noise)
 
-    def check_fits(self) -> None:
-        """See `Method`: its networks need torch."""
-        schema = calibrated_for(self.calibrated, method=self.method).schema
-        check_computes("fit_generator", lambda: self.design(schema).discriminator_architecture)
-
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """A histogram of every column, and one noisy count per query, all of them."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         votes = marginals_event(self.noise, ready.multiplier, count=self.counts)
-        return (*marginals_events(ready.marginals, schema=schema, unit=unit), votes)
+        return (*ready.marginals_events(), votes)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Of the histogram that is drawn first, and of every count of votes."""
         ready = ready_for(self.calibrated, schema, unit, method=self.method)
         votes = ReleasedNoise(
@@ -291,7 +222,7 @@ class PATEGAN(Synthesizer):
             sensitivity=float(vote_sensitivity(unit, ready.teachers)),
             event=len(self.events(schema=schema, unit=unit)) - 1,
         )
-        return (*marginals_noise(ready.marginals, schema=schema, unit=unit), votes)
+        return (*ready.marginals_noise(), votes)
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """As of `Method`: all teachers see own and synthetic rows at every step."""
@@ -300,13 +231,12 @@ class PATEGAN(Synthesizer):
         steps = self.rounds * (self.teacher_steps + self.student_steps + self.generator_steps)
         seen = self.rounds * self.teacher_steps * (self.teacher_lot + self.batch)
         made = width * (self.rounds * self.generator_steps * self.batch + 2 * nominal_rows)
-        held = width * (12 * nominal_rows + 19 * SETTLING_ROWS + 32 * hidden)
-        return Running(
-            seconds=STEP_SECONDS * steps
-            + MULTIPLY_SECONDS * seen * width * hidden
-            + NUMBER_SECONDS * made,
-            held_bytes=held + 16 * hidden * self.batch + (40 << 20),
-        )
+        own = self.forecast(
+            width, steps=steps, products=seen * width * hidden, numbers=made,
+            nominal_rows=nominal_rows,
+        )  # fmt: skip
+        teachers = 32 * width * hidden + 16 * hidden * self.batch
+        return replace(own, held_bytes=own.held_bytes + teachers)
 
     @computing()
     def measure(
@@ -328,8 +258,7 @@ class PATEGAN(Synthesizer):
         design, chance = self.design(table.schema), self._chance(table.schema)
         checkpoint = watch.resumed()
         if checkpoint is None:
-            first = ready.marginals
-            marginals = None if first is None else first.measure(table, noise=noise)
+            marginals = ready.drawn_marginals(table, noise)
             state = self._first(design, chance, marginals, noise.publishable)
             watch.at(0, self.rounds * self.queries, state.to_bytes)
         else:
@@ -353,16 +282,13 @@ class PATEGAN(Synthesizer):
 
         state = self._play(design, chance, ask, ready.teachers, state=state, watch=watch)
         none = np.zeros(0)
-        settled = self.generator_training(design, chance).settled(state.player.average, none)
-        return Measurement(
+        settled = self.generator_training(design, chance).levelled(state.player.average, none)
+        return game_measurement(
+            settled.design,
+            (state.player.average, state.student.parameters, none),
+            marginals=state.marginals,
             kind=self.method,
-            arrays={
-                **model_arrays(state.player.average, state.student.parameters, none),
-                **stored_arrays(state.marginals, settled.design),
-            },
             facts={
-                **stored_facts(state.marginals),
-                "design": design.to_json(),
                 "ratio": False,
                 "teachers": ready.teachers,
                 "queries": self.rounds * self.queries,
@@ -379,19 +305,12 @@ class PATEGAN(Synthesizer):
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
         """Read the checkpoint's state; PrivacyError if it may not be resumed."""
         ready = ready_for(self.calibrated, schema, method=self.method)
-        if self.resumes == 0:
-            raise PrivacyError(
-                "no round is reserved to be repeated from a checkpoint", field="training"
-            )
-        start = self._first(self.design(schema), self._chance(schema), None)
+        check_resumable(self.resumes)
+        start = self._first(self.design(schema), self._chance(schema), None, True)
         return PATEState.from_bytes(data, start=start, marginals=ready.marginals is not None)
 
     def _first(
-        self,
-        design: Design,
-        chance: PublicRandom,
-        marginals: Measurement | None,
-        publishable: bool = True,
+        self, design: Design, chance: PublicRandom, marginals: Measurement | None, publishable: bool
     ) -> PATEState:
         full_design = with_distributions(design, marginals)
         return PATEState(
@@ -434,7 +353,3 @@ class PATEGAN(Synthesizer):
             if state.turn % interval(self.rounds) == 0 or state.turn == self.rounds:
                 watch.at(state.turn * self.queries, self.rounds * self.queries, state.to_bytes)
         return state
-
-    def model(self, measurement: Measurement, *, schema: PublicSchema) -> GANModel:
-        """The fitted networks, the student as the discriminator; it is no log ratio."""
-        return gan_model(measurement, kind=self.method, schema=schema)

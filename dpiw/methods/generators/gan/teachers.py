@@ -11,15 +11,10 @@ from numpy.typing import NDArray
 from dpiw.errors import PrivacyError
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import packed, unpacked
-from dpiw.methods.generators.gan.training import (
-    Array,
-    GeneratorState,
-    PublicRandom,
-    gradient_penalty,
-)
+from dpiw.methods.generators.gan.training import Array, PublicRandom, gradient_penalty
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as Tensor
-from dpiw.methods.neural.checkpoints import Adam, read_checkpoint
+from dpiw.methods.neural.checkpoints import Adam, NetworkState, read_checkpoint
 from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy.measurement import Measurement
@@ -208,14 +203,14 @@ class PATEState:
 
     turn: int
     student: Student
-    player: GeneratorState
+    player: NetworkState
     marginals: Measurement | None
     settings: str
     publishable: bool
 
     def to_bytes(self) -> bytes:
         """The same bytes for the same state, for a checkpoint in the confidential workspace."""
-        student, player = self.student, self.player
+        student = self.student
         width = student.network.architecture.inputs
         return Measurement(
             kind=_KIND,
@@ -224,16 +219,14 @@ class PATEState:
                 "student_moments": student.moments,
                 "rows": np.concatenate([np.zeros((0, width)), *student.rows]),
                 "labels": np.concatenate([np.zeros(0), *student.labels]),
-                "parameters": player.parameters,
-                "moments": player.moments,
-                "average": player.average,
-            }
-            | packed(self.marginals),
+                **self.player.arrays,
+                **packed(self.marginals),
+            },
             facts={
                 "turn": self.turn,
                 "remembered": len(student.rows),
                 "student_step": student.step,
-                "step": player.step,
+                "step": self.player.step,
                 "settings": self.settings,
             },
             publishable=self.publishable,
@@ -256,16 +249,10 @@ class PATEState:
             labels=tuple(np.split(arrays["labels"], rounds)) if rounds else (),
             step=facts["student_step"],
         )
-        player = GeneratorState(
-            step=facts["step"],
-            parameters=arrays["parameters"],
-            moments=arrays["moments"],
-            average=arrays["average"],
-        )
         return cls(
             turn=facts["turn"],
             student=student,
-            player=player,
+            player=NetworkState.stored(stored),
             marginals=unpacked(arrays),
             settings=start.settings,
             publishable=start.publishable and stored.publishable,

@@ -3,7 +3,7 @@
 Generators learn from discriminators only, so they post-process accounted outputs. All randomness
 follows from public facts (`PublicRandom`), so a resumed run repeats it; `start` is chosen before
 data are read, and no privacy noise follows from it.
-Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
+Source: Goodfellow et al. (2014); conditional: Mirza & Osindero (2014).
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import Drawn
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
-from dpiw.methods.neural.checkpoints import Adam
-from dpiw.methods.neural.clipping import Critic, Logistic, RowLoss
+from dpiw.methods.neural.checkpoints import Adam, NetworkState
+from dpiw.methods.neural.clipping import Logistic, RowLoss
 from dpiw.methods.neural.networks import Network
 
 Array = NDArray[np.float64]
-
-LOSSES = ("logistic", "wasserstein")
 
 LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
 """Public rows that marginals are levelled on, during training and at the end."""
@@ -38,13 +36,6 @@ LEVELLING_EVERY = 10
 
 SHRINKAGE = 1.0
 """Decay of a generator with known marginals towards independence, per step and unit of its rate."""
-
-
-def loss_of(name: str, *, real: bool) -> RowLoss:
-    """Return the loss of a row; `real` for private rows and for the generator."""
-    if name == "logistic":
-        return Logistic(label=int(real))
-    return Critic(sign=-1 if real else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +58,20 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given)."""
+    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given).
+
+    `labels` are scaled as the discriminator sees them.
+    """
 
     network: Network
     inputs: Array
     labels: Array
     drawn: Drawn
-    label_scale: float
 
     @property
     def rows(self) -> Array:
         """Input of a discriminator, shape (n, width)."""
-        return np.hstack([self.drawn.rows, self.label_scale * self.labels])
+        return np.hstack([self.drawn.rows, self.labels])
 
     def gradient(self, slopes: Array) -> Array:
         """Derivative by the generator's parameters, (p,), from slopes by the rows, (n, width)."""
@@ -99,30 +92,18 @@ def make_batch(
     noise = design.made.draw_noise(rows, rng)
     network = design.generator_architecture.network(parameters)
     drawn = design.made.draw(CPU.to_numpy(network.outputs(CPU.array(inputs))), noise)
-    return Batch(
-        network=network, inputs=inputs, labels=labels, drawn=drawn, label_scale=design.label_scale
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class GeneratorState:
-    """State of a generator; `average` is a running mean weighting the last updates most, (p,)."""
-
-    step: int
-    parameters: Array
-    moments: Array
-    average: Array
+    seen = design.label_scale * labels
+    return Batch(network=network, inputs=inputs, labels=seen, drawn=drawn)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorTraining:
     """Public settings of training a generator against a discriminator.
 
-    An update replaces max(memory, 10/(step + 10)) of the average.
+    Its states' average is a running mean: an update replaces max(memory, 10/(step + 10)) of it.
     """
 
     design: Design
-    loss: str
     batch: int
     learning_rate: float
     chance: PublicRandom
@@ -132,33 +113,28 @@ class GeneratorTraining:
     def _optimiser(self) -> Adam:
         return Adam(learning_rate=self.learning_rate, first=0.5, second=0.99)
 
-    def levelled(self, parameters: Array, proportions: Array, step: int) -> GeneratorTraining:
-        """With marginals, if known, levelled for a generator at `parameters` and a step."""
-        return self._levelled(parameters, proportions, LEVELLING_ROWS, "levelling", step)
+    def levelled(self, parameters: Array, proportions: Array, *place: int) -> GeneratorTraining:
+        """With marginals, if known, levelled for a generator at `parameters` and a public place.
 
-    def settled(self, parameters: Array, proportions: Array) -> GeneratorTraining:
-        """As `levelled`, for the final generator and on more rows."""
-        return self._levelled(parameters, proportions, SETTLING_ROWS, "settling")
-
-    def _levelled(
-        self, parameters: Array, proportions: Array, rows: int, *place: Any
-    ) -> GeneratorTraining:
+        Without a place: for the final generator, on more rows.
+        """
         distributions = self.design.distributions
         if distributions is None:
             return self
-        rng = self.chance.rng(*place)
+        purpose, rows = ("levelling", LEVELLING_ROWS) if place else ("settling", SETTLING_ROWS)
+        rng = self.chance.rng(purpose, *place)
         drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
-        levelled_distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
-        return replace(self, design=replace(self.design, distributions=levelled_distributions))
+        distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        return replace(self, design=replace(self.design, distributions=distributions))
 
-    def start(self) -> GeneratorState:
+    def start(self) -> NetworkState:
         """State before the first update; where marginals are known, without any dependence."""
         design = self.design
         initial = design.generator_architecture.initial(self.chance.rng("generator"))
         if design.distributions is not None:
             inputs = (design.latent + design.given.width, *design.generator)[-1]
             initial[-(inputs + 1) * design.made.width :] = 0.0
-        return GeneratorState(
+        return NetworkState(
             step=0,
             parameters=initial,
             moments=self._optimiser.start(initial.size),
@@ -171,12 +147,12 @@ class GeneratorTraining:
         return make_batch(self.design, parameters, proportions, self.batch, rng).rows
 
     def update(
-        self, state: GeneratorState, discriminator: Network, proportions: Array
-    ) -> GeneratorState:
+        self, state: NetworkState, discriminator: Network, proportions: Array
+    ) -> NetworkState:
         """One step against a discriminator with public parameters."""
         rng = self.chance.rng("generator rows", state.step)
         batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
-        slopes = row_slopes(discriminator, batch.rows, loss_of(self.loss, real=True))
+        slopes = row_slopes(discriminator, batch.rows, Logistic(label=1))
         gradient = batch.gradient(slopes) / self.batch
         step = state.step + 1
         parameters, moments = self._optimiser.update(

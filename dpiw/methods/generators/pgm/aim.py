@@ -20,19 +20,18 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import PrivacyError, SpecError, setting_error
-from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running, check_effort
+from dpiw.errors import PrivacyError, SpecError
+from dpiw.methods.base import Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
-from dpiw.methods.generators.counted import CountedColumns, CountedNoise
+from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import known_one_way, measured_domain
+from dpiw.methods.generators.estimation import known_one_way, measured_domain, pooled
 from dpiw.methods.generators.marginal_noise import (
     marginal_sensitivity,
     noise_scale,
     released_counts,
     stated,
-    typed,
     useful_bins,
 )
 from dpiw.methods.generators.pgm.aim_rounds import (
@@ -40,13 +39,10 @@ from dpiw.methods.generators.pgm.aim_rounds import (
     PARTS,
     Round,
     Workload,
-    cliques_of,
     draw_round,
     drawn_marginals,
     expected_counts,
     fitted,
-    pooled,
-    rows_of,
     spent,
     taught,
 )
@@ -55,10 +51,11 @@ from dpiw.methods.generators.pgm.inference import (
     Inference,
     check_fits,
     check_installed,
+    rows_of,
 )
 from dpiw.methods.generators.pgm.pairs import Merging
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch, interval
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -95,25 +92,11 @@ class AIM(CountedColumns):
     calibrated: AIMNoise | None = None
 
     method: ClassVar[str] = "aim"
+    needs_delta: ClassVar[str] = "its noise is gaussian (mst has laplace)"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
-        if not 1 <= self.max_model_cells <= 1 << 27:
-            raise setting_error(self, "generator.settings.max_model_cells", f"1 to {1 << 27}")
-        if not 0 <= self.resumes <= 20:
-            raise setting_error(self, "generator.settings.resumes", "a whole number from 0 to 20")
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        if pure:
-            raise SpecError(
-                "its noise is gaussian; delta 0 needs mst", field="generator.method=aim"
-            )
-        check_installed(cls.method)
-        return cls(**typed(cls, settings))
+    ranges = CountedColumns.ranges | {
+        "max_cells": (4, MOST_CELLS), "max_model_cells": (1, 1 << 27), "resumes": (0, 20),
+    }  # fmt: skip
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -137,8 +120,12 @@ class AIM(CountedColumns):
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
-        """Share the effort among 16 equal parts a column, and those that a resume may repeat."""
+        """Share the effort among 16 equal parts a column, and those that a resume may repeat.
+
+        SpecError also where private-pgm is not installed.
+        """
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_installed(self.method)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
         if len(sizes) > MOST_COLUMNS:
@@ -192,9 +179,7 @@ class AIM(CountedColumns):
             GaussianEvent(noise_multiplier=ready.part, count=ready.parts + repeated),
         )
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Return noise of the one-way marginals together, and of one part of a round.
 
         A round of p parts draws its marginal with this scale over sqrt((1 - `SELECTION`) p).
@@ -213,7 +198,7 @@ class AIM(CountedColumns):
         """
         columns = len(schema.released)
         tables = 2 * columns * columns * (columns + 1) / 2
-        counted = tables * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        counted = counting_seconds(tables, nominal_rows)
         return Running(seconds=counted + 10 + 4 * columns, held_bytes=(140 + 12 * columns) << 20)
 
     def check_fits(self) -> None:
@@ -251,9 +236,11 @@ class AIM(CountedColumns):
             while drawn.facts["next"]:
                 price = Round(part=ready.part, parts=drawn.facts["next"])
                 share = (len(sizes) + spent(drawn) + price.parts) / (len(sizes) + steps)
-                candidates = workload.affordable(cliques_of(drawn), share=share)
+                marginals = drawn_marginals(drawn)
+                cliques = [marginal.columns for marginal in marginals]
+                candidates = workload.affordable(cliques, share=share)
                 drawn = draw_round(
-                    counter, drawn, expected_counts(model, candidates, rows_of(drawn)),
+                    counter, drawn, expected_counts(model, candidates, rows_of(marginals)),
                     price=price, weights=workload.weights(), unit=ready.unit, noise=noise,
                 )  # fmt: skip
                 before, steps_left = model, steps - spent(drawn)
@@ -276,7 +263,7 @@ class AIM(CountedColumns):
         kind = NoiseKind.GAUSSIAN.value
         facts = {"noise": kind, "one_way_scale": scale, "network": [], "next": 1}
         arrays = {**one_way, "rounds": np.zeros(0)}
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _resumed(self, watch: TrainingWatch, *, publishable: bool) -> Measurement | None:
         if (checkpoint := watch.resumed()) is None:
@@ -294,6 +281,6 @@ class AIM(CountedColumns):
         return GraphicalModel(
             domain=domain,
             marginals=marginals,
-            merging=[Merging.none(size) for size in domain.sizes],
+            merging=[Merging(codes=np.arange(size, dtype=np.int32)) for size in domain.sizes],
             one_way=one_way,
         )

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
-from dpiw.methods.generators.estimation import NoisyMarginal, combine, one_way_tables
+from dpiw.methods.generators.estimation import NoisyMarginal, one_way_tables, pooled
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pgm.inference import (
     FittedModel,
     Inference,
-    cells_of,
     families_of,
     pairs_cells,
+    rows_of,
 )
-from dpiw.methods.generators.pgm.inference import rows_of as noisy_rows
 from dpiw.methods.generators.pgm.pairs import UNIT, admissible_pairs, distance
 from dpiw.privacy import mechanisms
 from dpiw.privacy.gaussian import gaussian_multiplier
@@ -112,7 +111,7 @@ class Workload:
                 yield columns
                 continue
             families = families_of(self.sizes, [*cliques, columns])
-            cells = [cells_of(family, self.sizes) for family in families]
+            cells = [prod(self.sizes[j] for j in family.members) for family in families]
             if (
                 sum(cells) <= share * self.max_model_cells
                 and max(cells) <= MOST_CELLS
@@ -156,23 +155,6 @@ def expected_counts(
             yield clique, rows * (alone[first] if len(clique) == 1 else pairs[clique[1]])
 
 
-def pooled(marginals: Sequence[NoisyMarginal]) -> list[NoisyMarginal]:
-    """Precision-weighted mean of the measurements of each set of columns."""
-    same: dict[Columns, list[NoisyMarginal]] = {}
-    for marginal in marginals:
-        same.setdefault(marginal.columns, []).append(marginal)
-    return [
-        NoisyMarginal(
-            columns=columns,
-            values=combine(
-                [marginal.values for marginal in group], [marginal.variance for marginal in group]
-            ),
-            variance=1 / sum(1 / marginal.variance for marginal in group),
-        )
-        for columns, group in same.items()
-    ]
-
-
 def drawn_marginals(drawn: Measurement) -> list[NoisyMarginal]:
     """Noisy marginals of a measurement or checkpoint, in the order drawn."""
     facts, sizes = drawn.facts, drawn.facts["sizes"]
@@ -192,20 +174,10 @@ def spent(drawn: Measurement) -> int:
     return sum(parts for _, parts, _ in drawn.facts["network"])
 
 
-def cliques_of(drawn: Measurement) -> list[Columns]:
-    """Sets of columns that were measured together."""
-    return [marginal.columns for marginal in drawn_marginals(drawn)]
-
-
-def rows_of(drawn: Measurement) -> float:
-    """The noisy number of rows, at least 1."""
-    return noisy_rows(drawn_marginals(drawn))
-
-
 def fitted(process: Inference, drawn: Measurement) -> FittedModel:
     """Fit all that was drawn; the process receives noisy counts alone."""
     marginals = pooled(drawn_marginals(drawn))
-    return process.fit(marginals, drawn.facts["sizes"], total=noisy_rows(marginals))
+    return process.fit(marginals, drawn.facts["sizes"], total=rows_of(marginals))
 
 
 def draw_round(
@@ -253,6 +225,6 @@ def draw_round(
 def taught(before: FittedModel, after: FittedModel, drawn: Measurement) -> bool:
     """Whether the last round moved the model by more than its noise. Source: AIM, algorithm 3."""
     columns, _, scale = drawn.facts["network"][-1]
-    rows, same = rows_of(drawn), tuple(columns)
+    rows, same = rows_of(drawn_marginals(drawn)), tuple(columns)
     old, new = (dict(expected_counts(model, [same], rows))[same] for model in (before, after))
     return float(np.abs(new - old).sum()) > noise_length(old.size, scale)

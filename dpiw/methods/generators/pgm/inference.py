@@ -32,11 +32,6 @@ from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
 
 
-def cells_of(family: Family, sizes: Sequence[int]) -> int:
-    """Cells of a family's table."""
-    return prod(sizes[j] for j in family.members)
-
-
 def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
     """Return a junction tree: each column with its parents, parents first; cliques fit in families.
 
@@ -291,17 +286,12 @@ class GraphicalModel:
                 total=rows_of(self.marginals),
                 iterations=FINAL_ITERATIONS,
             )
-        return NetworkModel(
-            domain=self.domain, conditionals=self._conditionals(fitted), one_way=self.one_way
-        )
-
-    def _conditionals(self, fitted: FittedModel) -> tuple[Conditional, ...]:
         conditionals = []
         for family, table in zip(fitted.families, fitted.tables, strict=True):
             joint = spread(table, [self.merging[j] for j in family.members])
             law = joint.reshape(-1, joint.shape[-1]).sum(axis=0)
             conditionals.append(Conditional.from_table(family, joint, law))
-        return tuple(conditionals)
+        return NetworkModel(domain=self.domain, conditionals=conditionals, one_way=self.one_way)
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
         """Draw `rows` independent rows, reproducible by `rng`; StageFailedError without a fit."""

@@ -6,7 +6,7 @@ is never read, selections are accounted by bounded range, and rows are drawn ind
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -16,16 +16,11 @@ import numpy as np
 from dpiw.data.discretisation import Domain
 from dpiw.data.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError, setting_error
-from dpiw.methods.base import (
-    TABLE_ROW_SECONDS,
-    TABLE_SECONDS,
-    Running,
-    check_effort,
-)
+from dpiw.errors import SpecError
+from dpiw.methods.base import Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
-from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise
+from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise, counting_seconds
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.estimation import (
     NoisyMarginal,
@@ -34,14 +29,7 @@ from dpiw.methods.generators.estimation import (
     one_way_tables,
     project_to_total,
 )
-from dpiw.methods.generators.marginal_noise import (
-    marginal_multiplier,
-    noise_scale,
-    noise_variance,
-    selection_epsilon,
-    stated,
-    useful_bins,
-)
+from dpiw.methods.generators.marginal_noise import noise_scale, noise_variance, useful_bins
 from dpiw.methods.generators.pgm.inference import (
     GraphicalModel,
     check_fits,
@@ -54,7 +42,6 @@ from dpiw.methods.generators.pgm.pairs import (
     admissible_pairs,
     distance,
     merged_counts,
-    merging_of,
     spanning_pairs,
     unmerged_votes,
 )
@@ -62,8 +49,6 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +65,12 @@ class MST(SelectedMarginals):
 
     method: ClassVar[str] = "mst"
     joint: ClassVar[str] = "pair"
+    shown: ClassVar[dict[str, str]] = {
+        "one_way": "one_way_multiplier", "selection": "selection_epsilon",
+        "joint": "pair_multiplier", "joints": "pairs",
+    }  # fmt: skip
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 4 <= self.max_cells <= MOST_CELLS:
-            raise setting_error(self, "generator.settings.max_cells", f"4 to {MOST_CELLS}")
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; SpecError also where private-pgm is not installed."""
-        generator = super().from_settings(settings, pure=pure)
-        check_installed(cls.method)
-        return generator
+    ranges = SelectedMarginals.ranges | {"max_cells": (4, MOST_CELLS)}
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -103,18 +82,12 @@ class MST(SelectedMarginals):
             " unweighted rows do not tell what sets them apart.",
         )
 
-    def parameters(self) -> Mapping[str, Any]:
-        """Public settings and noise, JSON values, for the plan and the certificate."""
-        return stated(
-            self, one_way="one_way_multiplier", selection="selection_epsilon",
-            joint="pair_multiplier", joints="pairs",
-        )  # fmt: skip
-
     def calibrate(
         self, *, rho: float, schema: PublicSchema, unit: PrivacyUnit, nominal_rows: int
     ) -> Self:
         """Give one-way marginals, selections and two-way marginals a third of the effort each."""
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
+        check_installed(self.method)
         bins = useful_bins(self.bins, nominal_rows)
         sizes = Domain.from_schema(schema, bins=bins).sizes
         for column, size in zip(schema.released, sizes, strict=True):
@@ -123,17 +96,11 @@ class MST(SelectedMarginals):
                     f"{size} codes", field=f"column {column.name}", allowed=f"at most {MOST_CELLS}"
                 )
         pairs = spanning_pairs(sizes, self.max_cells)
-        third, count = 1 / 3 if pairs else 1.0, max(1, pairs)
-        noise = SelectedNoise(
-            one_way=marginal_multiplier(self.noise, rho=rho, share=third, count=len(sizes)),
-            selection=selection_epsilon(self.noise, rho=rho, share=third, count=count),
-            joint=marginal_multiplier(self.noise, rho=rho, share=third, count=count),
-            joints=pairs,
-            bins=bins,
-            schema=schema,
-            unit=unit,
-        )
-        return replace(self, calibrated=noise)
+        third = 1 / 3 if pairs else 1.0
+        return self.with_shares(
+            pairs, (third, third, third),
+            rho=rho, schema=schema, unit=unit, nominal_rows=nominal_rows,
+        )  # fmt: skip
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
         """Forecast counts of every admissible pair, and the fit of the tree.
@@ -145,7 +112,7 @@ class MST(SelectedMarginals):
         sizes = Domain.from_schema(schema, bins=ready.bins).sizes
         pairs = [sizes[a] * sizes[b] for a, b in admissible_pairs(sizes, self.max_cells)]
         columns = len(sizes)
-        counted = len(pairs) * (TABLE_SECONDS + TABLE_ROW_SECONDS * nominal_rows)
+        counted = counting_seconds(len(pairs), nominal_rows)
         fitted = 16 + 0.9 * columns + 0.005 * columns**2
         cells = sum(sorted(pairs)[-ready.joints :]) if ready.joints else 0
         held = 32 * (cells + sum(sizes)) + ((180 + 15 * columns) << 20)
@@ -178,12 +145,12 @@ class MST(SelectedMarginals):
         }
         variance = noise_variance(self.noise, facts["one_way_scale"])
         marginals = one_way_tables(arrays, len(domain.sizes), variance=variance)
-        merging = merging_of(marginals)
+        merging = [Merging.of(marginal) for marginal in marginals]
         pairs = self._select(counter, marginals, merging, ready, noise)
         for number, counts in enumerate(merged_counts(counter, pairs, merging)):
             arrays[f"pair_{number}"] = draw(counts, scale=facts["pair_scale"]).ravel()
         facts["network"] = [list(pair) for pair in pairs]
-        return self.measurement(arrays, facts, domain=domain, ready=ready, noise=noise)
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def _select(
         self,
@@ -192,7 +159,7 @@ class MST(SelectedMarginals):
         merging: Sequence[Merging],
         ready: SelectedNoise,
         noise: NoiseSource,
-    ) -> list[Pair]:
+    ) -> list[tuple[int, int]]:
         from scipy.cluster.hierarchy import DisjointSet
 
         rows = rows_of(marginals)
@@ -207,7 +174,7 @@ class MST(SelectedMarginals):
             (a, b): distance(counts, rows * np.outer(shares[a], shares[b])) / UNIT
             for (a, b), counts in zip(candidates, tables, strict=True)
         }
-        trees, pairs, waiting = DisjointSet(range(len(sizes))), list[Pair](), [*scores]
+        trees, pairs, waiting = DisjointSet(range(len(sizes))), list[tuple[int, int]](), [*scores]
         for _ in range(ready.joints):
             waiting = [pair for pair in waiting if not trees.connected(*pair)]
             chosen = mechanisms.select(
@@ -227,7 +194,7 @@ class MST(SelectedMarginals):
         kind = NoiseKind(facts["noise"])
         variance = noise_variance(kind, facts["one_way_scale"])
         singles = one_way_tables(arrays, len(domain.sizes), variance=variance)
-        merging = merging_of(singles)
+        merging = [Merging.of(marginal) for marginal in singles]
         variance = noise_variance(kind, facts["pair_scale"])
         pairs = [
             NoisyMarginal(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.generators.counting import ContingencyCounter
-from dpiw.methods.generators.estimation import NoisyMarginal, marginal
+from dpiw.methods.generators.estimation import NoisyMarginal
 
 UNIT = 1 << 20
 """One row, in the whole numbers of scores."""
@@ -63,18 +63,13 @@ class Merging:
     codes: NDArray[np.int32] = field(repr=False)
 
     @classmethod
-    def of(cls, noisy: Array, *, stddev: float) -> Merging:
-        """Merge rare noisy counts; nothing where fewer than two codes are common."""
-        common = noisy >= RARE * stddev
+    def of(cls, column: NoisyMarginal) -> Merging:
+        """Merge rare noisy counts, so free; nothing where fewer than two codes are common."""
+        common = column.values >= RARE * np.sqrt(column.variance)
         if common.sum() < 2:
             common = np.ones_like(common)
         codes = np.where(common, np.cumsum(common) - 1, common.sum())
         return cls(codes=codes.astype(np.int32))
-
-    @classmethod
-    def none(cls, size: int) -> Merging:
-        """Every code stays."""
-        return cls(codes=np.arange(size, dtype=np.int32))
 
     @property
     def members(self) -> Array:
@@ -94,11 +89,6 @@ class Merging:
     def summed(self, counts: Array) -> Array:
         """Counts of the new codes."""
         return np.bincount(self.codes, weights=counts).astype(np.float64)
-
-
-def merging_of(one_way: Sequence[NoisyMarginal]) -> list[Merging]:
-    """Merging of each column by its noisy counts, so free."""
-    return [Merging.of(table.values, stddev=float(np.sqrt(table.variance))) for table in one_way]
 
 
 def merged_counts(
@@ -127,13 +117,5 @@ def unmerged_votes(
     tables: Sequence[NoisyMarginal], merging: Sequence[Merging]
 ) -> list[NoisyMarginal]:
     """One-way marginals of tables, of the columns that have no merged codes."""
-    return [
-        NoisyMarginal(
-            columns=(j,),
-            values=marginal(table.values, axis),
-            variance=table.variance * table.values.size / table.values.shape[axis],
-        )
-        for table in tables
-        for axis, j in enumerate(table.columns)
-        if not merging[j].changes
-    ]
+    singles = (table.along(axis) for table in tables for axis in range(len(table.columns)))
+    return [single for single in singles if not merging[single.columns[0]].changes]

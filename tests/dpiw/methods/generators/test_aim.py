@@ -11,10 +11,10 @@ import pytest
 from dpiw.data.schema import Column, ColumnKind
 from dpiw.errors import PrivacyError, SpecError, StageFailedError
 from dpiw.methods.generators.bayesian_network import score_sensitivity
-from dpiw.methods.generators.estimation import NoisyMarginal
+from dpiw.methods.generators.estimation import NoisyMarginal, pooled
 from dpiw.methods.generators.pgm import aim, aim_rounds
 from dpiw.methods.generators.pgm.aim import AIM, MOST_COLUMNS
-from dpiw.methods.generators.pgm.aim_rounds import MOST_MEMBERS, Round, Workload, pooled, score
+from dpiw.methods.generators.pgm.aim_rounds import MOST_MEMBERS, Round, Workload, score
 from dpiw.methods.generators.pgm.pairs import UNIT as SCORE_UNIT
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
@@ -225,7 +225,7 @@ def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
 
     def fitted(process, drawn):
         marginals = pooled(aim_rounds.drawn_marginals(drawn))
-        total = aim_rounds.rows_of(drawn)
+        total = aim_rounds.rows_of(aim_rounds.drawn_marginals(drawn))
         if plant == "counts":
             marginals = [
                 replace(marginal, values=EXACT.get(marginal.columns, marginal.values) * 1.0)

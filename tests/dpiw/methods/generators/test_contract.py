@@ -170,7 +170,7 @@ def test_draws_are_the_events(method, unit, pure):
 
 class ThirdOfTheNoise(Histogram):
     def measure(self, table, *, noise):
-        low = replace(self.calibrated, multiplier=self.calibrated.multiplier / 3)
+        low = replace(self.calibrated, one_way=self.calibrated.one_way / 3)
         return Histogram.measure(replace(self, calibrated=low), table, noise=noise)
 
 
@@ -180,7 +180,7 @@ class ThirdOfTheSensitivity(ThirdOfTheNoise):
     def released_noise(self, *, schema, unit):
         (law,) = super().released_noise(schema=schema, unit=unit)
         sensitivity = (law.sensitivity or 0.0) / 3
-        scale = self.calibrated.multiplier * sensitivity * (1 + 1e-15)
+        scale = self.calibrated.one_way * sensitivity * (1 + 1e-15)
         return (replace(law, scale=scale, sensitivity=sensitivity),)
 
     def measure(self, table, *, noise):
@@ -357,8 +357,6 @@ def test_the_model_needs_nothing_but_the_file(method):
     assert one.equals(two)
     assert not one.equals(other)
     assert models[0].sample(0, rng=np.random.default_rng(1)).rows == 0
-    with pytest.raises(SpecError, match="rows="):
-        models[0].sample(-1, rng=np.random.default_rng(1))
 
 
 @methods
@@ -409,8 +407,7 @@ NETWORKS = [
     ("start", -1), ("start", 2**63), ("start", 1.0), ("start", True), ("start", "0"),
     ("marginals_share", -0.1), ("marginals_share", 0.96), ("marginals_share", True),
     ("marginals_share", float("nan")), ("generator", 8), ("penalty", -1),
-    ("temperature", 11), ("temperature", 0.0), ("temperature", -1.0),
-    ("temperature", "warm"), ("batch", 2.5),
+    ("temperature", 0.5), ("batch", 2.5),
 ]  # fmt: skip
 WRONG = {
     "histogram": COUNTS,
@@ -428,7 +425,7 @@ WRONG = {
     ],
     "dpgan": [
         *NETWORKS, ("loss", "hinge"), ("steps", 0), ("lot", True), ("discriminator", [0]),
-        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("weight_bound", float("nan")),
+        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("generator_steps", 2),
     ],
     "dpcgan": [
         *NETWORKS, ("proportions", (1.0,)), ("proportions", (0.0, 0.0)),

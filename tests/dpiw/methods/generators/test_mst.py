@@ -18,7 +18,6 @@ from dpiw.methods.generators.pgm.pairs import (
     Merging,
     admissible_pairs,
     distance,
-    merging_of,
     spanning_pairs,
     spread,
     unmerged_votes,
@@ -59,11 +58,14 @@ ROWS = ["aaa", "aab", "aab", "bbb", "bba", "bbb", "aba", "baa"]
 ONE_WAY = [np.array([5.0, 4.0]), np.array([3.0, 6.0]), np.array([4.5, 4.5])]
 
 
+EVERY_CODE = Merging(codes=np.arange(2, dtype=np.int32))
+
+
 def chances(own, cells):
     """Of every selection of two pairs among three columns, given released one-way marginals."""
     codes = np.array([["ab".index(x) for x in row] for row in cells], dtype=np.int32)
     known = [NoisyMarginal(columns=(j,), values=v, variance=1.0) for j, v in enumerate(ONE_WAY)]
-    merging, probabilities = [Merging.none(2)] * 3, {}
+    merging, probabilities = [EVERY_CODE] * 3, {}
     for chosen in product(range(3), range(2)):
         source = Replaying(chosen)
         counter = ContingencyCounter(lambda: [codes], [2, 2, 2])
@@ -151,15 +153,19 @@ def test_the_number_of_pairs_is_public():
     assert event.count / event.noise_multiplier**2 / 2 == pytest.approx(0.5)
 
 
+def noisy(counts):
+    return NoisyMarginal(columns=(0,), values=np.array(counts), variance=16.0)
+
+
 def test_merged_levels_are_dealt_evenly_and_vote_only_where_they_stay():
-    merging = Merging.of(np.array([50.0, 1.0, 40.0, -2.0]), stddev=4.0)
+    merging = Merging.of(noisy([50.0, 1.0, 40.0, -2.0]))
     assert merging.codes.tolist() == [0, 2, 1, 2]
     assert merging.members.tolist() == [1, 1, 2]
     assert merging.summed(np.array([50.0, 1.0, 40.0, -2.0])).tolist() == [50, 40, -1]
     assert spread(np.array([0.5, 0.3, 0.2]), [merging]).tolist() == [0.5, 0.1, 0.3, 0.1]
-    assert not Merging.of(np.array([50.0, 1.0]), stddev=4.0).changes  # one common level: all stay
+    assert not Merging.of(noisy([50.0, 1.0])).changes  # one common level: all stay
     pair = NoisyMarginal(columns=(0, 1), values=np.ones((3, 2)), variance=2.0)
-    (vote,) = unmerged_votes([pair], [merging, Merging.none(2)])
+    (vote,) = unmerged_votes([pair], [merging, EVERY_CODE])
     assert (vote.columns, vote.values.tolist(), vote.variance) == ((1,), [3, 3], 6)
 
 
@@ -175,16 +181,12 @@ def test_rare_levels_enter_the_fit_with_their_summed_noise():
     scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=generator.calibrated.one_way, unit=ADD)
     assert first.stddev == pytest.approx(scale * np.sqrt([1, 1, 4]))
     assert pair.values.shape == (3, 3)
-    assert merging_of([replace(first, merged=1.0)])[0].size <= 3
+    assert Merging.of(replace(first, merged=1.0)).size <= 3
 
 
-@pytest.fixture
-def without_library(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
-
-@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("method", ["mst", "aim"])
-def test_without_the_library_a_spec_is_refused_with_the_command(method):
+def test_without_the_library_a_spec_is_refused_with_the_command(method, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    facts = {"rho": 1.0, "schema": levels(2, 2), "unit": ADD, "nominal_rows": 100}
     with pytest.raises(SpecError, match=r"pip install"):
-        make_generator(method, {}, pure=False)
+        make_generator(method, {}, pure=False).calibrate(**facts)

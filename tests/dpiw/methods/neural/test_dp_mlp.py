@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.errors import PrivacyError, SpecError
+from dpiw.errors import PrivacyError
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import Balanced, ClipRule, Logistic, clipped_sum
 from dpiw.methods.neural.networks import Network
@@ -92,8 +92,6 @@ def test_the_two_losses_have_the_log_ratio_as_their_stationary_point():
         np.testing.assert_allclose(-zeros / ones, z.exp())
         assert ones.abs().max() <= 1
         assert zeros.abs().max() <= 1
-    with pytest.raises(SpecError, match="label"):
-        Balanced(label=2)
 
 
 def test_log_ratios_stay_inside_the_public_bound():
