@@ -21,12 +21,11 @@ from dpiw.methods.generators.gan.game import Game
 from dpiw.methods.generators.gan.marginals import BINS, with_distributions
 from dpiw.methods.generators.gan.model import game_measurement
 from dpiw.methods.generators.gan.settings import GANSettings
-from dpiw.methods.generators.gan.training import Array, PublicRandom
+from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.checkpoints import Adam, TrainingState
-from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.dp_sgd import PublicGradient
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import PrivacyEvent
@@ -59,7 +58,7 @@ class _ExactPlayer:
     def mean_gradient(self, network: Network, rows: Array, *, real: bool) -> Array:
         learning = network.learning()
         outputs = learning.outputs(rows)
-        slopes = Logistic(label=int(real)).slopes(outputs.detach()) / max(1, len(rows))
+        slopes = loss_of(self.settings.loss, real=real).slopes(outputs.detach()) / max(1, len(rows))
         return library().autograd.grad(outputs, learning.parameters, slopes)[0]
 
     def advance(self, state: TrainingState, public: PublicGradient) -> TrainingState:
@@ -150,7 +149,7 @@ class GAN(GANSettings):
         labels = design.given.encode(scaled).sum(axis=0) + 1e-9
         game = Game(
             settings=self,
-            training=self.generator_training(design, chance),
+            training=self.generator_training(design, chance, loss=self.loss),
             proportions=labels / max(1e-9, labels.sum()),
             backend=CPU,
             public_sum=lambda network, rows: player.mean_gradient(network, rows, real=False),
@@ -160,7 +159,7 @@ class GAN(GANSettings):
         return game_measurement(
             game.training.levelled(generator, game.proportions).design,
             (generator, discriminator, game.proportions), marginals=exact, kind=self.method,
-            facts={"ratio": True}, publishable=False,
+            facts={"ratio": self.loss == "logistic"}, publishable=False,
         )  # fmt: skip
 
 

@@ -18,9 +18,10 @@ def table(rng, size):
 
 
 @pytest.mark.parametrize("method", ["gan", "cgan"])
+@pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
 @pytest.mark.parametrize("size", [0, 40])
-def test_what_they_measure_is_not_publishable(rng, method, size):
-    generator = EXACT[method](**SMALL)
+def test_what_they_measure_is_not_publishable(rng, method, loss, size):
+    generator = EXACT[method](**SMALL, loss=loss)
     assert not generator.private
     assert generator.events(schema=schema(), unit=UNIT) == ()
     with pytest.raises(UncalibratedError):
@@ -32,6 +33,7 @@ def test_what_they_measure_is_not_publishable(rng, method, size):
     drawn = model.sample(70_000, rng=np.random.default_rng(0))
     assert drawn.rows == 70_000
     assert model.critic(drawn.scaled).shape == (70_000,)
+    assert dict(ready.parameters())["loss"] == loss
 
 
 def test_a_conditional_one_keeps_the_shares_of_labels(rng):

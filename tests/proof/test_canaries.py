@@ -25,7 +25,7 @@ DETECTED = {
     "histogram gaussian": 0.5, "histogram laplace, replace-one": 0.3, "privbayes gaussian": 0.15,
     "mst gaussian": 0.1, "bayes": 0.1, "pategan gaussian": 0.1,
     "known marginals of pategan": 0.4,
-    "dp_mlp, every row in every lot": 0.3, "dpgan, steep": 0.3,
+    "dp_mlp, every row in every lot": 0.3, "dpgan wasserstein": 0.3,
 }  # fmt: skip
 """Planted bugs of the slice: the share of its noise that a method draws."""
 

@@ -49,7 +49,7 @@ class Synthesizer(Method, Protocol):
     """Fields that no spec may hold."""
     needs_delta: ClassVar[str] = ""
     """Why it takes no delta of 0; empty if it does."""
-    retired: ClassVar[dict[str, Any]] = {}
+    retired: ClassVar[dict[str, tuple[Any, ...]]] = {}
     """Settings that went, with their old default, which a spec may still say."""
 
     @property

@@ -59,7 +59,7 @@ class Balanced(_Labelled):
 
 @dataclass(frozen=True, kw_only=True)
 class Critic:
-    """A loss of the slope `sign`, 1 or -1, at every row, which probes and attacks need."""
+    """A Wasserstein critic's loss, no log ratio; `sign`: -1 raises outputs, +1 lowers them."""
 
     sign: int
 

@@ -3,8 +3,8 @@
 Only the discriminator reads private rows: Poisson lots of a public rate, clipped row by row, one
 draw of noise per lot, a public divisor (`neural.dp_sgd`). Synthetic rows need no noise. Every step
 is accounted and none depends on a result; the generator is post-processing; both networks are
-released. Histograms are events of their own, drawn first. The logit is a log ratio, as the loss is
-logistic and the clip rule treats both classes alike (`ClipRule.OUTPUT`).
+released. Histograms are events of their own, drawn first. The logit is a log ratio only with the
+logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`).
 Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
@@ -28,12 +28,12 @@ from dpiw.methods.generators.gan.game import Game, GameState
 from dpiw.methods.generators.gan.marginals import label_law, plan_marginals, with_distributions
 from dpiw.methods.generators.gan.model import PUBLIC_PROPORTIONS, game_measurement
 from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
-from dpiw.methods.generators.gan.training import Array, PublicRandom
+from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
 from dpiw.methods.neural.checkpoints import check_resumable
-from dpiw.methods.neural.clipping import ClipRule, Logistic, clipped_sum
+from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy import mechanisms
@@ -231,12 +231,12 @@ class DPGAN(GANSettings):
         architecture = design.discriminator_architecture
         backend = make_backend(self.device)
         lots = PrivateLots(
-            architecture=architecture, backend=backend, loss=Logistic(label=1),
+            architecture=architecture, backend=backend, loss=loss_of(self.loss, real=True),
             rows=design.encode(scaled),
         )  # fmt: skip
         game = Game(
             settings=self,
-            training=self.generator_training(design, chance),
+            training=self.generator_training(design, chance, loss=self.loss),
             proportions=proportions,
             marginals=marginals,
             backend=backend,
@@ -279,7 +279,7 @@ class DPGAN(GANSettings):
 
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
-        loss, factor = Logistic(label=0), training.divisor / self.batch
+        loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
         def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
             total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
@@ -303,8 +303,8 @@ class DPGAN(GANSettings):
 
     def _facts(self, ready: DPGANNoise) -> dict[str, Any]:
         facts = {
-            "loss": "logistic",
-            "ratio": True,
+            "loss": self.loss,
+            "ratio": self.loss == "logistic",
             "steps": ready.training.steps,
             "noise": NoiseKind.GAUSSIAN.value,
             "gradient_scale": ready.training.scale,

@@ -135,14 +135,21 @@ class Game:
             elif step < resting and (step % LEVELLING_EVERY == 0 or step % every == 0):
                 training = training.levelled(player.parameters, self.proportions, step)
             rows = training.rows(player.parameters, self.proportions, step)
-            state = advance(state, partial(self._public, self.backend.array(rows)))
+            state = self._bounded(advance(state, partial(self._public, self.backend.array(rows))))
             if step < resting:
                 judge = shape.network(self.backend.array(state.parameters))
                 player = training.update(player, judge, self.proportions)
             if state.step % every == 0 or state.step == settings.steps:
                 self._show(watch, state, player)
         final = player.average if resting == settings.steps else player.parameters
-        return final, state.average
+        return final, self._bounded(replace(state, parameters=state.average)).parameters
+
+    def _bounded(self, state: TrainingState) -> TrainingState:
+        """A critic's parameters inside the bound that keeps it Lipschitz (Arjovsky et al. 2017)."""
+        if self.settings.loss != "wasserstein":
+            return state
+        bound = self.settings.weight_bound
+        return replace(state, parameters=np.clip(state.parameters, -bound, bound))
 
     def _show(self, watch: TrainingWatch, state: TrainingState, player: NetworkState) -> None:
         stands = GameState(

@@ -34,7 +34,7 @@ class GANModel:
         generator, discriminator: parameters, shapes (p_G,) and (p_D,).
         proportions: of the label's levels, shape (levels,); empty without a label.
         ratio: whether the output is a log ratio up to a constant: logistic loss on private rows,
-            not a PATE student (docs/method.md section 12).
+            not a Wasserstein critic or PATE student (docs/method.md section 12).
         one_way: measured distributions of its rows, or None. Excludes the label's if its shares are
             the spec's, which measure nothing.
     """

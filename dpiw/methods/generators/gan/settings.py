@@ -23,7 +23,12 @@ from dpiw.methods.generators.base import CalibratedNoise, Synthesizer
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import TEMPERATURE
 from dpiw.methods.generators.gan.model import GANModel, gan_model
-from dpiw.methods.generators.gan.training import SETTLING_ROWS, GeneratorTraining, PublicRandom
+from dpiw.methods.generators.gan.training import (
+    LOSSES,
+    SETTLING_ROWS,
+    GeneratorTraining,
+    PublicRandom,
+)
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.neural.backend import DEVICES
 from dpiw.methods.neural.checkpoints import Adam
@@ -106,7 +111,7 @@ class GameSettings(Synthesizer):
     widths: ClassVar[tuple[str, ...]] = ("generator",)
     """Settings that are widths of hidden layers."""
     conditional: ClassVar[bool] = False
-    retired: ClassVar[dict[str, Any]] = {"temperature": TEMPERATURE}
+    retired: ClassVar[dict[str, tuple[Any, ...]]] = {"temperature": (TEMPERATURE,)}
 
     def __post_init__(self) -> None:
         whole(f"{_SETTING}start", self.start, low=0, high=2**63 - 1)
@@ -128,18 +133,21 @@ class GameSettings(Synthesizer):
         """The fields of a class as JSON values, without `calibrated`."""
         values = {field.name: getattr(self, field.name) for field in fields(settings)}
         del values["calibrated"]
-        values |= self.retired  # public randomness follows from them too
+        values |= {name: old for name, (old,) in self.retired.items()}  # public randomness too
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @abc.abstractmethod
     def design(self, schema: PublicSchema) -> Design:
         """The networks' shapes on a schema; SpecError where a label is needed and there is none."""
 
-    def generator_training(self, design: Design, chance: PublicRandom) -> GeneratorTraining:
+    def generator_training(
+        self, design: Design, chance: PublicRandom, *, loss: str = "logistic"
+    ) -> GeneratorTraining:
         """The generator's side of the game."""
         return GeneratorTraining(
-            design=design, batch=self.batch, learning_rate=self.learning_rate, chance=chance
-        )
+            design=design, loss=loss, batch=self.batch, learning_rate=self.learning_rate,
+            chance=chance,
+        )  # fmt: skip
 
     def forecast(
         self, width: int, *, steps: float, products: float, numbers: float, nominal_rows: int
@@ -171,12 +179,14 @@ class GANSettings(GameSettings):
     """Public settings of a game whose discriminator sees rows.
 
     Attributes:
+        loss: `logistic` (default; the logit is a log ratio) or `wasserstein` (it is not).
         steps: discriminator steps, each on a lot of private rows.
         lot: expected private rows in a lot, at the public nominal size.
         discriminator: widths of its hidden layers.
         discriminator_rate: of its Adam.
         settle: share of the last steps in which the generator rests, without a penalty, and the
             discriminator is averaged.
+        weight_bound: largest absolute parameter of a Wasserstein critic.
         label_scale: factor on the one-hot label that the discriminator sees. Many columns drown the
             label's gradient; for images use about the square root of the number of pixels.
         device: `cpu`, `cuda` or `auto`, for the discriminator.
@@ -184,28 +194,35 @@ class GANSettings(GameSettings):
             widths are channels of convolutions. Empty (default): none.
     """
 
+    loss: str = "logistic"
     steps: int = 800
     lot: int = 256
     discriminator: tuple[int, ...] = (32,)
     discriminator_rate: float = 1e-2
     settle: float = 0.3
+    weight_bound: float = 1.0
     label_scale: float = 1.0
     device: str = "cpu"
     image: tuple[int, ...] = ()
 
-    critic: ClassVar[CriticKind] = CriticKind.LOG_RATIO
     needs_delta: ClassVar[str] = "its noise is Gaussian"
     from_one = GameSettings.from_one | {"steps": 10**6, "lot": 10**7}
-    above_zero = GameSettings.above_zero | {"discriminator_rate": 1.0, "label_scale": 1e3}
+    above_zero = GameSettings.above_zero | {
+        "discriminator_rate": 1.0, "weight_bound": 100.0, "label_scale": 1e3,
+    }  # fmt: skip
     from_zero = GameSettings.from_zero | {"settle": 0.9}
     widths = ("generator", "discriminator", "image")
-    retired = GameSettings.retired | {
-        "loss": "logistic", "generator_steps": 1, "discriminator_steps": 1, "weight_bound": 1.0,
-    }  # fmt: skip
+    retired = GameSettings.retired | {"generator_steps": (1,), "discriminator_steps": (1,)}
+
+    @property
+    def critic(self) -> CriticKind:
+        """Of the logistic loss, a log ratio."""
+        return CriticKind.LOG_RATIO if self.loss == "logistic" else CriticKind.NONE
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            raise setting_error(self, f"{_SETTING}device", f"one of {', '.join(DEVICES)}")
+        for name, words in (("loss", LOSSES), ("device", DEVICES)):
+            if getattr(self, name) not in words:
+                raise setting_error(self, _SETTING + name, f"one of {', '.join(words)}")
         super().__post_init__()
         if len(self.image) not in (0, 2):
             raise setting_error(self, f"{_SETTING}image", "two sides, as in [28, 28]")

@@ -3,7 +3,7 @@
 Generators learn from discriminators only, so they post-process accounted outputs. All randomness
 follows from public facts (`PublicRandom`), so a resumed run repeats it; `start` is chosen before
 data are read, and no privacy noise follows from it.
-Source: Goodfellow et al. (2014); conditional: Mirza & Osindero (2014).
+Source: Goodfellow et al. (2014); Arjovsky et al. (2017); conditional: Mirza & Osindero (2014).
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from dpiw.methods.generators.gan.heads import Drawn
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.checkpoints import Adam, NetworkState
-from dpiw.methods.neural.clipping import Logistic, RowLoss
+from dpiw.methods.neural.clipping import Critic, Logistic, RowLoss
 from dpiw.methods.neural.networks import Network
 
 Array = NDArray[np.float64]
+
+LOSSES = ("logistic", "wasserstein")
 
 LEVELLING_ROWS, SETTLING_ROWS = 1024, 65536
 """Public rows that marginals are levelled on, during training and at the end."""
@@ -36,6 +38,13 @@ LEVELLING_EVERY = 10
 
 SHRINKAGE = 1.0
 """Decay of a generator with known marginals towards independence, per step and unit of its rate."""
+
+
+def loss_of(name: str, *, real: bool) -> RowLoss:
+    """Return the loss of a row; `real` for private rows and for the generator."""
+    if name == "logistic":
+        return Logistic(label=int(real))
+    return Critic(sign=-1 if real else 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +113,7 @@ class GeneratorTraining:
     """
 
     design: Design
+    loss: str
     batch: int
     learning_rate: float
     chance: PublicRandom
@@ -152,7 +162,7 @@ class GeneratorTraining:
         """One step against a discriminator with public parameters."""
         rng = self.chance.rng("generator rows", state.step)
         batch = make_batch(self.design, state.parameters, proportions, self.batch, rng)
-        slopes = row_slopes(discriminator, batch.rows, Logistic(label=1))
+        slopes = row_slopes(discriminator, batch.rows, loss_of(self.loss, real=True))
         gradient = batch.gradient(slopes) / self.batch
         step = state.step + 1
         parameters, moments = self._optimiser.update(

@@ -425,7 +425,8 @@ WRONG = {
     ],
     "dpgan": [
         *NETWORKS, ("loss", "hinge"), ("steps", 0), ("lot", True), ("discriminator", [0]),
-        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("generator_steps", 2),
+        ("settle", 0.95), ("clip", 0), ("device", "abacus"), ("weight_bound", float("nan")),
+        ("generator_steps", 2),
     ],
     "dpcgan": [
         *NETWORKS, ("proportions", (1.0,)), ("proportions", (0.0, 0.0)),

@@ -89,11 +89,20 @@ def test_a_condition_needs_a_target_with_levels(columns):
 
 def test_retired_settings_at_their_old_defaults_say_nothing():
     """They are still in the public facts, from which public randomness follows."""
-    plain, old = (
-        make_generator("dpgan", settings, pure=False) for settings in ({}, dict(DPGAN.retired))
-    )
-    assert plain == old
-    assert DPGAN.retired.items() <= dict(old.parameters()).items()
+    retired = {name: old for name, (old,) in DPGAN.retired.items()}
+    plain, said = (make_generator("dpgan", settings, pure=False) for settings in ({}, retired))
+    assert plain == said
+    assert retired.items() <= dict(said.parameters()).items()
+
+
+def test_a_wasserstein_critic_is_bounded_and_no_ratio():
+    generator = ready(loss="wasserstein", weight_bound=0.05)
+    measurement = generator.measure(table(40), noise=SeededNoise(0))
+    assert np.abs(measurement.arrays["discriminator"]).max() == 0.05
+    assert not generator.model(measurement, schema=SCHEMA).ratio
+    logistic = ready()
+    model = logistic.model(logistic.measure(table(40), noise=SeededNoise(0)), schema=SCHEMA)
+    assert model.ratio
 
 
 def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():

@@ -49,9 +49,11 @@ GAMES = {
     "dpgan": neural_world.ready,
     "dpcgan": partial(neural_world.ready, DPCGAN),
     "unsettled": partial(neural_world.ready, settle=0.0),
+    "wasserstein": partial(neural_world.ready, DPCGAN, loss="wasserstein"),
     "marginals": with_marginals,
     "marginals and label": partial(with_marginals, DPCGAN),
     "images": image_world.ready,
+    "images, wasserstein": partial(image_world.ready, loss="wasserstein"),
 }
 games = pytest.mark.parametrize("name", GAMES)
 KINDS = [DPGAN, DPCGAN, PATEGAN]
