@@ -74,9 +74,8 @@ class UnseenLevels(Synthesizer):
 
     def parameters(self) -> Mapping[str, Any]:
         """Threshold and noise, JSON values, for the plan and the certificate."""
-        if self.calibrated is None:
+        if (ready := self.calibrated) is None:
             return {}
-        ready = self.calibrated
         names = [column.name for column in _unseen(ready.schema)]
         numbers = {name: getattr(ready, name) for name in ("multiplier", "scale", "threshold")}
         return {"columns": names, "threshold_delta": ready.delta, **numbers}

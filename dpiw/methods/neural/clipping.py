@@ -130,9 +130,8 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
     by = slopes if rule is ClipRule.LOSS else slopes * 0.0 + 1.0
     by_layer = library().autograd.grad(outputs, [made for *_, made in seen], by)
     passed = zip(seen, by_layer, strict=True)
-    gradients = AllGradients(
-        tuple(layer.row_gradients(x, slope) for (layer, x, _), slope in passed)
-    )
+    layers = tuple(layer.row_gradients(x, slope) for (layer, x, _), slope in passed)
+    gradients = AllGradients(layers)
     norms = gradients.norms()
     factors = clip / norms.clamp(min=clip)
     if rule is ClipRule.OUTPUT:

@@ -222,7 +222,8 @@ class DPGAN(GANSettings):
         chance, scaled = self._chance(table.schema), table.confidential()
         checkpoint, resumed = watch.resumed(), None
         if checkpoint is None:
-            marginals = ready.drawn_marginals(table, noise)
+            first = ready.marginals
+            marginals = None if first is None else first.measure(table, noise=noise)
             proportions = self._proportions(design, marginals, scaled, noise)
         else:
             resumed = self.resumed_state(checkpoint, schema=table.schema)

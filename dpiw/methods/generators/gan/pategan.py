@@ -173,8 +173,7 @@ class PATEGAN(GameSettings):
         """Public settings and, once calibrated, the noise; JSON values."""
         facts = {"noise": self.noise.value, "method": self.method, "private": self.private}
         parameters = self.stated(PATEGAN) | facts
-        if self.calibrated is not None:
-            ready = self.calibrated
+        if (ready := self.calibrated) is not None:
             parameters |= {
                 "teachers": ready.teachers,
                 "queries_accounted": self.counts,
@@ -258,7 +257,8 @@ class PATEGAN(GameSettings):
         design, chance = self.design(table.schema), self._chance(table.schema)
         checkpoint = watch.resumed()
         if checkpoint is None:
-            marginals = ready.drawn_marginals(table, noise)
+            first = ready.marginals
+            marginals = None if first is None else first.measure(table, noise=noise)
             state = self._first(design, chance, marginals, noise.publishable)
             watch.at(0, self.rounds * self.queries, state.to_bytes)
         else:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from dpiw.data.schema import PublicSchema
-from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,
@@ -36,7 +35,6 @@ from dpiw.methods.neural.clipping import check_computes
 from dpiw.methods.neural.dp_sgd import IMAGE_ASSUMPTION
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
-from dpiw.privacy.randomness import NoiseSource
 
 _SETTING = "generator.settings."
 
@@ -70,10 +68,6 @@ class GameNoise(CalibratedNoise):
     def marginals_parameters(self) -> dict[str, Any]:
         """The histogram's settings and noise, for the plan and the certificate."""
         return {} if self.marginals is None else {"marginals": dict(self.marginals.parameters())}
-
-    def drawn_marginals(self, table: PrivateTable, noise: NoiseSource) -> Measurement | None:
-        """Draw the histogram, if there is one; privacy as of `Histogram.measure`."""
-        return None if self.marginals is None else self.marginals.measure(table, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True)
