@@ -20,8 +20,8 @@ from scale_table import batch, dictionary, write_table
 from study import ROOT
 from threadpoolctl import threadpool_limits
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter

@@ -18,9 +18,9 @@ from metrics import total_variation
 from study import ROOT
 from weights_cells import UNIT, table
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.registry import make_generator

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw import analysis
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 
 TRUTH_ROWS, TRUTH_SEED = 1_000_000, 20261121
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.generators.marginal_noise import useful_bins
 

@@ -22,8 +22,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 
 Array = NDArray[np.float64]
 

@@ -38,8 +38,8 @@ from sklearn.linear_model import LogisticRegression
 from study import RESULTS, commit, mean_and_error, one_thread, read, write
 
 from dpiw import __version__
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.model import GANModel
 from dpiw.methods.neural.backend import make_backend

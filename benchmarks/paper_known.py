@@ -18,8 +18,8 @@ from metrics import Array, Perceptron
 from paper_weights import Tables, alone, log_weights, network_log_odds, regression_log_odds
 from sklearn.linear_model import LogisticRegression
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 
 NORM = 2.0

@@ -1,6 +1,6 @@
 """The paper's data sets and metrics: files, public schemas, splits, and weighted rows judged.
 
-Releases are made on public bounds (`dpiw.data.schema`). The paper scales every column by the
+Releases are made on public bounds (`dpiw.data.schema.schema`). The paper scales every column by the
 minimum and maximum of the confidential rows, which is not private (docs/privacy.md section 5); here
 that scale is for the metrics alone, so that they are in its units: it touches no release.
 
@@ -38,8 +38,8 @@ from scipy.spatial.distance import cdist
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from study import ROOT
 
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 
 TEST_SHARE = 0.2
 TGFB_COLUMNS = 20

@@ -15,7 +15,7 @@ import numpy as np
 from metrics import Array, Perceptron
 from sklearn.linear_model import LogisticRegression
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import inputs

@@ -34,8 +34,8 @@ from metrics import (
 )
 from study import ROOT, Store
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.registry import make_weights

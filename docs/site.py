@@ -36,8 +36,8 @@ MODULES = {
     ),
     "fields": (
         "dpiw.plan.sections",
-        "dpiw.data.columns.Column",
-        "dpiw.data.cell_formats.CellFormat",
+        "dpiw.data.schema.columns.Column",
+        "dpiw.data.cells.formats.CellFormat",
     ),
     "local": (
         "dpiw.local",

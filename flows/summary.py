@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from dpiw.data.levels import level_file
+from dpiw.data.schema.levels import level_file
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.ledger.history import more_such

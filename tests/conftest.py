@@ -168,7 +168,7 @@ def verdicts_once() -> Iterator[None]:
     Its verdicts are a function of both, and hundreds of tests ingest the same small table in this
     process. Stages in processes of their own ask it every time.
     """
-    from dpiw.data import validation
+    from dpiw.data.source import validation
 
     real, known = validation.run_checks, {}
 

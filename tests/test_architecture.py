@@ -224,7 +224,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("dp_accounting", {"dpiw.privacy.accounting", "dpiw.privacy.events"}),
         ("opendp", {"dpiw.privacy.randomness"}),
         ("sqlalchemy", {"dpiw.ledger"}),
-        ("great_expectations", {"dpiw.data.validation"}),
+        ("great_expectations", {"dpiw.data.source.validation"}),
         ("cryptography", {"dpiw.release.signing", "dpiw.privacy.keystream"}),
         ("torch", {"dpiw.methods.generators.gan.images", "dpiw.methods.neural.backend",
                    "dpiw.methods.neural.row_norms"}),

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import load_file, load_text
 from dpiw.ledger import Ledger
 from dpiw.local.collector import LocalSpec

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from dpiw.analysis.names import as_typed, checked_column, known_name, no_column
 from dpiw.analysis.sample import ONE_EACH, row_values
-from dpiw.data.cells import is_zone, second_number
-from dpiw.data.columns import Column as Declared
-from dpiw.data.columns import ColumnKind
-from dpiw.data.levels import marker
+from dpiw.data.cells.plain import is_zone, second_number
+from dpiw.data.schema.columns import Column as Declared
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.levels import marker
 from dpiw.errors import ReleaseError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MOST_LEVELS = 50
 """Most different numbers of a column that count as levels without `bins`."""
 
 MISSING = "missing"
-"""The level of missing values; in brackets if a level has that name (`dpiw.data.levels.marker`)."""
+"""The level of missing values; in brackets if a level has that name (`levels.marker`)."""
 
 OUTSIDE = "outside"
 

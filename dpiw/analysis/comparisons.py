@@ -17,7 +17,7 @@ import pandas as pd
 
 from dpiw.analysis.columns import moment
 from dpiw.analysis.names import as_typed
-from dpiw.data.cells import one_form
+from dpiw.data.cells.plain import one_form
 from dpiw.errors import ReleaseError, nearest_first
 
 _SIGNS: Mapping[type[ast.AST], str] = {

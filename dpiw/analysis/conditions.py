@@ -14,8 +14,8 @@ from dpiw.analysis.columns import Column, numbers
 from dpiw.analysis.comparisons import Comparisons, Kind, Levels, kind_of
 from dpiw.analysis.names import TOKENS, column_name, unquoted, unused_stem
 from dpiw.analysis.sample import WeightedSample
-from dpiw.data.columns import Column as Declared
-from dpiw.data.columns import ColumnKind
+from dpiw.data.schema.columns import Column as Declared
+from dpiw.data.schema.columns import ColumnKind
 from dpiw.errors import MOST_TOLD, ReleaseError
 
 _ALLOWED = (

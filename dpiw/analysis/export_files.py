@@ -29,10 +29,10 @@ from dpiw.analysis.read_back import (
     value_labels,
 )
 from dpiw.analysis.sample import Published
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.declarations import RESERVED_NAMES, folded_name
-from dpiw.data.levels import is_formula
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.declarations import RESERVED_NAMES, folded_name
+from dpiw.data.schema.levels import is_formula
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ReleaseError, SchemaError, nearest, optional, shown
 from dpiw.release.parquet import WEIGHT, WEIGHT_ROLES
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.levels import is_formula
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.levels import is_formula
 
 CHUNK = 100_000
 """Rows that are read back at a time."""

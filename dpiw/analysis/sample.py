@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import DPIWError, ReleaseError, WeightError
 from dpiw.methods.admission import forced_rows
 

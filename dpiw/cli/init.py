@@ -64,8 +64,8 @@ def init_hint(words: Sequence[str]) -> str:
 
 def run_init(arguments: argparse.Namespace) -> int:
     """Draft and write the files, and print the next step. Nothing is overwritten."""
-    from dpiw.data.columns import ColumnRole
-    from dpiw.data.dictionary import open_fields
+    from dpiw.data.schema.columns import ColumnRole
+    from dpiw.data.schema.dictionary import open_fields
     from dpiw.data.yaml import load_text
     from dpiw.plan.drafts.formats import draft_table
     from dpiw.plan.drafts.writer import (

@@ -21,7 +21,7 @@ from dpiw.cli.parser import aligned, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
-    from dpiw.data.schema import PublicSchema
+    from dpiw.data.schema.schema import PublicSchema
     from dpiw.plan.rehearsal.populations import WeightedRows
     from dpiw.plan.spec import ReleaseSpec
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import BATCH_ROWS, DAMAGED, Snapshot, open_snapshot
 from dpiw.errors import PrivacyError, SchemaError, SourceError
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpiw.data.constraints import Repair
-from dpiw.data.rule_kinds import Mask
-from dpiw.data.rules import Rules
 from dpiw.data.scaled import ScaledTable
+from dpiw.data.schema.constraints import Repair
+from dpiw.data.schema.rule_kinds import Mask
+from dpiw.data.schema.rules import Rules
 from dpiw.methods.weights.diagnostics import Objection, objection
 
 MOST_DRAWN = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpiw.data.levels import level_caveat
+from dpiw.data.schema.levels import level_caveat
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.methods.neural.dp_sgd import ASSUMPTION
 from dpiw.methods.weights.paper.steps import parse_post_processing

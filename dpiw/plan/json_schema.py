@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from dpiw.data.cell_formats import CellFormat
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import CellFormat
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.plan import sections
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.spec_types import NAME_PATTERN
@@ -39,7 +39,7 @@ def model_schema(model: type[BaseModel], module: ModuleType, title: str) -> dict
 
 
 def dictionary_schema() -> dict[str, Any]:
-    """Return the schema of a data dictionary (`dpiw.data.schema.PublicSchema`)."""
+    """Return the schema of a data dictionary (`dpiw.data.schema.schema.PublicSchema`)."""
     column = TypeAdapter(Column).json_schema()
     definitions = column.pop("$defs")
     definitions.pop(CellFormat.__name__)
@@ -120,7 +120,7 @@ _FILES = {
     "levels_file": "a public file with one level on each line, instead of `levels`.",
     "hierarchy_file": "a public .csv file: a line of names, then each level and its group.",
 }
-"""Fields of a file that a `Column` lacks (`dpiw.data.dictionary`)."""
+"""Fields of a file that a `Column` lacks (`dpiw.data.schema.dictionary`)."""
 
 
 def _with_descriptions(schema: Mapping[str, Any], kind: type) -> dict[str, Any]:

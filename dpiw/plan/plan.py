@@ -14,9 +14,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.levels import level_warning
-from dpiw.data.public_rows import FIELD, check_digest
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.levels import level_warning
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source.public_rows import FIELD, check_digest
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer

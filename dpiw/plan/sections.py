@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from dpiw.data.cell_formats import FORMAT_FIELDS, ISO, CellFormat
-from dpiw.data.raw_source import IngestLimits
+from dpiw.data.cells.formats import FORMAT_FIELDS, ISO, CellFormat
+from dpiw.data.source.copy import IngestLimits
 from dpiw.methods.weights.registry import NONE, usual_effort
 from dpiw.plan.spec_types import (
     Count,
@@ -32,7 +32,7 @@ class SourceFormat(Section):
     `snapshot` is the curator's public label of this state of the file. It is part of the run's
     identity: the same label, period and plan are the same run, whatever happens to the file.
     How cells are written (`decimal` to `missing`) is for every column that does not say otherwise
-    in the data dictionary; see `dpiw.data.cell_formats`.
+    in the data dictionary; see `dpiw.data.cells.formats`.
 
     So are the limits: a read that fails at one tells about the table, and another limit is another
     run. There is none on the number of rows, and that on memory is large, so that no setting makes

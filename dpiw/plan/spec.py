@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dpiw import __version__
-from dpiw.data.cell_formats import source_fault, without_defaults
-from dpiw.data.cell_reading import settled_formats
-from dpiw.data.confidential import Confidential, is_same_file
-from dpiw.data.dictionary import refuse_open
-from dpiw.data.public_rows import FIELD, named_file
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import source_fault, without_defaults
+from dpiw.data.cells.reading import settled_formats
+from dpiw.data.schema.confidential import Confidential, is_same_file
+from dpiw.data.schema.dictionary import refuse_open
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source.public_rows import FIELD, named_file
 from dpiw.data.yaml import load_file, marked
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.ledger.location import absolute_location
@@ -323,9 +323,9 @@ def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
         SchemaError, SourceError: as `typed_line`, `header_cells`, `check_names`; or column
             types that dpiw does not read, with all columns named at once.
     """
-    from dpiw.data.headers import check_names, header_cells, typed_line
-    from dpiw.data.sources import is_parquet, parquet_types
-    from dpiw.data.validation import types_fault
+    from dpiw.data.source.batches import is_parquet, parquet_types
+    from dpiw.data.source.headers import check_names, header_cells, typed_line
+    from dpiw.data.source.validation import types_fault
 
     names, most = [column.name for column in schema.columns], source.max_columns
     agrees = f"header: its {len(names)} names are those of the data dictionary"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Self
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.data.cell_formats import CellFormat
-from dpiw.data.cell_reading import settled_formats
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.declarations import provenance_summary
+from dpiw.data.cells.formats import CellFormat
+from dpiw.data.cells.reading import settled_formats
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.declarations import provenance_summary
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone

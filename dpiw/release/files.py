@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.columns import ColumnKind
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import link_file
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import (
     CERTIFICATE,

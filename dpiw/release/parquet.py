@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column, ColumnKind
 from dpiw.data.row_weights import published_weights
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.threads import prefetched
 from dpiw.errors import ManifestError, ReleaseError, shown
 from dpiw.release.certificate import Certificate

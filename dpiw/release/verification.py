@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.documents import parse_canonical
-from dpiw.data.levels import NOISY_COUNT, guarded, level_file
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.levels import NOISY_COUNT, guarded, level_file
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.threads import in_threads
 from dpiw.errors import (
     ChecksumError,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpiw.data.files import check_room, write_durably
-from dpiw.data.ingest import IngestLimits
-from dpiw.data.ingest import ingest as read_source
 from dpiw.data.snapshots import is_whole
+from dpiw.data.source.ingest import IngestLimits
+from dpiw.data.source.ingest import ingest as read_source
 from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.errors import (
     GrantSpentError,

@@ -8,10 +8,10 @@ import secrets
 from pathlib import Path
 
 from dpiw.data.files import write_durably
-from dpiw.data.public_rows import read_public_rows
-from dpiw.data.raw_source import copy_source
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
+from dpiw.data.source.copy import copy_source
+from dpiw.data.source.public_rows import read_public_rows
 from dpiw.errors import SourceError, SpecError
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing

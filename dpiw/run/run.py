@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.cell_statement import STATEMENT
+from dpiw.data.cells.statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import marked
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger

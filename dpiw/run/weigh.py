@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, snapshot_writer
 from dpiw.data.tables import StreamedTable, SyntheticTable
 from dpiw.data.threads import prefetched

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.cell_statement import STATEMENT
+from dpiw.data.cells.statement import STATEMENT
 from dpiw.data.files import check_private, sync_directory
 from dpiw.errors import LedgerError, SpecError
 from dpiw.ledger import Ledger, RunState

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 
 HERE = Path(__file__).resolve().parent
 BINS = 16

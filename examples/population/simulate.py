@@ -103,7 +103,7 @@ def _answer(
 
 
 def main() -> None:
-    from dpiw.data.schema import PublicSchema
+    from dpiw.data.schema.schema import PublicSchema
 
     here = Path(__file__).parent
     schema = PublicSchema.from_yaml(here / "schema.yaml")

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from tests.benchmarks.scripts import metrics, rows, schema
 
 

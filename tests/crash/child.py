@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpiw.data import validation
+from dpiw.data.source import validation
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise

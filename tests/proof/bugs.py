@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.errors import PrivacyError
 from dpiw.ledger import Ledger, StageState
 from dpiw.methods.generators import marginal_noise
@@ -43,7 +43,7 @@ from tests.support import specs
 from tests.support.draws import Still, check_draws, drawn
 from tests.support.noise import check_forks_draw_apart
 
-ingest = importlib.import_module("dpiw.data.ingest")
+ingest = importlib.import_module("dpiw.data.source.ingest")
 ADD, REPLACE = generators.UNIT, generators.REPLACED
 
 

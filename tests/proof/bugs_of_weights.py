@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured import method as measured
 from dpiw.methods.weights.measured.features import Stack

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from scipy.special import logsumexp
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.gan.pategan import PATEGAN

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS
-from dpiw.data.cell_reading import canonical_frame, settled_formats
-from dpiw.data.cell_statement import CellTally, statement
-from dpiw.data.columns import Column
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import CANONICAL, FORMAT_FIELDS
+from dpiw.data.cells.reading import canonical_frame, settled_formats
+from dpiw.data.cells.statement import CellTally, statement
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.schema import PublicSchema
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=15)
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.data import ingest as person_bound
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import IngestLimits, read_csv
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.source import ingest as person_bound
+from dpiw.data.source.batches import IngestLimits, read_csv
 from dpiw.methods.weights.measured.features import PARTS, Stack
 from dpiw.methods.weights.paper.regression import LinearMap
 from tests.hostile.bad_inputs.config_cases import BOUNDS, SPEC

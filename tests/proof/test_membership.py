@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured

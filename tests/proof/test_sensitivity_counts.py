@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators import marginal_noise, privbayes
 from dpiw.methods.generators.bayesian_network import score_sensitivity

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured import method as measured

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper import regression as calibration
 from dpiw.methods.weights.paper.beta import BetaDebiased

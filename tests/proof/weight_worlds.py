@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.gan.pategan import PATEGAN

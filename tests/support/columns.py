@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.discretisation import Domain
 
 _KINDS = {
     "continuous": {"lower": -1.0, "upper": 3.0},

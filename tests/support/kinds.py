@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.weights.registry import WEIGHTS
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from dpiw.data.raw_source import IngestLimits
 from dpiw.data.scaled import ScaledTable
 from dpiw.data.snapshots import open_snapshot
-from dpiw.data.sources import open_parquet
+from dpiw.data.source.batches import open_parquet
+from dpiw.data.source.copy import IngestLimits
 from dpiw.errors import SourceError
 from dpiw.release.manifest import FileBytes
 

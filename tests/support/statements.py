@@ -4,10 +4,10 @@ import pandas as pd
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import canonical_frame, settled_formats
-from dpiw.data.cell_statement import CellTally, statement
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.cells.reading import canonical_frame, settled_formats
+from dpiw.data.cells.statement import CellTally, statement
+from dpiw.data.schema.schema import PublicSchema
 from tests.support.worlds import declared
 
 SCHEMA = declared(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.sample import Published
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED

@@ -14,7 +14,7 @@ from dpiw.analysis.columns import Column, levels, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
-from dpiw.data.cells import one_form
+from dpiw.data.cells.plain import one_form
 from dpiw.errors import ReleaseError, nearest_first
 
 

@@ -22,7 +22,7 @@ from dpiw.analysis.columns import (
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.estimators.estimates import Estimate, asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.data.columns import Column as Declared
+from dpiw.data.schema.columns import Column as Declared
 from dpiw.errors import ReleaseError
 
 

@@ -13,7 +13,7 @@ from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
-from dpiw.data.columns import Column as Declared
+from dpiw.data.schema.columns import Column as Declared
 from dpiw.errors import ReleaseError, spelt
 
 QUARTERS = np.array([0.25, 0.5, 0.75])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.base import CriticKind, Judge, Method, calibrated_for
 from dpiw.methods.one_way import OneWayMarginals

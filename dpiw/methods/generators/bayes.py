@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import ColumnRole, PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, one_of
 from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort

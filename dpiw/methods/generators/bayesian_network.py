@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.histospline import Histospline, fill, histosplines

@@ -1,6 +1,6 @@
 """What generators of noisy counts have in common: settings, events and the facts of a measurement.
 
-Counts are of public codes of the columns (`dpiw.data.discretisation.Domain`).
+Counts are of public codes of the columns (`dpiw.data.schema.discretisation.Domain`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import setting_error
 from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, CriticKind, StatedNoise, real, whole
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import PrivateTable
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource

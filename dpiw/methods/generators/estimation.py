@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.generators.bayesian_network import Conditional, Family
 from dpiw.methods.one_way import OneWayMarginals

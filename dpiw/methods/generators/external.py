@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from dpiw.data.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source.public_rows import ROWS_FIELD, check_rows_file, read_rows_file
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.base import CriticKind, StatedNoise, check_effort, whole
@@ -138,7 +138,7 @@ class External(Synthesizer):
         return replace(self, rows=str(path))
 
     def check_file(self, source: Path) -> None:
-        """As `dpiw.data.public_rows.check_rows_file`."""
+        """As `dpiw.data.source.public_rows.check_rows_file`."""
         check_rows_file(Path(self.rows), sha256=self.sha256, source=source)
 
     def rows_model(self, schema: PublicSchema) -> RowsModel:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Bins, Domain
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.discretisation import Bins, Domain
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.methods.one_way import OneWayMarginals
 
 Array = NDArray[np.float64]

@@ -15,8 +15,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import ColumnRole, PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.base import (

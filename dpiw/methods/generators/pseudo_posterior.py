@@ -24,7 +24,7 @@ from math import floor, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Bins
+from dpiw.data.schema.discretisation import Bins
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit

@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column
-from dpiw.data.discretisation import Domain
-from dpiw.data.levels import NOISY_COUNT, guarded, level_file
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.levels import NOISY_COUNT, guarded, level_file
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, StatedNoise, check_effort
@@ -120,7 +120,7 @@ class UnseenLevels(Synthesizer):
         """Draw a noisy count of each text that occurs, and keep those that reach the threshold.
 
         Always keeps the count of empty cells. Does not count inadmissible texts
-        (`dpiw.data.columns.Column.unlisted_level`).
+        (`dpiw.data.schema.columns.Column.unlisted_level`).
 
         Privacy:
             Unit: `calibrated.unit`. A column's counts have L2 = k = max_rows under add/remove,

@@ -17,7 +17,7 @@ from dpiw.privacy.units import NoiseKind
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
-    from dpiw.data.schema import PublicSchema
+    from dpiw.data.schema.schema import PublicSchema
     from dpiw.data.tables import PrivateTable, SyntheticTable
     from dpiw.methods.admission import Admission
     from dpiw.methods.one_way import OneWayMarginals

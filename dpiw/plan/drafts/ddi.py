@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 from xml.etree import ElementTree
 
-from dpiw.data.columns import ColumnKind
+from dpiw.data.schema.columns import ColumnKind
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, texts
 from dpiw.plan.drafts.reading import one_of, read_text

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpiw.data.cell_formats import CANONICAL
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.declarations import folded_name, name_fault
+from dpiw.data.cells.formats import CANONICAL
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.declarations import folded_name, name_fault
 from dpiw.errors import SchemaError, nearest
 
 Bound = int | float | str
@@ -42,7 +42,7 @@ class ColumnDraft:
     Attributes:
         other: the level that unknown cells become.
         words: `true_values` and `false_values` of a boolean.
-        written: fields of `dpiw.data.cell_formats` that the metadata states.
+        written: fields of `dpiw.data.cells.formats` that the metadata states.
         provenance: of bounds or levels; empty if there are none.
         notes: for the reader of the draft; our own words only.
     """

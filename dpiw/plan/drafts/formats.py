@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from dpiw.data.columns import ColumnRole
-from dpiw.data.declarations import name_fault
-from dpiw.data.headers import typed_line
+from dpiw.data.schema.columns import ColumnRole
+from dpiw.data.schema.declarations import name_fault
+from dpiw.data.source.headers import typed_line
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft

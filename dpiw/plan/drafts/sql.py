@@ -15,8 +15,8 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialects
 from sqlglot.errors import SqlglotError
 
-from dpiw.data.columns import ColumnKind
-from dpiw.data.declarations import no_word
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.declarations import no_word
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, number, texts
 from dpiw.plan.drafts.reading import one_of, read_text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.columns import ColumnKind
+from dpiw.data.schema.columns import ColumnKind
 from dpiw.errors import SchemaError, nearest
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft, bounds, texts
 from dpiw.plan.drafts.reading import one_of, parse_json, read_text

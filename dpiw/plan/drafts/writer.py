@@ -15,9 +15,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.columns import ColumnRole
-from dpiw.data.dictionary import OPEN, read_dictionary, refuse_open
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import ColumnRole
+from dpiw.data.schema.dictionary import OPEN, read_dictionary, refuse_open
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import MAX_BYTES, load_text
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft

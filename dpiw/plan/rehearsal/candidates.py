@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import flow_text
 from dpiw.errors import SpecError
 from dpiw.methods.weights.registry import NONE, WEIGHTS

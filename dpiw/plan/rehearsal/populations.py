@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.analysis.release import UnreliableWeightsWarning, load_release
-from dpiw.data.raw_source import copy_source
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
-from dpiw.data.sources import read_csv
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.source.batches import read_csv
+from dpiw.data.source.copy import copy_source
 from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.methods.admission import admitted
 from dpiw.methods.weights.paper.steps import parse_post_processing

@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import WeightError, setting_error
 from dpiw.methods.recipe import play

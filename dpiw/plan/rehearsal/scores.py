@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.plan.rehearsal.populations import WeightedRows
 
 Array = NDArray[np.float64]

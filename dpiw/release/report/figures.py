@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.levels import marker
 from dpiw.data.row_weights import mean_one_weights
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.levels import marker
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.release.certificate import Certificate
 from dpiw.release.report import plots
 from dpiw.release.report.pages import number, short_decimal

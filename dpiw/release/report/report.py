@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.columns import ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, flat
 from dpiw.release.report import figures

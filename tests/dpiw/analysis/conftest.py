@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from tests.support.undrawn import undrawn  # noqa: F401
 from tests.support.whole_runs import loaded, publish_run
 

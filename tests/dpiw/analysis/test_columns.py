@@ -13,9 +13,9 @@ from dpiw import analysis
 from dpiw.analysis.columns import levels
 from dpiw.analysis.errors.verdicts import NONE, left_open
 from dpiw.analysis.sample import WeightedSample
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.release.report.figures import axis
 

@@ -16,8 +16,8 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.export_files import export
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.release.parquet import WEIGHT_ROLES
 from tests.dpiw.analysis.conftest import release_of

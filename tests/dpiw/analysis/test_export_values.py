@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dpiw.analysis import export_files
 from dpiw.analysis.export_files import export
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.levels import guarded, is_formula, unguarded
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.levels import guarded, is_formula, unguarded
 from dpiw.errors import ReleaseError
 from tests.dpiw.analysis.conftest import release_of
 

@@ -18,7 +18,7 @@ from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw

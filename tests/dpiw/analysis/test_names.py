@@ -13,7 +13,7 @@ from dpiw import analysis
 from dpiw.analysis.conditions import chosen, condition
 from dpiw.analysis.names import as_typed, column_name
 from dpiw.analysis.sample import WeightedSample, weighted_sample
-from dpiw.data.declarations import name_fault
+from dpiw.data.schema.declarations import name_fault
 from dpiw.errors import ReleaseError
 from tests.support.worlds import declared
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.support import metadata

@@ -1,6 +1,6 @@
 """Bounds of the centred features from the schema alone: a second way to those of `features`."""
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 
 
 def squared_norm(schema: PublicSchema) -> float:

@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from tests.support.worlds import declared
 
 PROPERTY = settings(derandomize=True, database=None, deadline=None, max_examples=40)

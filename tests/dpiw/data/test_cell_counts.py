@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data import cell_counts, encoding
-from dpiw.data.cell_counts import count_cells
-from dpiw.data.cell_formats import CANONICAL
-from dpiw.data.cell_reading import canonical_cells
-from dpiw.data.columns import Column
-from dpiw.data.encoding import scale_cells
+from dpiw.data.cells import counts as cell_counts
+from dpiw.data.cells.counts import count_cells
+from dpiw.data.cells.formats import CANONICAL
+from dpiw.data.cells.reading import canonical_cells
+from dpiw.data.schema import encoding
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.encoding import scale_cells
 from tests.support.statements import GERMAN, PROPERTY, SCHEMA, TEXTS, frame_of
 
 

@@ -11,17 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS, THOUSANDS, CellFormat, without_defaults
-from dpiw.data.cell_reading import (
+from dpiw.data.cells.formats import (
+    CANONICAL,
+    FORMAT_FIELDS,
+    THOUSANDS,
+    CellFormat,
+    without_defaults,
+)
+from dpiw.data.cells.reading import (
     UNREADABLE,
     WHITE_SPACE,
     canonical_cells,
     canonical_frame,
     settled_formats,
 )
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.encoding import scale_cells
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.encoding import scale_cells
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SchemaError, SpecError
 from dpiw.plan.spec import load_schema, load_spec
 from tests.support.specs import spec

@@ -6,10 +6,10 @@ import re
 import pandas as pd
 import pytest
 
-from dpiw.data import cell_statement
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_statement import CellTally, statement
-from dpiw.data.ingest import IngestLimits, ingest
+from dpiw.data.cells import statement as cell_statement
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.cells.statement import CellTally, statement
+from dpiw.data.source.ingest import IngestLimits, ingest
 from dpiw.errors import SchemaError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.run import steps

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.constraints import Repair, read_constraint
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.constraints import Repair, read_constraint
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 from dpiw.methods.admission import admitted
 from tests.dpiw.data.schema_example import PROPERTY

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpiw.data import cell_statement, raw_source, sources
-from dpiw.data.ingest import ingest
-from dpiw.data.raw_source import IngestLimits
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells import statement as cell_statement
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source import batches as sources
+from dpiw.data.source import copy as raw_source
+from dpiw.data.source.copy import IngestLimits
+from dpiw.data.source.ingest import ingest
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
@@ -248,7 +250,8 @@ def test_the_custodian_reads_how_many_rows_the_unit_left_out(run):
 
 _BOMB = """
 import pathlib, resource, sys
-from dpiw.data import ingest, sources
+from dpiw.data.source import ingest
+from dpiw.data.source import batches as sources
 from tests.support import read
 from dpiw.data.snapshots import open_snapshot
 from dpiw.errors import SourceError
@@ -321,7 +324,9 @@ def read(tmp_path, monkeypatch):
 
     # Great Expectations takes long; what it would judge is compared instead.
     for name in ("validate_structure", "validate_values", "validate_scaled"):
-        monkeypatch.setattr(f"dpiw.data.ingest.{name}", lambda given, *_, **__: {str(given): True})
+        monkeypatch.setattr(
+            f"dpiw.data.source.ingest.{name}", lambda given, *_, **__: {str(given): True}
+        )
     monkeypatch.setattr(cell_statement, "_MAX_TEXTS", 3)
     monkeypatch.setattr(cell_statement, "_MAX_BYTES", 12)
     private = tmp_path / "private"

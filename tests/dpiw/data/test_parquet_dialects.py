@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpiw.data import ingest as ingestion
-from dpiw.data.ingest import IngestLimits, ingest
-from dpiw.data.sources import parquet_types
-from dpiw.data.validation import types_fault
+from dpiw.data.source import ingest as ingestion
+from dpiw.data.source.batches import parquet_types
+from dpiw.data.source.ingest import IngestLimits, ingest
+from dpiw.data.source.validation import types_fault
 from dpiw.errors import SourceError
 from dpiw.plan.sections import SourceSpec
 from dpiw.plan.spec import check_header

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data import ingest as person_bound
-from dpiw.data.ingest import rows_within_unit
+from dpiw.data.source import ingest as person_bound
+from dpiw.data.source.ingest import rows_within_unit
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY, toy_schema

@@ -16,10 +16,10 @@ import pytest
 from dpiw import analysis
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators.bayes import scaled_weights
-from dpiw.data import public_rows
-from dpiw.data.public_rows import read_rows_file
-from dpiw.data.raw_source import IngestLimits
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.source import public_rows
+from dpiw.data.source.copy import IngestLimits
+from dpiw.data.source.public_rows import read_rows_file
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.spec import load_spec

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.sources import IngestLimits, read_csv
+from dpiw.data.source.batches import IngestLimits, read_csv
 from dpiw.errors import SourceError
 
 

@@ -9,10 +9,10 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from dpiw.data.columns import bucket_names
-from dpiw.data.declarations import PROVENANCES, provenance_summary
-from dpiw.data.levels import bucket_of, known_texts
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema.columns import bucket_names
+from dpiw.data.schema.declarations import PROVENANCES, provenance_summary
+from dpiw.data.schema.levels import bucket_of, known_texts
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import SchemaError
 from dpiw.plan.json_schema import dictionary_schema
 from tests.dpiw.data.schema_example import SCHEMA

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpiw.data.cells import plain_cells
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
+from dpiw.data.cells.plain import plain_cells
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.errors import SourceError
 from dpiw.release.parquet import arrow_type
 from tests.dpiw.data.schema_example import PROPERTY, SCHEMA, cells_of, conforming_frame, one_column

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 from tests.dpiw.data.centred_bounds import reference_squared_norm, squared_diameter, squared_norm
 from tests.dpiw.data.schema_example import (

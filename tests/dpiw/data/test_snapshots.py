@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpiw.data import snapshots
 from dpiw.data.scaled import ScaledTable
-from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema
 from dpiw.data.snapshots import open_snapshot, snapshot_writer, write_snapshot
 from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SchemaError, SourceError

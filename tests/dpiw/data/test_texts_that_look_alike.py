@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.cell_counts import count_cells
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import canonical_cells
-from dpiw.data.cells import MINUS_SIGNS, one_form
-from dpiw.data.columns import Column
-from dpiw.data.encoding import scale_cells
-from dpiw.data.ingest import rows_within_unit
+from dpiw.data.cells.counts import count_cells
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.cells.plain import MINUS_SIGNS, one_form
+from dpiw.data.cells.reading import canonical_cells
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.encoding import scale_cells
+from dpiw.data.source.ingest import rows_within_unit
 from dpiw.errors import SchemaError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

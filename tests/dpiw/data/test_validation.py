@@ -5,9 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.cell_counts import count_cells
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.validation import run_checks, scaled_extremes, validate_scaled, validate_values
+from dpiw.data.cells.counts import count_cells
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.source.validation import (
+    run_checks,
+    scaled_extremes,
+    validate_scaled,
+    validate_values,
+)
 from dpiw.errors import StageFailedError
 from tests.support.worlds import declared
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpiw.data.rule_kinds import Cells
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.rule_kinds import Cells
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods import recipe as recipe_module
 from dpiw.methods.admission import MOST_DRAWN, RULE, Admission, admitted

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.data.columns import bucket_names
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import bucket_names
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError
 from dpiw.methods.generators.registry import make_generator

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dpiw.data.columns import ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dpiw.cli.main import main
-from dpiw.data.declarations import RESERVED_NAMES, folded_name, name_fault
+from dpiw.data.schema.declarations import RESERVED_NAMES, folded_name, name_fault
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.plan import compile_plan

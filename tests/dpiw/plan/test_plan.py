@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from dpiw import __version__
-from dpiw.data.cell_formats import FORMAT_FIELDS
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import FORMAT_FIELDS
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import NotPublishableError, SpecError
 from dpiw.methods.weights.paper.beta import BetaNoised
 from dpiw.methods.weights.registry import WEIGHTS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpiw.data import yaml
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module

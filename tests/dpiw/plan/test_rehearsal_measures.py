@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import MEASURES, PENALTY_PER_ROW, Scorer
 from tests.dpiw.data.schema_example import SCHEMA as EVERY_KIND

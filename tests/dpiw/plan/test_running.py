@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError
 from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.registry import GENERATORS

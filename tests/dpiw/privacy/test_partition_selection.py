@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpiw.data.schema import Column, ColumnKind, PublicSchema
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema
 from dpiw.errors import PrivacyError, UncalibratedError
 from dpiw.methods.generators.unseen_levels import LevelNoise, UnseenLevels
 from dpiw.privacy import accounting

@@ -13,7 +13,7 @@ import pytest
 
 from dpiw.analysis.release import load_release
 from dpiw.data.files import link_file
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import parquet
 from dpiw.release.manifest import listed_row_files, row_files

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw.analysis.release import load_release
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release import parquet, verification
 from dpiw.release.manifest import FileBytes

@@ -10,9 +10,9 @@ import pytest
 
 import dpiw
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
-from dpiw.data.columns import ColumnKind
 from dpiw.data.row_weights import mean_one_weights
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
 from dpiw.release.parquet import (
     FACTS,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.weights.measured import constants
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from tests.dpiw.release.release_example import example_certificate, example_report
 from tests.support.browser import CORNERS
 

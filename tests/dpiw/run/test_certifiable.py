@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dpiw.cli.main import main
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.ledger import EntryKind, Ledger
 from dpiw.methods.generators import registry

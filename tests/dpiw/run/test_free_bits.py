@@ -62,7 +62,7 @@ def torn(place: Any, run: ReleaseRun) -> None:
 
 def crashed(place: Any, run: ReleaseRun) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpiw.data.sources.os.fstat", lambda _: 1 / 0)
+        patch.setattr("dpiw.data.source.batches.os.fstat", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             steps.ingest(run)
 
@@ -102,7 +102,7 @@ def test_a_read_is_on_record_before_the_source_is_opened(place, monkeypatch):
         seen.append(Ledger.open(place.ledger).entries()[-1].kind)
         raise SourceError("stop here")
 
-    monkeypatch.setattr("dpiw.data.ingest.copy_source", opened)
+    monkeypatch.setattr("dpiw.data.source.ingest.copy_source", opened)
     with pytest.raises(SourceError):
         steps.ingest(reserved(place, period="2027-01"))
     assert seen == [EntryKind.READ]
@@ -111,11 +111,11 @@ def test_a_read_is_on_record_before_the_source_is_opened(place, monkeypatch):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import dpiw.data.ingest
+import dpiw.data.source.ingest
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-dpiw.data.ingest.validate_structure = lambda *_, **__: {}
-dpiw.data.ingest.canonical_frame = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+dpiw.data.source.ingest.validate_structure = lambda *_, **__: {}
+dpiw.data.source.ingest.canonical_frame = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 steps.ingest(ReleaseRun.load(Path(sys.argv[1])))
 """
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.columns import Column
-from dpiw.data.schema import PublicSchema
-from dpiw.data.validation import admissible_types
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source.validation import admissible_types
 from dpiw.data.yaml import load_text
 
 SCHEMA_YAML = """

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
 CANARY = "canary-fz91e7"

@@ -16,17 +16,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dpiw.data import encoding as scaling
-from dpiw.data import sources
-from dpiw.data.cell_formats import CANONICAL, FORMAT_FIELDS
-from dpiw.data.cell_reading import canonical_frame, settled_formats
-from dpiw.data.cell_statement import CellTally, statement
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.ingest import rows_within_unit
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.cells.formats import CANONICAL, FORMAT_FIELDS
+from dpiw.data.cells.reading import canonical_frame, settled_formats
+from dpiw.data.cells.statement import CellTally, statement
+from dpiw.data.schema import encoding as scaling
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import write_snapshot
-from dpiw.data.sources import IngestLimits, read_csv
-from dpiw.data.validation import admissible_types, scaled_extremes, scaled_limits
+from dpiw.data.source import batches as sources
+from dpiw.data.source.batches import IngestLimits, read_csv
+from dpiw.data.source.ingest import rows_within_unit
+from dpiw.data.source.validation import admissible_types, scaled_extremes, scaled_limits
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.hostile.fuzz import cells as fuzz
 from tests.hostile.fuzz.cells import ARROW, SCHEMA, Case, make_case, neighbour

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from dpiw.data.ingest import ingest
+from dpiw.data.source.ingest import ingest
 from dpiw.errors import DPIWError, SourceError
 from tests.hostile.fuzz import corpus, worker
 from tests.hostile.fuzz.campaign import run_campaign, run_slice

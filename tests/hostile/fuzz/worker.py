@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpiw.data.ingest import rows_within_unit
-from dpiw.data.raw_source import IngestLimits, copy_source
-from dpiw.data.schema import PublicSchema
-from dpiw.data.sources import open_csv, open_parquet
-from dpiw.data.validation import admissible_types
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.source.batches import open_csv, open_parquet
+from dpiw.data.source.copy import IngestLimits, copy_source
+from dpiw.data.source.ingest import rows_within_unit
+from dpiw.data.source.validation import admissible_types
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.hostile.fuzz import corpus

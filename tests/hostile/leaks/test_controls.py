@@ -297,7 +297,6 @@ MAY_SEED = {
     "run/weigh.py", "run/publish.py",
     # post-processing as well, from the digest of the measurement
     "methods/weights/measured/weighing.py",
-    "methods/weights/paper/beta.py", "methods/weights/paper/output.py",
     # one public row, before a draw
     "methods/neural/clipping.py",
     # public random features, from a public seed in the spec
@@ -308,7 +307,7 @@ MAY_SEED = {
     # rehearsal on public stand-ins
     "plan/rehearsal/rehearsal.py",
     # rows of the data dictionary alone, from the digest of its constraints
-    "data/rules.py",
+    "data/schema/rules.py",
     # noise that cannot be published (`publishable` is False), for tests
     "privacy/randomness.py",
 }  # fmt: skip
@@ -343,7 +342,8 @@ def test_secrets_never_choose_a_noise_value():
         name = path.relative_to(ROOT / "dpiw").as_posix()
         if "secrets." in path.read_text():
             assert name in {
-                "cli/rehearse.py", "data/files.py", "data/ingest.py", "data/public_rows.py",
+                "cli/rehearse.py", "data/files.py",
+                "data/source/ingest.py", "data/source/public_rows.py",
                 "ledger/ledger.py", "local/client.py",
                 "privacy/randomness.py", "release/publication.py", "run/public_files.py",
                 "run/publish.py", "run/weigh.py",

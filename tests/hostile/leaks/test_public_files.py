@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.cli.main import main
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, SchemaError, SpecError
 from dpiw.plan.plan import compile_plan
@@ -312,7 +312,7 @@ def _orders() -> Iterator[Any]:
 def test_any_two_columns_in_any_order_and_spelling_are_a_table(
     names: list[str], delimiter: str, spelt: Callable[[str], str]
 ) -> None:
-    from dpiw.data.confidential import table_fault
+    from dpiw.data.schema.confidential import table_fault
 
     rows = [[str(cell) for cell in row] for row in TABLE[names].to_numpy()]
     lines = [delimiter.join(map(spelt, names)), *(delimiter.join(row) for row in rows)]
@@ -363,7 +363,7 @@ def test_a_plan_warns_of_levels_as_many_as_rows(
     levels: int, rows: int, warns: bool, place: Any
 ) -> None:
     """One column of the table, each value once, is a list by all that can be seen of it."""
-    from dpiw.data.levels import level_warning
+    from dpiw.data.schema.levels import level_warning
 
     (place.root / "codes.csv").write_text("c\n" + "".join(f"c{n}\n" for n in range(levels)))
     _of_dictionary("levels_file")(place, "codes.csv")

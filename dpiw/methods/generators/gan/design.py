@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, setting_error
 from dpiw.methods.generators.gan.heads import TEMPERATURE, ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered

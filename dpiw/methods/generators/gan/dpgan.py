@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, setting_error
 from dpiw.methods.base import Running, StatedNoise, calibrated_for, check_effort, real, whole

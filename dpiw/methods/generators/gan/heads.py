@@ -19,9 +19,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.discretisation import Bins, Domain
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.discretisation import Bins, Domain
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.backend import Array as Tensor
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.heads import ColumnDistributions
 from dpiw.methods.generators.histogram import Histogram, known_laws

@@ -6,7 +6,7 @@ import abc
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
     MULTIPLY_SECONDS,

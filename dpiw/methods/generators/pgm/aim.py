@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.base import Running, StatedNoise, check_effort

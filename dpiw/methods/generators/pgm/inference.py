@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, StageFailedError, install
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel

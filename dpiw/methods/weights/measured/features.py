@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.base import MOST_FEATURES

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, WeightError, setting_error
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection

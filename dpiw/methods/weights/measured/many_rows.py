@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows, Found, Tilted, checked

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import MOST_NUMBERS
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
@@ -319,6 +319,7 @@ class Measured(WeightEstimator):
     ) -> ReplicateWeights | None:
         """Replicate weights by the law of the published weights; the same every time."""
         from dpiw.methods.weights.measured.law import law_of_means
+        from dpiw.methods.weights.measured.weighing import replicate_measured
 
         if not self.replicates:
             return None
@@ -326,8 +327,7 @@ class Measured(WeightEstimator):
         law = law_of_means(
             self.parameters(), rows.schema, rows.scaled, log_weights, facts=facts["measured"]
         )
-        seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
-        return law.replicates(self.replicates, np.random.default_rng(seed))
+        return replicate_measured(law, measurement, count=self.replicates)
 
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None

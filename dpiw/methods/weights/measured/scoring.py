@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.discretisation import CodeTable, Domain
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.discretisation import CodeTable, Domain
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.base_rows import Tilted, checked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.methods.weights.measured.features import Stack
 from dpiw.privacy.mechanisms import calibrated_law

@@ -23,7 +23,7 @@ from dpiw.methods.weights.weigh import Weights, normalised, resample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
-    from dpiw.data.schema import PublicSchema
+    from dpiw.data.schema.schema import PublicSchema
     from dpiw.data.tables import SyntheticTable
     from dpiw.privacy.measurement import Measurement
 

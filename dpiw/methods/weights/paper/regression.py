@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import WeightError
 from dpiw.methods.weights.geometry import blocks
 from dpiw.privacy.mechanisms import calibrated_law

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.dpgan import DPCGAN
 from dpiw.methods.generators.registry import make_generator

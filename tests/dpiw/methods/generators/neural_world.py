@@ -6,7 +6,7 @@ give the same bytes, or something of them went past the mechanisms.
 
 import numpy as np
 
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN

@@ -8,7 +8,7 @@ from math import pi, prod, sqrt
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind
+from dpiw.data.schema.schema import Column, ColumnKind
 from dpiw.errors import PrivacyError, SpecError, StageFailedError
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal, pooled

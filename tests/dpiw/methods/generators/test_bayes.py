@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.generators.bayes import Bayes

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN

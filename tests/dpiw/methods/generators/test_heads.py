@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from dpiw.data.discretisation import Bins, Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Bins, Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.histospline import Histospline, _told, fill, histosplines
 from dpiw.methods.one_way import OneWayMarginals

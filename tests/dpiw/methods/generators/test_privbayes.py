@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.generators.histogram import Histogram

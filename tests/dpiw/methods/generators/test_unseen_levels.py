@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.columns import MOST_LETTERS
-from dpiw.data.dictionary import read_dictionary
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import MOST_LETTERS
+from dpiw.data.schema.dictionary import read_dictionary
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError, UncalibratedError
 from dpiw.methods.generators.registry import make_generator

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpiw.data.schema import ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper.mlp import DensityNetwork
 from tests.support.worlds import UNIT, numbers

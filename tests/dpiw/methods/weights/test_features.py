@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.data import threads
-from dpiw.data.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError, SpecError, WeightError
 from dpiw.methods.weights.measured import sums as feature_sum

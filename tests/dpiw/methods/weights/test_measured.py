@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpiw.data.discretisation import Domain
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.one_way import OneWayMarginals

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpiw.data.discretisation import Domain
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.discretisation import Domain
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import scoring as scoring_module

@@ -20,24 +20,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import WHITE_SPACE, canonical_cells, canonical_frame, settled_formats
-from dpiw.data.cell_statement import CellTally, leave_statement
-from dpiw.data.cells import cell_texts, in_one_form
-from dpiw.data.columns import Column, ColumnRole
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.cells.plain import cell_texts, in_one_form
+from dpiw.data.cells.reading import WHITE_SPACE, canonical_cells, canonical_frame, settled_formats
+from dpiw.data.cells.statement import CellTally, leave_statement
 from dpiw.data.files import write_durably
-from dpiw.data.raw_source import IngestLimits, RawSource, copy_source, data_row
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnRole
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.snapshots import snapshot_writer
-from dpiw.data.sources import open_csv, open_parquet
-from dpiw.data.threads import prefetched
-from dpiw.data.validation import (
+from dpiw.data.source.batches import open_csv, open_parquet
+from dpiw.data.source.copy import IngestLimits, RawSource, copy_source, data_row
+from dpiw.data.source.validation import (
     Results,
     ScaledFacts,
     validate_scaled,
     validate_structure,
     validate_values,
 )
+from dpiw.data.threads import prefetched
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

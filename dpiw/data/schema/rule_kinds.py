@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.constraints import Condition, Constraint, Derived, Lookup, Never, Total
-from dpiw.data.encoding import from_unit, to_unit
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.constraints import Condition, Constraint, Derived, Lookup, Never, Total
+from dpiw.data.schema.encoding import from_unit, to_unit
 from dpiw.errors import SchemaError, nearest
 
 Whole = NDArray[np.int64]

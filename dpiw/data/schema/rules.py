@@ -10,10 +10,18 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpiw.data.columns import Column
-from dpiw.data.constraints import Constraint, Derived, Lookup, Never, Repair, Total
-from dpiw.data.rule_kinds import Cells, Lattice, LookupRule, Mask, NeverRule, TotalRule, Whole
 from dpiw.data.scaled import ScaledTable
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.constraints import Constraint, Derived, Lookup, Never, Repair, Total
+from dpiw.data.schema.rule_kinds import (
+    Cells,
+    Lattice,
+    LookupRule,
+    Mask,
+    NeverRule,
+    TotalRule,
+    Whole,
+)
 from dpiw.errors import SchemaError, nearest
 
 ROUNDS = 16

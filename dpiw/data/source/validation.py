@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.data.cell_counts import CellCounts
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.headers import free_check
-from dpiw.data.schema import PublicSchema, ScaledTable
+from dpiw.data.cells.counts import CellCounts
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.source.headers import free_check
 from dpiw.errors import SourceError, StageFailedError
 
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))

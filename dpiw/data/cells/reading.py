@@ -15,10 +15,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.data.cell_formats import CANONICAL, ISO, ONLY_CSV, THOUSANDS, CellFormat, date_pattern
-from dpiw.data.cells import MINUS_SIGNS, cell_texts, in_one_form, one_form, plain_signs, text_bytes
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema import PublicSchema
+from dpiw.data.cells.formats import CANONICAL, ISO, ONLY_CSV, THOUSANDS, CellFormat, date_pattern
+from dpiw.data.cells.plain import (
+    MINUS_SIGNS,
+    cell_texts,
+    in_one_form,
+    one_form,
+    plain_signs,
+    text_bytes,
+)
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SchemaError
 
 UNREADABLE = "\ufffd"

@@ -17,14 +17,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpiw.data.cell_formats import CellFormat
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.confidential import Confidential
-from dpiw.data.constraints import Constraint, in_order, read_constraint
-from dpiw.data.declarations import folded_name
-from dpiw.data.encoding import project_cells, scale_cells, unscale_cells
-from dpiw.data.rules import Rules
+from dpiw.data.cells.formats import CellFormat
 from dpiw.data.scaled import ScaledTable
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.confidential import Confidential
+from dpiw.data.schema.constraints import Constraint, in_order, read_constraint
+from dpiw.data.schema.declarations import folded_name
+from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
+from dpiw.data.schema.rules import Rules
 from dpiw.errors import SchemaError, SourceError, each
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
@@ -113,9 +113,9 @@ class PublicSchema:
 
     @classmethod
     def from_yaml(cls, path: Path | str, *, confidential: Confidential | None = None) -> Self:
-        """Read a YAML data dictionary; see `dpiw.data.dictionary` for what is refused."""
+        """Read a YAML data dictionary; see `dpiw.data.schema.dictionary` for what is refused."""
         # Imported here, because analysts load schemas without the YAML library.
-        from dpiw.data.dictionary import read_dictionary
+        from dpiw.data.schema.dictionary import read_dictionary
         from dpiw.data.yaml import marked
 
         with marked(Path(path), SchemaError):

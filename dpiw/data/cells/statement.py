@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cell_counts import ROUNDED, UNREADABLE, CellCounts, cell_judge, count_cells
-from dpiw.data.cell_formats import CANONICAL, CellFormat
-from dpiw.data.cell_reading import WHITE_SPACE, canonical_cells
-from dpiw.data.cells import cell_texts, text_bytes
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.encoding import exact_number
+from dpiw.data.cells.counts import ROUNDED, UNREADABLE, CellCounts, cell_judge, count_cells
+from dpiw.data.cells.formats import CANONICAL, CellFormat
+from dpiw.data.cells.plain import cell_texts, text_bytes
+from dpiw.data.cells.reading import WHITE_SPACE, canonical_cells
 from dpiw.data.files import write_durably
-from dpiw.data.schema import PublicSchema
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.encoding import exact_number
+from dpiw.data.schema.schema import PublicSchema
 
 STATEMENT = "cells.txt"
 
 _NO_TEXT = "\ufffd"
-"""Replaces bytes that are not text in the declared encoding (`dpiw.data.sources`)."""
+"""Replaces bytes that are not text in the declared encoding (`dpiw.data.source.batches`)."""
 
 _MAX_TEXTS, _MAX_BYTES = 10_000, 1 << 22
 

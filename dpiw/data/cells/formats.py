@@ -1,4 +1,4 @@
-"""How a source writes its cells, as public settings that `dpiw.data.cell_reading` applies."""
+"""How a source writes its cells, as public settings that `dpiw.data.cells.reading` applies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpiw.data.declarations import Fault
+from dpiw.data.schema.declarations import Fault
 
 DECIMALS = (".", ",")
 THOUSANDS = {"none": "", ",": ",", ".": ".", "space": " \u00a0\u2009\u202f", "'": "'\u2019"}
@@ -87,7 +87,7 @@ FORMAT_FIELDS = tuple(field.name for field in dataclasses.fields(CellFormat))
 CANONICAL = CellFormat(
     decimal=".", thousands="none", date_format=ISO, datetime_format=ISO, missing=()
 )
-"""What `dpiw.data.encoding` reads: the default of a source."""
+"""What `dpiw.data.schema.encoding` reads: the default of a source."""
 
 _OF_TEXT = tuple(name for name in FORMAT_FIELDS if name != "missing")
 ONLY_CSV = "expected only for a CSV source; Parquet stores the value itself"

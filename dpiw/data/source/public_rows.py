@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from dpiw.data.cell_counts import count_cells
-from dpiw.data.columns import Column
-from dpiw.data.confidential import is_same_file
-from dpiw.data.raw_source import IngestLimits, copy_source
-from dpiw.data.schema import PublicSchema, ScaledTable
-from dpiw.data.sources import open_parquet, read_csv
-from dpiw.data.validation import types_fault
+from dpiw.data.cells.counts import count_cells
+from dpiw.data.schema.columns import Column
+from dpiw.data.schema.confidential import is_same_file
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.source.batches import open_parquet, read_csv
+from dpiw.data.source.copy import IngestLimits, copy_source
+from dpiw.data.source.validation import types_fault
 from dpiw.errors import SourceError, SpecError
 
 FIELD = "weights.post_processing: beta_calibrate.rows"

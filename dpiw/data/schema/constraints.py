@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from dpiw.data.columns import Column
+from dpiw.data.schema.columns import Column
 from dpiw.errors import SchemaError, one_of
 
 CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 
-from dpiw.data.declarations import folded_name
+from dpiw.data.schema.declarations import folded_name
 from dpiw.errors import Command, Next, SchemaError, SourceError
 
 _DELIMITERS = (",", ";", "\t", "|")

@@ -9,8 +9,8 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 
-from dpiw.data.cells import LONGEST
-from dpiw.data.columns import Column
+from dpiw.data.cells.plain import LONGEST
+from dpiw.data.schema.columns import Column
 
 _MAX_SHRINKING = 32
 """Bound on the length of a text over that of its normal form."""

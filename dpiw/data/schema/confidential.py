@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpiw.data.declarations import folded_name
+from dpiw.data.schema.declarations import folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpiw.data.cells import (
+from dpiw.data.cells.plain import (
     cell_text,
     cell_texts,
     clock_seconds,
@@ -28,8 +28,8 @@ from dpiw.data.cells import (
     word_form,
     zone_offsets,
 )
-from dpiw.data.columns import Column, ColumnKind
-from dpiw.data.levels import level_reader
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.levels import level_reader
 
 _INT64 = np.iinfo(np.int64)
 _NUMBER = re.compile(r"[+-]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?)([0-9]+))?")

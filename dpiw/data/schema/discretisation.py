@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema import Column, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 
 _MOST_BINS = 1 << 20

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dpiw.data.cells import NULLABLE, valid_text
-from dpiw.data.headers import check_names, header_cells
-from dpiw.data.raw_source import IngestLimits, RawSource, attempt, data_row
+from dpiw.data.cells.plain import NULLABLE, valid_text
+from dpiw.data.source.copy import IngestLimits, RawSource, attempt, data_row
+from dpiw.data.source.headers import check_names, header_cells
 from dpiw.errors import SourceError
 
 TEXT = "text"

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpiw.data.cell_formats import FORMAT_FIELDS, CellFormat
-from dpiw.data.cells import day_number, is_zone, one_form, second_number, word_form
-from dpiw.data.declarations import (
+from dpiw.data.cells.formats import FORMAT_FIELDS, CellFormat
+from dpiw.data.cells.plain import day_number, is_zone, one_form, second_number, word_form
+from dpiw.data.schema.declarations import (
     FREE_TEXT,
     MAX_NAME_LENGTH,
     MOST_DIGITS,
@@ -107,7 +107,7 @@ class Column:
         lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
             text for dates and datetimes.
         levels: admissible values of a categorical or ordinal column, in order.
-        members: for each level, further public texts that mean it (`dpiw.data.levels`).
+        members: for each level, further public texts that mean it (`dpiw.data.schema.levels`).
         hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
         unseen: categorical only: nobody knows the levels; only the generator `levels` takes it.
         other: the level that unknown cells become; without it they are missing.

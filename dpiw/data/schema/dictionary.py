@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpiw.data.confidential import Confidential, copy_fault, table_fault
-from dpiw.data.levels import NOISY_COUNT, unguarded
+from dpiw.data.schema.confidential import Confidential, copy_fault, table_fault
+from dpiw.data.schema.levels import NOISY_COUNT, unguarded
 from dpiw.data.yaml import load_file
 from dpiw.errors import DPIWError, Mark, SchemaError
 

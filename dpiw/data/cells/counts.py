@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpiw.data.cells import cell_texts, day_number, second_number, word_form
-from dpiw.data.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.encoding import exact_number, plain_numbers, read_cells
-from dpiw.data.levels import known_texts
+from dpiw.data.cells.plain import cell_texts, day_number, second_number, word_form
+from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
+from dpiw.data.schema.encoding import exact_number, plain_numbers, read_cells
+from dpiw.data.schema.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
 """Verdicts on a cell; from the second on in the order of the fields of `CellCounts`."""

@@ -1,0 +1,1 @@
+"""How cells are written, read and counted, each alone."""

@@ -1,0 +1,1 @@
+"""The public schema: columns, levels, constraints, and numbers for cells."""

@@ -1,0 +1,1 @@
+"""The confidential file: its copy, its batches, checks and limits."""
