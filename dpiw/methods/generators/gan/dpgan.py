@@ -283,8 +283,7 @@ class DPGAN(GANSettings):
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
 
         def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
-            total = clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
-            return total * factor
+            return factor * clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
 
         return scaled_sum
 

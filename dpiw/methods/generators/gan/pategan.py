@@ -135,7 +135,9 @@ class PATEGAN(GameSettings):
         return cls(**with_noise(settings, pure=pure))
 
     def __post_init__(self) -> None:
+        penalty = self.penalty
         super().__post_init__()
+        object.__setattr__(self, "penalty", penalty)  # 1 stays 1: runs follow from its spelling
         if self.noise not in COUNT_NOISES.values():
             raise setting_error(self, "generator.settings.noise", "gaussian or laplace")
         if self.teachers is not None:

@@ -124,10 +124,10 @@ class GameSettings(Synthesizer):
             object.__setattr__(self, name, value)
 
     def stated(self, settings: type[Any]) -> dict[str, Any]:
-        """The fields of a class as JSON values, without `calibrated`."""
+        """The fields of a class and what it retired, as JSON values, without `calibrated`."""
         values = {field.name: getattr(self, field.name) for field in fields(settings)}
+        values |= {name: old for name, (old,) in self.retired.items()}
         del values["calibrated"]
-        values |= {name: old for name, (old,) in self.retired.items()}  # public randomness too
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @abc.abstractmethod
@@ -147,9 +147,8 @@ class GameSettings(Synthesizer):
         self, width: int, *, steps: float, products: float, numbers: float, nominal_rows: int
     ) -> Running:
         """Forecast of steps, products of parameters and rows, and numbers of rows made or read."""
-        learning = STEP_SECONDS * steps + MULTIPLY_SECONDS * products
         return Running(
-            seconds=learning + NUMBER_SECONDS * numbers,
+            seconds=STEP_SECONDS * steps + MULTIPLY_SECONDS * products + NUMBER_SECONDS * numbers,
             held_bytes=width * (12 * nominal_rows + 19 * SETTLING_ROWS) + (40 << 20),
         )
 
