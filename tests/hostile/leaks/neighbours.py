@@ -18,7 +18,7 @@ from tests.conftest import make_workplace, town
 
 POSTPROCESSING, PUBLISH, INGEST = (
     importlib.import_module(f"dpiw.{name}")  # the packages hold functions of the same names
-    for name in ("run.weigh", "run.publish", "data.ingest")
+    for name in ("run.weigh", "run.publish", "data.source.ingest")
 )
 DRAWN = (
     # by file: the fields that may differ, as prefixes of a path
