@@ -194,7 +194,8 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
                 theta = solution.theta
                 break
     if solution is None:
-        raise WeightError("the minimum was not reached", field="tilting")
+        fault = "the minimum was not reached; a larger weights.settings.credit makes it easier"
+        raise WeightError(fault, field="tilting")
     return solution
 
 
