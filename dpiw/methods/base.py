@@ -145,9 +145,10 @@ MOST_FEATURES = 8192
 """Numbers of a row at most: a regression takes their square in memory and their cube in time."""
 
 OTHER_SCHEMA = (
-    "was drawn for another data dictionary: its columns or their sizes differ; restore the"
+    "it was drawn for another data dictionary: its columns or their sizes differ; restore the"
     " dictionary, or start a new run"
 )
+
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of
+from dpiw.errors import SpecError, one_of, setting_error
 from dpiw.methods.base import DRAW_SECONDS, FEWER_LEVELS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
@@ -154,10 +154,8 @@ class Bayes(CountedColumns):
         super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
-                raise SpecError(
-                    field=f"generator.settings.{name}",
-                    allowed=one_of(str(getattr(self, name)), words),
-                )
+                allowed = one_of(str(getattr(self, name)), words)
+                raise setting_error(self, f"generator.settings.{name}", allowed)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:

@@ -43,8 +43,8 @@ class DiscriminatorWeights(RatioEstimator):
         if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
                 field="weights.method=discriminator",
-                allowed="generator.method dpgan or dpcgan with loss: logistic; other"
-                " critics are no ratios: or write weights.method: measured",
+                allowed="generator.method dpgan or dpcgan with loss: logistic (other critics are no"
+                " ratios), or weights.method: measured",
             )
 
     def informed(self, judge: Judge | None) -> Self:
