@@ -72,18 +72,19 @@ def cells(sample: WeightedSample, column: Column) -> pd.Series:
     else:
         computed = _computed(sample.table, column) if callable(column) else column
         values = row_values(computed, sample.frame)
-    subject = f"column {column!r} holds" if isinstance(column, str) else "found"
+    subject = f"column {column!r} holds" if isinstance(column, str) else "the given values are"
     if not pd.api.types.is_numeric_dtype(values.dtype):
         if not pd.api.types.is_datetime64_any_dtype(values.dtype):
+            example = f"table[{column if isinstance(column, str) else 'sex'!r}]"
             raise ReleaseError(
-                f"{ONE_EACH}; {subject} text: for text give a function such as lambda table:"
-                " table['sex'] == 'female'"
+                f"{subject} text; {ONE_EACH}. Give a function that chooses a level, such as"
+                f" lambda table: {example} == 'LEVEL'"
             )
         dates = f"table[{column if isinstance(column, str) else 'born'!r}]"
         zone = "" if values.dt.tz is None else f", tz='{values.dt.tz}'"
         raise ReleaseError(
-            f"{ONE_EACH}; {subject} dates: for a date give a function such as lambda table:"
-            f" {dates}.dt.year, or of days, which have quantiles: lambda table: ({dates} -"
+            f"{subject} dates; {ONE_EACH}. Give a function of the years, such as lambda table:"
+            f" {dates}.dt.year, or of the days, as for a quantile: lambda table: ({dates} -"
             f" pandas.Timestamp('2000-01-01'{zone})).dt.days"
         )
     return values
@@ -202,7 +203,8 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     declared = declared_as(sample, name)
     nullable = declared is not None and declared.nullable
     if bins is not None and not is_wide:
-        raise ReleaseError("bins are for numbers and dates, not for text", field=f"column {name!r}")
+        fault = "bins are for numbers and dates, and this column holds neither; leave `bins` out"
+        raise ReleaseError(fault, field=f"column {name!r}")
     if bins is not None:
         return _levels_of(_binned(values, bins, dated=is_dated), None, nullable)
     if declared is not None and declared.is_numeric and declared.cuts and is_wide:
@@ -211,9 +213,10 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     if domain is None and is_wide and values.nunique() > MOST_LEVELS:
         example = f"{as_typed(name)} >= '2024-01-01'" if is_dated else f"{as_typed(name)} > 40"
         raise ReleaseError(
-            f"{values.nunique()} different values are too many for levels (at most {MOST_LEVELS});"
-            f' a table takes bins=10; for one group give a condition, such as where="{example}"',
+            f"found {values.nunique()} different values",
             field=f"column {name!r}",
+            allowed=f"at most {MOST_LEVELS} for groups. Pass bins=10 if the function takes `bins`,"
+            f' or choose one group: where="{example}"',
         )
     return _levels_of(values, domain, nullable)
 
@@ -291,8 +294,9 @@ def check_told_apart(column: str, values: NDArray[Any], parts: int) -> None:
     width = float(np.ptp(values)) or 1.0 if values.size else np.inf  # 1, as NumPy has it
     if width <= parts * float(np.spacing(np.abs(values).max(initial=0.0))):
         raise ReleaseError(
-            f"its values lie too far from zero for {parts} parts of so small a range; take"
-            " fewer, or subtract a number in a table of yours: (table, weights)",
+            f"the values are so far from zero, and so close together, that {parts} bins cannot be"
+            " told apart; use fewer bins, or subtract a constant in a copy of the table and pass"
+            " (table, weights)",
             field=f"column {column!r}",
         )
 

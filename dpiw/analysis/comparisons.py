@@ -168,7 +168,7 @@ class Comparisons:
             )
         if isinstance(node, ast.List | ast.Tuple):
             raise self.refusal(
-                "a list stands behind `in` or `not in`, as in \"region in ['south']\""
+                "a list may only follow `in` or `not in`, as in \"region in ['south']\""
             )
         raise self.refusal(
             allowed=f"one truth value per row{place}; found {self.kind(node).value}:"
@@ -187,11 +187,11 @@ class Comparisons:
         kind = self.kind(node)
         if kind in (Kind.TEXT, Kind.DATE):
             subject = self.column(node) if isinstance(node, ast.Name) else self.typed(node)
-            raise self.refusal(f"{subject} holds {kind.value}; + - * / take numbers")
+            raise self.refusal(f"{subject} holds {kind.value}; + - * / need numbers")
         if kind is Kind.TRUTH and not isinstance(node, ast.Name):
             return self.truth(node)
         if isinstance(node, ast.List | ast.Tuple):
-            raise self.refusal("a list stands behind `in` or `not in`, as in 'age in [18, 19]'")
+            raise self.refusal("a list may only follow `in` or `not in`, as in 'age in [18, 19]'")
         return self._value(node)
 
     def _value(self, node: ast.expr) -> Any:
@@ -219,7 +219,8 @@ class Comparisons:
             return self._compared_with_each(node, [node.left, *node.comparators])
         sign = _SIGNS[type(listing[0])]
         if len(node.ops) > 1:
-            raise self.refusal(f"`{sign}` stands in no chain of comparisons: join them by `and`")
+            fault = f"`{sign}` cannot stand in a chain such as a < b {sign} [c]"
+            raise self.refusal(f"{fault}; write a < b and b {sign} [c]")
         if not isinstance(last, ast.List | ast.Tuple):
             written = f"{self.typed(node.left)} {sign} [{self.typed(last)}]"
             advice = f": write {written!r}" if _is_literal(last) else ", such as ['north', 'south']"
@@ -249,11 +250,11 @@ class Comparisons:
             return self._related(node, self._moments(first, sides))
         if Kind.TEXT in by_kind:
             first = by_kind[Kind.TEXT]
-            how = f"text stands in quotes, as in {self.compared(first)!r}"
+            how = f"write text in quotes, as in {self.compared(first)!r}"
             self._check_beside(first, sides, how)
             return self._textual(node, sides)
         if texts and columns:
-            column, hint = columns[0], "numbers compare with numbers, text with text"
+            column, hint = columns[0], "write a number without quotes"
             if Kind.TRUTH in by_kind:
                 column = by_kind[Kind.TRUTH]
                 hint = f"write {self.typed(column)}, or not {self.typed(column)}"
@@ -261,7 +262,7 @@ class Comparisons:
                 f"{self.column(column)} holds {self.kind(column).value}, not text; {hint}"
             )
         if texts:
-            raise self.refusal(f"text compares with a column; {self.typed(sides[0])} is none")
+            raise self.refusal(f"text compares only with a column, unlike {self.typed(sides[0])}")
         if isinstance(node.ops[0], ast.In | ast.NotIn):
             return self._related(node, [self._number(node.left), *map(self._value, sides[1:])])
         return self._related(node, [self._number(side) for side in sides])
@@ -295,8 +296,8 @@ class Comparisons:
                 )
             if self.levels(column) != levels:
                 raise self.refusal(
-                    f"{self.column(columns[0])} and {self.column(column)} have other levels:"
-                    f" they have no order together"
+                    f"{self.column(columns[0])} and {self.column(column)} have different"
+                    f" levels, so that `{sign}` has no meaning; compare each with one of its levels"
                 )
         places = {level: float(place) for place, level in enumerate(levels)}
         values = (self._value(side) for side in sides)

@@ -41,7 +41,7 @@ _INSTEAD = (
     (r"(?i)\bbetween\b", "write 18 <= age <= 40"),
     (r"(?i)%in%|\bIN\b\s*\(", "write in [...], with `in` in small letters"),
     (r"<>", "write !="),
-    (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value are left out as it is"),
+    (r"(?i)\bis\s+(not\s+)?null\b", "rows with a missing value never meet a condition"),
     (r"(?<![=!<>])=(?!=)", "write == for a comparison"),
 )
 
@@ -65,11 +65,11 @@ def chosen(sample: WeightedSample, where: Column | None) -> NDArray[np.bool_]:
     else:
         values = numbers(sample, where)
         if not np.isin(values[~np.isnan(values)], (0, 1)).all():
-            subject = f"column {where!r} holds" if isinstance(where, str) else "found"
+            subject = f"column {where!r}" if isinstance(where, str) else "the condition"
             raise ReleaseError(
+                f"{subject} holds numbers other than 0 and 1",
                 field="where",
-                allowed=f"one truth value per row; {subject} other numbers than 0 and 1:"
-                " compare, as in 'age > 40'",
+                allowed="one truth value per row; write a comparison, such as 'age > 40'",
             )
         is_chosen = np.asarray(values == 1)
     if not sample.weights[is_chosen].sum() > 0:
@@ -124,12 +124,12 @@ def condition(
         truth = comparisons.truth(tree)
     except (TypeError, ValueError, ArithmeticError, NotImplementedError) as reason:
         raise ReleaseError(
-            f"{type(reason).__name__}; numbers compare with numbers, text with text",
+            f"cannot be computed ({type(reason).__name__}); compare numbers only with numbers",
             field=f"where={text!r}",
         ) from None
     if not pd.api.types.is_bool_dtype(truth.dtype):
         raise ReleaseError(
-            field=f"where={text!r}", allowed="one truth value per row: compare, as in 'age > 40'"
+            field=f"where={text!r}", allowed="one truth value per row, such as 'age > 40'"
         )
     is_present = table[_columns(tree)].notna().all(axis=1).to_numpy()
     return np.asarray(is_present & truth.to_numpy(dtype=bool, na_value=False))
@@ -155,7 +155,7 @@ def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
         raise ReleaseError(
             field=f"where={text!r}",
             allowed="a condition such as \"age > 40 and region == 'south'\"; "
-            f"{_instead(text) or 'a column whose name is not one plain word stands in backticks'}",
+            f"{_instead(text) or 'write a name that is not one plain word in backticks'}",
         ) from None
     for node in ast.walk(tree):
         _check_allowed(text, node, table)
@@ -173,9 +173,8 @@ def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> 
         return column_name(table, word, normalised=True)
     except ReleaseError:
         if _is_level(word, table, declared):
-            raise ReleaseError(
-                f"text stands in quotes: {word!r}", field=f"where={text!r}"
-            ) from None
+            fault = f"a level is text, and text needs quotes; write {word!r}"
+            raise ReleaseError(fault, field=f"where={text!r}") from None
         raise
 
 
@@ -183,24 +182,25 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
     if not isinstance(node, _ALLOWED):
         word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
         allowed = (
-            "columns, numbers, text, comparisons, in, and, or, not, + - * / are; or give a"
-            " function of the table"
+            "use columns, numbers, text, comparisons, in, and, or, not, + - * /, or give a"
+            " function, such as lambda table: table['age'] % 2 == 0"
         )
         raise ReleaseError(
-            f"{word} is not allowed in it; {_instead(text) or allowed}", field=f"where={text!r}"
+            f"{word} is not allowed in a condition; {_instead(text) or allowed}",
+            field=f"where={text!r}",
         )
     if not isinstance(node, ast.Constant) or type(node.value) in (str, int, float):
         return
     if repr(node.value) in table.columns:
         raise ReleaseError(
-            f"{node.value!r} is a value and the name of a column: a column of this name"
-            f" stands in backticks, `{node.value!r}`",
+            f"{node.value!r} is both a value and the name of a column; write the column in"
+            f" backticks, `{node.value!r}`",
             field=f"where={text!r}",
         )
     if not isinstance(node.value, bool):
         raise ReleaseError(
-            f"{node.value!r} is not allowed in it; rows with a missing value in a column"
-            " that it names are left out; or give a function of the table",
+            f"{node.value!r} is not allowed in a condition; rows with a missing value never meet"
+            " one. To choose them give a function, such as lambda table: table['age'].isna()",
             field=f"where={text!r}",
         )
 

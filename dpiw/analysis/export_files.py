@@ -91,8 +91,8 @@ def _renamed(
         )
         taken.add(folded_name(suggested[old]))
     raise ReleaseError(
-        f"column {next(iter(bad.values()))!r}: expected {form.names}, no word that the format keeps"
-        f" for itself, and no name of a weight; what would do: names={suggested!r}",
+        f"column {next(iter(bad.values()))!r}: the file cannot hold this name; expected"
+        f" {form.names}, no reserved word, and no weight's name. Pass names={suggested!r}",
         field="export",
     )
 
@@ -182,7 +182,7 @@ def export(
     path = Path(path)
     if path.suffix not in _FORMATS:
         raise ReleaseError(
-            f"{path}: expected a name that ends with {', '.join(_FORMATS)}", field="export"
+            f"{path}: expected a file name that ends with {' or '.join(_FORMATS)}", field="export"
         )
     form = _FORMATS[path.suffix]
     weights, names = _weights(release, replicates), dict(names or {})
@@ -236,8 +236,8 @@ def _not_held(changed: Sequence[str], columns: Sequence[Column], form: _Format, 
     kinds = {column.name: column.kind for column in columns}
     reasons = [form.values[kinds[name]] for name in changed if kinds.get(name) in form.values]
     other = ".dta or .sav" if ending == ".csv" else ".csv, which holds every value"
-    why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
-    return f"export: {_listed(changed)}: {ending} does not hold its values{why}; export to {other}"
+    why = f" (it holds {'; '.join(dict.fromkeys(reasons))})" if reasons else ""
+    return f"export: {_listed(changed)}: {ending} cannot hold all values{why}; export to {other}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -265,7 +265,8 @@ def _weights(release: Published, replicates: bool) -> _Weights:
         return _Weights(columns=pd.DataFrame(full), texts=texts)
     weights = release.replicate_weights
     if weights is None:
-        raise ReleaseError("this release has no replicate weights", field="export")
+        fault = "this release has no replicate weights; leave `replicates` out"
+        raise ReleaseError(fault, field="export")
     count, facts = weights.count, f"scale {weights.scale:.10g}, rscales 1, combined, mse"
     full |= {f"r{i}": column for i, column in enumerate(weights.weights.T, start=1)}
     texts |= {f"r{i}": f"replicate weight {i} of {count}: {facts}" for i in range(1, count + 1)}

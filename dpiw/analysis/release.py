@@ -116,8 +116,8 @@ class Release:
         worth = int(np.ceil(self.weights.sum() ** 2 / (self.weights**2).sum() - 1e-6))
         if isinstance(rows, int | np.integer) and rows > worth:
             warnings.warn(
-                f"resample: {rows:,} rows of a release whose weighted rows are worth {worth:,}:"
-                " the others are repeats, and tools without weights take them for people",
+                f"resample: {rows:,} rows exceed the effective sample size, {worth:,}: many repeat"
+                f" others, and tools count each as a person; draw at most {worth:,}",
                 stacklevel=2,
             )
         chosen = resample(self.log_weights, rows, rng=rng)
@@ -148,8 +148,8 @@ def load_release(folder: str | Path, public_key: str | Path | None = None) -> Re
         why = "; ".join(reasons) or verified.certificate.verdict_rule
         bias = verified.certificate.unseen or "they may be biased"
         warnings.warn(
-            f"release {verified.certificate.release_id}: do not use the weights ({why}); "
-            f"unweighted rows keep the privacy promise; {bias}",
+            f"release {verified.certificate.release_id}: do not use the weights ({why}). "
+            f"Without weights the rows keep the privacy promise; {bias}",
             UnreliableWeightsWarning,
             stacklevel=3,
         )

@@ -87,19 +87,18 @@ def by_label(values: Any, table: pd.DataFrame, expected: str, error: type[DPIWEr
     if theirs is ours or theirs.equals(ours):
         return values
     found = f"{expected}; found a Series whose index is not the table's"
-    by_position = ".to_numpy() takes its values by position, where they stand in the table's order"
+    by_position = "if its values are in the table's order, pass values.to_numpy()"
     if not (theirs.is_unique and ours.is_unique):
-        whose = "it" if ours.is_unique else "the table's"
+        whose = "its index" if ours.is_unique else "the table's"
         raise error(
-            f"{found}, and {whose} has labels twice, so that none finds a row; {by_position}"
+            f"{found}, and {whose} has a label twice, so rows cannot be found; {by_position}"
         )
     places = theirs.get_indexer(ours)
     strange = int(np.count_nonzero(places < 0))
     if strange:
         raise error(
-            f"it lacks {strange:,} of the {len(table):,} rows; allowed are the same labels, in any"
-            f" order; .reindex(table.index) leaves rows that it lacks missing; {by_position}",
-            field=found,
+            f"{found}: it lacks {strange:,} of the {len(table):,} labels; {by_position}; else pass"
+            " values.reindex(table.index), where other rows have missing values",
         )
     return values.iloc[places]
 
@@ -203,9 +202,10 @@ class WeightedSample:
         if self.law is None:
             diagnostics = {} if self.release is None else self.release.certificate.diagnostics
             raise ReleaseError(
-                "the law of these weights is not known",
+                "the effect of the privacy noise on these weights is not known",
                 field="noise-aware",
-                allowed=f"a release with weights.method: measured{forced_rows(diagnostics)}",
+                allowed=f"a release with weights.method: measured{forced_rows(diagnostics)};"
+                " method='sandwich' leaves the privacy noise out",
             )
         return self.law
 
@@ -236,7 +236,8 @@ def weighted_sample(source: Source) -> WeightedSample:
     if hasattr(source, "log_weights") and hasattr(source, "certificate"):
         sample: WeightedSample = source.sample
         return sample
-    raise WeightError(field="source", allowed="a release, or a pair (table, weights)")
+    allowed = f"a release, or a pair (table, weights); found {type(source).__name__}"
+    raise WeightError(field="source", allowed=allowed)
 
 
 def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any) -> WeightedSample:

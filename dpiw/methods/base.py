@@ -144,13 +144,18 @@ class Judge(Protocol):
 MOST_FEATURES = 8192
 """Numbers of a row at most: a regression takes their square in memory and their cube in time."""
 
+OTHER_SCHEMA = (
+    "it was drawn for another data dictionary: its columns or their sizes differ; restore the"
+    " dictionary, or start a new run"
+)
+
 FEWER_LEVELS = "group a column's many levels (hierarchy_file, or hash_buckets)"
 
 
 def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) -> None:
     """Raise SpecError if the effort or nominal size is not positive, or a row is too wide."""
     if not (math.isfinite(rho) and rho > 0):
-        allowed = "a finite zCDP effort rho > 0: raise epsilon, or this stage's share of it"
+        allowed = "an effort rho > 0: raise epsilon, or this stage's share (`shares`)"
         raise SpecError(f"found rho={rho:g}", field=what, allowed=allowed)
     if nominal_rows < 1:
         raise SpecError(field=f"nominal_rows={nominal_rows}", allowed="a whole number >= 1")
@@ -165,7 +170,7 @@ def check_effort(what: str, *, rho: float, nominal_rows: int, width: int = 0) ->
 def real(field: str, value: object, *, above: float, at_most: float) -> float:
     """`value` as a float in (above, at_most], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise SpecError(field=field, allowed="a number")
+        raise SpecError(f"found {value!r:.60}", field=field, allowed="a number")
     try:
         number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
@@ -179,7 +184,8 @@ def real(field: str, value: object, *, above: float, at_most: float) -> float:
 def whole(field: str, value: object, *, low: int, high: int) -> int:
     """`value` as a whole number in [low, high], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError(field=field, allowed=f"a whole number from {low} to {high}")
+        allowed = f"a whole number from {low} to {high}"
+        raise SpecError(f"found {value!r:.60}", field=field, allowed=allowed)
     return value
 
 
@@ -189,9 +195,10 @@ _Ready = TypeVar("_Ready")
 def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Ready:
     """Return what `calibrate` set; UncalibratedError if it is None or one of `others` is false."""
     if calibrated is None:
-        raise UncalibratedError("calibrate before use", field=method)
+        raise UncalibratedError("has no noise yet; call `calibrate` first", field=method)
     if not all(others):
-        raise UncalibratedError("calibrated for another schema or privacy unit", field=method)
+        fault = "calibrated for another schema or privacy unit; call `calibrate` with this one"
+        raise UncalibratedError(fault, field=method)
     return calibrated
 
 
@@ -202,7 +209,8 @@ def live_settings(
     for name in sorted(retired.keys() & settings.keys()):
         if settings[name] not in retired[name]:
             raise SpecError(
-                "retired; a run that began with it goes on with the version that began it",
+                "this setting was removed; delete it. A run that began with it goes on only with"
+                " the dpiw that began it",
                 field=f"{field}.{name}",
             )
     return {name: value for name, value in settings.items() if name not in retired}

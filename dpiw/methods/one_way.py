@@ -127,7 +127,8 @@ class OneWayLaw:
         except (KeyError, TypeError, ValueError, OverflowError, SchemaError):
             good = False
         if not good:
-            raise ReleaseError("one_way is not of this release's schema", field="certificate")
+            fault = "its `one_way` does not fit the release's schema; report this to the curator"
+            raise ReleaseError(fault, field="certificate")
         return law
 
 

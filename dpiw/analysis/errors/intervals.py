@@ -26,8 +26,8 @@ METHODS = (NOISE_AWARE, SANDWICH)
 
 _SHORT = "{:.6g}".format
 _NOT_ASSESSED = "not assessed"
-_ROWS_ALONE = "it holds the error of the synthetic rows alone: no privacy noise, and no people"
-_NO_LAW = "these weights have no noise-aware interval; those of weights.method: measured have one"
+_ROWS_ALONE = "it leaves out the privacy noise and the sampling of the people"
+_NO_LAW = "only weights of weights.method: measured have a noise-aware interval"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -22,6 +22,7 @@ Array = NDArray[np.float64]
 METHOD = "measured"
 """The weights with a known law; the paper's reference methods have none here."""
 
+_NO_ERRORS = "Read the folder with the dpiw that published it, or pass (table, weights)"
 _MEASURED_STEPS = ("tilt ", "choose ", "calibrate ", "debias b(x - mu)", "self-normalise")
 """Prefixes of the steps of `measured` weights."""
 
@@ -62,9 +63,8 @@ def law_of_weights(
     try:
         if retired := sorted(parameters["features"].keys() - set(PARTS)):
             raise ReleaseError(
-                f"measured weights with {', '.join(retired)}: retired, so their noise is not known"
-                " here; read the folder with the version that published it, or give a pair: table"
-                " and weights",
+                f"its weights use the features {', '.join(retired)} of an older dpiw, whose noise"
+                f" this version does not know. {_NO_ERRORS}",
                 field="certificate",
             )
         k_hat = diagnostics.get("k_hat")
@@ -72,8 +72,8 @@ def law_of_weights(
         law = law_of_means(parameters, rows.schema, rows.scaled, log_weights, facts=facts)
         return replace(law, base_k_hat=None if k_hat is None else float(k_hat))
     except KeyError as reason:
-        raise ReleaseError(f"measured weights without {reason}", field="certificate") from None
+        fault = f"the entry {reason} of its measured weights is missing. {_NO_ERRORS}"
+        raise ReleaseError(fault, field="certificate") from None
     except (TypeError, ValueError, AttributeError, ArithmeticError):
-        raise ReleaseError(
-            "what it says of measured weights fits no law", field="certificate"
-        ) from None
+        fault = f"its numbers about measured weights are not admissible. {_NO_ERRORS}"
+        raise ReleaseError(fault, field="certificate") from None

@@ -107,7 +107,7 @@ def linear_posterior(
     column's, the intercept at the columns' weighted means less the target's, v as a share of the
     target's weighted variance. Rows with a missing value are left out.
     """
-    _check_positive(prior_scale)
+    _check_positive("prior_scale", prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
     parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
@@ -119,7 +119,8 @@ def linear_posterior(
     rate = _NOISE + float(w @ (y - x @ mean) ** 2 + mean @ mean / prior_scale**2) / 2
     degrees = 2 * shape
     if degrees <= 2:
-        raise WeightError(field="posterior", allowed="more evidence than two observations")
+        fault = "the complete rows are worth two people or fewer; use features with fewer missing"
+        raise WeightError(fault, field="posterior")
     root = _root(precision) * np.sqrt(rate / shape * degrees / (degrees - 2))
     return NormalPosterior(
         names=parts.names,
@@ -147,15 +148,14 @@ def logistic_posterior(
     Prior: N(0, prior_scale^2) on the log odds by one weighted standard deviation of a column, and
     on the intercept at the columns' weighted means.
     """
-    _check_positive(prior_scale)
+    _check_positive("prior_scale", prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
     parts = design(sample.frame, target, features).kept(chosen(sample, None))
     columns, w = standardised(parts, weights), weights * parts.present
     x, y = columns.matrix, parts.outcome
     if not np.all((y == 0) | (y == 1)):
-        raise WeightError(
-            field="logistic posterior", allowed="a target of truth values, or 0 and 1"
-        )
+        allowed = f"truth values, or 0 and 1, in the target {target!r}"
+        raise WeightError(field="logistic posterior", allowed=allowed)
     prior = 1 / prior_scale**2
     b = fit_glm(x, y, w / w.sum(), LOGISTIC, penalty=prior / w.sum())
     precision = (x * (w * LOGISTIC.curvature(y, x @ b))[:, None]).T @ x + np.eye(b.size) * prior
@@ -175,7 +175,7 @@ def multinomial_posterior(
     Levels are those in the rows and, for a release, all that its schema declares. Missing values
     are left out.
     """
-    _check_positive(prior)
+    _check_positive("prior", prior)
     sample, weights = scaled_weights(source, weighted=weighted)
     column = column_name(sample.frame, column)
     values = sample.frame[column]
@@ -197,6 +197,6 @@ def multinomial_posterior(
     )
 
 
-def _check_positive(value: float) -> None:
+def _check_positive(name: str, value: float) -> None:
     if not (np.isfinite(value) and value > 0):
-        raise ReleaseError(field="prior", allowed="a finite number > 0")
+        raise ReleaseError(f"found {value}", field=name, allowed="a finite number > 0")

@@ -73,9 +73,9 @@ class Design:
         bad = int((self.undefined & rows).sum())
         if bad:
             raise ReleaseError(
-                f"a term or the target is not a finite number in {bad:,} of {int(rows.sum()):,}"
-                " synthetic rows, though nothing is missing there, such as the logarithm of zero;"
-                " change it, or say for whom the model is meant: `where`",
+                f"a term or the target is infinite or undefined, such as the logarithm of zero, in"
+                f" {bad:,} of {int(rows.sum()):,} synthetic rows without a missing value; change"
+                " the term, or leave these rows out with `where`",
                 field="regression",
             )
         return replace(self, present=self.present & rows)
@@ -118,9 +118,10 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     outcome = _columns(table, target)
     if len(outcome) != 1 or outcome[0][0] != target:
         raise ReleaseError(
+            "found text",
             field=f"column {target!r}",
-            allowed="a number or a truth value as target, found text; one level of it is"
-            " a truth value of a table of yours: (table, weights)",
+            allowed="numbers or truth values as target; for a level write a formula alone, as in"
+            " \"I(region == 'south') ~ age\"",
         )
     complete = ~np.any([np.isnan(part.values) for _, part in [*parts, outcome[0]]], axis=0)
     return _design(parts, outcome[0][1], complete, terms)
@@ -140,10 +141,10 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         column_names = sorted(str(name) for name in parsed.required_variables)
     except Exception:  # also errors of Python code in a formula
         raise ReleaseError(
-            "not in formulaic's notation",
+            "formulaic cannot read it",
             field=f"formula {formula!r}",
-            allowed="such as 'income ~ age + smoker'; a name that is not one plain word"
-            f" stands in backticks{as_in_r(formula)}",
+            allowed="a formula such as 'income ~ age + smoker'; write a name that is not one plain"
+            f" word in backticks{as_in_r(formula)}",
         ) from None
     if not hasattr(parsed, "lhs") or isinstance(parsed.rhs, tuple):
         raise ReleaseError(
@@ -171,7 +172,9 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
         raise uncomputed(formula, parsed, frame[complete], reason, own_names) from None
     if matrices.lhs.shape[1] != 1:
         raise ReleaseError(
-            field=f"formula {formula!r}", allowed="one number or truth value as target"
+            field=f"formula {formula!r}",
+            allowed="numbers or truth values left of `~`; for a level of text write it as in"
+            " \"I(region == 'south') ~ age\"",
         )
     terms = [str(name) for name in matrices.rhs.columns]
     names = tuple(INTERCEPT if t == "Intercept" else restored(t, own_names) for t in terms)
@@ -339,7 +342,7 @@ def _check_rank(parts: Design, standard: Standard, triangle: Array) -> None:
         before, left = triangle[:place, :place], abs(triangle[place, place])
         if norms[place] <= ROUNDINGS * grains[place]:
             raise WeightError(
-                f"{name!r} is the same in every row that counts; leave it out", field="regression"
+                f"{name!r} has one value in every row that counts; leave it out", field="regression"
             )
         if left > 1e-5 * norms[place]:
             continue

@@ -66,8 +66,8 @@ class Estimate(Values):
         if self.values.size != 1:
             some = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
             raise ReleaseError(
-                f"it has several values ({some}); use `{plural}`, in the order of `names`,"
-                " or `interval().frame()`",
+                f"this estimate has several values ({some}); use `{plural}`, which has the order"
+                " of `names`, or `interval().frame()`",
                 field="estimate",
             )
         return self.values if name == "values" else getattr(self._usual, name)
@@ -97,7 +97,7 @@ def place_of(name: str, names: Sequence[str]) -> int:
         if all(names[k].startswith(stem) for k in ends):  # the others' levels only end so
             ends = [k for k in ends if names[k] == shortest]
     if len(ends) != 1:
-        word = "no value" if not ends else "several values"
+        word = "has several values" if ends else "has no value"
         # `south` of `mean(age) | region=south`, or the whole name
         levels_of = [full.rpartition(" | ")[2].partition("=")[2] or full for full in names]
         choices = names if ends else levels_of
@@ -147,7 +147,7 @@ def grouped(
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):
         raise ReleaseError(
-            field="by", allowed="the name of one column; more go into conditions, `where`"
+            field="by", allowed="the name of one column; for each level of another use `where`"
         )
     if by is None:
         return estimator(sample, values, name)
@@ -221,9 +221,8 @@ def joint(*estimates: Estimate) -> Estimate:
 
     smooth = {bool(estimate.facts.get("smooth", True)) for estimate in estimates}
     if len(smooth) > 1:
-        raise ReleaseError(
-            "a quantile has an error law of its own; join it with quantiles", field="joint"
-        )
+        fault = "quantiles have errors of another kind; join them only with quantiles"
+        raise ReleaseError(fault, field="joint")
 
     inside = [estimate.facts["inside"] for estimate in estimates if "inside" in estimate.facts]
 

@@ -43,8 +43,8 @@ def check_meaning(formula: str, coded: str, names: Mapping[str, str]) -> None:
             alone, power = typed(base, base), typed(base - in_brackets, place + 1)
             written = f"I({alone}**{typed(place + 1, place + 1)})"
             raise ReleaseError(
-                f"{power!r} is {alone!r} alone in a formula, as in R: a power of numbers stands in"
-                f" I(...): write {written!r}",
+                f"{power!r} means {alone!r} alone in a formula, as in R; for the power write"
+                f" {written!r}",
                 field=f"formula {formula!r}",
             )
 
@@ -68,7 +68,7 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
     if not list(parsed.rhs):
         written = f"{formula.partition('~')[0].strip()} ~ 1"
         raise ReleaseError(
-            f"it has no feature and no intercept; write {written!r} for the intercept alone",
+            f"the right side is empty; write {written!r} for the intercept alone",
             field=f"formula {formula!r}",
         )
 
@@ -92,8 +92,8 @@ def uncomputed(
             texts = [n for n in re.findall(mentioned, text) if frame[n].dtype == object]
             hint = f"; column {texts[0]!r} holds text" if texts else ""
             kind = type(fault.__cause__ or fault).__name__  # its text may hold cells
-            why = restored(f"{text!r}: {kind} when it was computed{hint}", names)
+            why = restored(f"{text!r} cannot be computed ({kind}){hint}", names)
             return ReleaseError(why, field=f"formula {formula!r}")
     return ReleaseError(
-        f"{type(reason).__name__} when it was computed", field=f"formula {formula!r}"
+        f"it cannot be computed ({type(reason).__name__})", field=f"formula {formula!r}"
     )

@@ -59,8 +59,8 @@ def fit_sklearn(
 def _check_fits(estimator: Any) -> None:
     if isinstance(estimator, type) or not callable(getattr(estimator, "fit", None)):
         raise ReleaseError(
-            "estimator: expected an instance of scikit-learn's, with a method fit, then the source,"
-            f" as in fit_sklearn(LogisticRegression(), release, 'ill'); found {estimator!r:.80}",
+            f"estimator: found {estimator!r:.80}; expected an instance of a scikit-learn class with"
+            " a method `fit`, as in fit_sklearn(LogisticRegression(), release, 'ill')",
             field="fit_sklearn",
         )
 
@@ -102,9 +102,7 @@ def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
     """
     for part in parts:
         if not all(hasattr(way, "set_score_request") for way in _functions(part)):
-            fault = (
-                "its `scoring` is a function, which gets no sample_weight: name one, such as 'f1'"
-            )
+            fault = "its `scoring` is a function, which gets no sample_weight; write scoring='f1'"
             raise _unweighted(part, estimator, fault)
         is_model = part is estimator or hasattr(part, "predict")
         if not is_model or _hands_on(part):
@@ -112,9 +110,9 @@ def _check_takes_weights(estimator: Any, parts: Sequence[Any]) -> None:
         models = [inner for inner in _parts(part)[1:] if hasattr(inner, "fit")]
         is_own = type(part).__module__.startswith("sklearn.")
         if not _takes(part):
-            raise _unweighted(part, estimator, "its fit takes no sample_weight")
+            raise _unweighted(part, estimator, "its `fit` takes no sample_weight; use another")
         if models and not (is_own and all(map(_takes, models))):
-            raise _unweighted(part, estimator, "it may fit its own models without sample_weight")
+            raise _unweighted(part, estimator, "its parts may get no sample_weight; use another")
 
 
 def _functions(part: Any) -> list[Any]:
@@ -126,7 +124,8 @@ def _functions(part: Any) -> list[Any]:
 
 def _unweighted(part: Any, estimator: Any, fault: str) -> ReleaseError:
     inside = "" if part is estimator else f" inside {type(estimator).__name__}"
-    return ReleaseError(f"{fault}; use `release.resample`", field=f"{type(part).__name__}{inside}")
+    advice = f"{fault}, or fit it on `release.resample(rows, rng)`, which needs no weights"
+    return ReleaseError(advice, field=f"{type(part).__name__}{inside}")
 
 
 def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) -> Any:
@@ -152,8 +151,8 @@ def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) 
         except (unset, NotImplementedError, TypeError) as no:
             fault = str(no).partition("\n")[0]
             raise ReleaseError(
-                f"scikit-learn hands sample_weight to no such combination: {fault}; name"
-                " each part and its `scoring`, or use `release.resample`",
+                f"scikit-learn cannot pass sample_weight to all of its parts ({fault}); use other"
+                " parts, or fit it on `release.resample(rows, rng)`, which needs no weights",
                 field=type(estimator).__name__,
             ) from None
         finally:
@@ -208,9 +207,9 @@ def _check_raw_units(parts: Design, weights: Array, raw: Array) -> None:
     shares = norms / np.sqrt((raw**2).sum() / raw.shape[1]) + norms / scale
     name = parts.names[int(np.argmax(shares * (parts.constant == 0)))]
     raise ReleaseError(
-        f"{name!r} lies so far from zero beside its spread, or in a unit so far from the"
-        " others', that statsmodels would lose it; subtract a number from it, or divide"
-        " it, in a table of yours: (table, weights)",
+        f"{name!r} has numbers too large for statsmodels' precision, beside their own spread or"
+        " the other columns; subtract a constant, or divide by one, in a copy of the table, and"
+        " pass (table, weights)",
         field="to_statsmodels",
     )
 

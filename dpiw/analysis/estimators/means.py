@@ -121,8 +121,9 @@ def total(
     if release is None or sample.totals is None:
         count_of = "population" if sample.max_rows == 1 else "rows"
         raise ReleaseError(
-            f"self-normalised weights hold no scale; give the public `{count_of}`,"
-            " or use a release with weights.normalisation: unnormalised",
+            "these weights give shares, not numbers; pass the public number of the table's"
+            f" {'people' if sample.max_rows == 1 else 'rows'} as `{count_of}`, or use a release"
+            " with weights.normalisation: unnormalised",
             field="total",
         )
     sample = replace(sample, weights=sample.totals)
@@ -232,7 +233,8 @@ def correlation(
         for column, part in ((first, one), (second, other)):
             if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
                 raise ReleaseError(
-                    f"column {label_of(column)!r} is the same in every row that counts",
+                    f"column {label_of(column)!r} has one value in every row that counts, so there"
+                    " is no correlation; choose another column, or more rows with `where`",
                     field="correlation",
                 )
         spread = np.sqrt([mass @ u**2, mass @ v**2])

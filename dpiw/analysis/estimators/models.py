@@ -64,7 +64,7 @@ def _levels(
         rows = x[:, places].sum(axis=1) == 0
         is_split = is_flag[places].all() and (x[:, places].sum(axis=1) <= 1).all()
         if is_split and ":" not in name and _is_constant(target[rows], ends):
-            yield name, rows, f"the level that {name!r} and its like are compared with"
+            yield name, rows, f"the reference level, with which {name!r} is compared"
 
 
 def _text(value: float) -> str:
@@ -188,17 +188,19 @@ def _regression(
     outcome = subset.outcome[subset.present & (sample.weights > 0)]
     if not outcome.size:
         raise WeightError(
-            f"target or features are missing in every row that counts, of {target!r}",
+            f"the target of {target!r} or a feature is missing in every row that counts; leave out"
+            " the feature, or choose more rows with `where`",
             field="regression",
         )
     if family is LOGISTIC and np.all(outcome == outcome[0]):
         raise WeightError(
-            f"the target of {target!r} is the same, {bool(outcome[0])}, in every row that counts",
+            f"the target of {target!r} is {bool(outcome[0])} in every row that counts; choose rows"
+            " with both values with `where`",
             field=family.name,
         )
     if family is not None and not np.all(family.takes(outcome)):
         message = f"{family.name}: expected {family.expected}"
-        raise WeightError(f"{message}; {target!r} has others")
+        raise WeightError(f"{message}; the target of {target!r} has other values")
     if family is not None:
         orthonormal(subset, sample.weights)  # names dependent features first
         if told := separation(subset, sample.weights, family.ends, sample.frame):
@@ -270,8 +272,8 @@ def fit_glm(x: Array, y: Array, share: Array, family: Family, *, penalty: float 
             length /= 2
         b, value = b + length * step, moved
     raise WeightError(
-        "no finite fit; a combination of features separates the target, or leaves a group"
-        " without a count: merge levels, or use fewer terms",
+        "no finite coefficients fit best, because a combination of features separates the values"
+        " of the target, or has a group without counts; merge levels, or use fewer terms",
         field=family.name,
     )
 

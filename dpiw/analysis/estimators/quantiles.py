@@ -49,8 +49,8 @@ def quantile(
     if not isinstance(probability, Real) or not 0 < probability < 1:
         raise ReleaseError(
             field="quantile",
-            allowed="0 < probability < 1; for several of them joint(*(quantile(sample,"
-            " column, p) for p in (0.25, 0.75)))",
+            allowed=f"a probability between 0 and 1, found {probability!r:.60}; for several write"
+            " joint(*(quantile(release, 'age', p) for p in (0.25, 0.75)))",
         )
     label = name or asked(f"quantile({label_of(column)}, {probability:g})", where)
 

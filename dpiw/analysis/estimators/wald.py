@@ -152,7 +152,7 @@ def _distance(values: Array, covariance: Array) -> float:
         raise ReleaseError("a value has no error: it is the same in every row", field="wald_test")
     spreads, axes = np.linalg.eigh(covariance / np.outer(errors, errors))
     if spreads[0] < _DEPENDENT:
-        raise ReleaseError("the values depend on each other; name fewer of them", field="wald_test")
+        raise ReleaseError("a value follows from the others; name fewer", field="wald_test")
     return float(np.sum((axes.T @ (values / errors)) ** 2 / spreads))
 
 
@@ -287,6 +287,7 @@ def _all_but_one(name: str, parts: Levels, weights: Array) -> tuple[list[Any], A
     codes = [k for k in range(len(parts.labels)) if weights[parts.codes == k].sum() > 0][:-1]
     if not codes:
         raise ReleaseError(
-            f"column {name!r} has one level in the rows that count", field="chi_square_test"
+            f"column {name!r} has one level in the rows that count; expected two or more",
+            field="chi_square_test",
         )
     return [parts.labels[k] for k in codes], np.equal.outer(parts.codes, codes).astype(np.float64)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of
-from dpiw.methods.base import DRAW_SECONDS, Running, StatedNoise, check_effort
+from dpiw.errors import SpecError, one_of, setting_error
+from dpiw.methods.base import DRAW_SECONDS, FEWER_LEVELS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
@@ -154,10 +154,8 @@ class Bayes(CountedColumns):
         super().__post_init__()
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
-                raise SpecError(
-                    field=f"generator.settings.{name}",
-                    allowed=one_of(str(getattr(self, name)), words),
-                )
+                allowed = one_of(str(getattr(self, name)), words)
+                raise setting_error(self, f"generator.settings.{name}", allowed)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
@@ -207,17 +205,20 @@ class Bayes(CountedColumns):
         window = Window(epsilon=epsilon, unit=unit)
         if window.width < SMALLEST_WIDTH:
             raise SpecError(
-                field=self.method, allowed="a larger epsilon, or fewer columns or draws"
+                "its draws get too little of the budget",
+                field=f"generator.method={self.method}",
+                allowed="a larger epsilon, or fewer columns or draws",
             )
         bins = useful_bins(self.bins, nominal_rows)
         domain = Domain.from_schema(schema, bins=bins)
         choices = self._choices(domain)
         if choices > MOST_CHOICES or max(domain.sizes) * self._parents(domain) > MOST_CELLS:
             raise SpecError(
-                f"about {choices} parameters to draw, one for each code given each code of"
-                " the target",
+                f"about {choices} parameters to draw: the levels and bins of all columns, times the"
+                " target's with given: target",
                 field="generator.settings.given",
-                allowed=f"at most {MOST_CHOICES}",
+                allowed=f"at most {MOST_CHOICES}, and {MOST_CELLS} of a column: {FEWER_LEVELS},"
+                " or write given: nothing",
             )
         noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
         return replace(self, calibrated=noise)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError
+from dpiw.methods.base import OTHER_SCHEMA
 from dpiw.methods.generators.bayesian_network import Conditional, Family
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.privacy.measurement import Measurement
@@ -133,12 +134,12 @@ def one_way_tables(
 def measured_domain(measurement: Measurement, *, kind: str, schema: PublicSchema) -> Domain:
     """Return a measurement's domain; SpecError for another method, schema or discretisation."""
     if measurement.kind != kind:
-        raise SpecError(field="measurement.kind", allowed=kind)
+        raise SpecError(f"found {measurement.kind}", field="measurement.kind", allowed=kind)
     facts = measurement.facts
     domain = Domain.from_schema(schema, bins=int(facts["bins"]))
     names = [column.name for column in schema.released]
     if list(domain.sizes) != facts["sizes"] or names != facts["columns"]:
-        raise SpecError("its columns or sizes are not this schema's", field="measurement")
+        raise SpecError(OTHER_SCHEMA, field="measurement")
     return domain
 
 

@@ -156,8 +156,9 @@ class External(Synthesizer):
         """Declared cost for a unit of the release, converted by `declared_event`."""
         if not self.private:
             raise NotPublishableError(
-                f"nobody declares an epsilon for rows of {self.tool}; no release may hold them",
-                field=self.method,
+                f"nobody declares an epsilon for rows of {self.tool}, so no release may hold them;"
+                " use rows that have one",
+                field="generator.settings.epsilon",
             )
         if unit.id_column is not None and self.rows_per_unit is None:
             raise SpecError(
@@ -216,7 +217,9 @@ class External(Synthesizer):
         """Read and check the file's rows; SpecError for another measurement or a changed file."""
         if measurement.kind != self.method or measurement.facts.get("sha256") != self.sha256:
             raise SpecError(
-                f"not a measurement of kind {self.method}, or of other rows", field=ROWS_FIELD
+                "the stored measurement is of another file or method; restore the file, or start"
+                " a new run",
+                field=ROWS_FIELD,
             )
         return self.rows_model(schema)
 

@@ -24,7 +24,8 @@ def with_noise(settings: Mapping[str, Any], *, pure: bool) -> dict[str, Any]:
     if not isinstance(noise, str) or noise not in COUNT_NOISES:
         raise SpecError(field="generator.settings.noise", allowed="gaussian or laplace")
     if pure and noise == "gaussian":
-        raise SpecError("delta 0 needs laplace", field="generator.settings.noise")
+        fault, allowed = "gaussian noise needs a delta > 0", "laplace with delta: 0"
+        raise SpecError(fault, field="generator.settings.noise", allowed=allowed)
     return {**settings, "noise": COUNT_NOISES[noise]}
 
 
@@ -77,7 +78,7 @@ def marginal_sensitivity(unit: PrivacyUnit, kind: NoiseKind) -> float:
         factor = 2.0 if kind is NoiseKind.LAPLACE else float(np.nextafter(np.sqrt(2.0), 2.0))
         return factor * unit.max_rows
     raise UnsupportedRelationError(
-        "marginals know no such relation", field=f"unit.relation={unit.relation}"
+        field=f"unit.relation={unit.relation}", allowed="add_or_remove_one or replace_one"
     )
 
 

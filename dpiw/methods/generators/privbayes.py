@@ -97,8 +97,8 @@ class PrivBayes(SelectedMarginals):
         super().__post_init__()
         if self.one_way_share + self.selection_share >= 1:
             raise SpecError(
-                "numbers > 0, sum below 1",
                 field="generator.settings.one_way_share, selection_share",
+                allowed="numbers > 0 whose sum is below 1",
             )
 
     def calibrate(

@@ -87,7 +87,8 @@ class UnseenLevels(Synthesizer):
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows)
         columns = len(_unseen(schema))
         if self.delta is None or columns == 0:
-            raise UncalibratedError(field="levels", allowed="a delta, and columns of unseen levels")
+            allowed = "`within(delta)` before `calibrate`, and a schema with `unseen` columns"
+            raise UncalibratedError(field="levels", allowed=allowed)
         multiplier = marginal_multiplier(NoiseKind.GAUSSIAN, rho=rho, share=1.0, count=columns)
         scale = noise_scale(NoiseKind.GAUSSIAN, multiplier=multiplier, unit=unit)
         delta = float_below(self.delta * _SHARE / columns)

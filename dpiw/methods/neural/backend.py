@@ -92,8 +92,8 @@ def check_device(device: str, *, stage: str, computes: bool) -> None:
     """Raise SpecError for `cuda` without a GPU; `computes` tests a sum, which holds GPU memory."""
     if device == "cuda" and not _cuda_is_there(computes=computes):
         raise SpecError(
-            "device: cuda, and torch finds no CUDA device on this machine. Start the run"
-            " where one is (a worker of the pool dpiw-gpu), or say device: auto or cpu",
+            "the spec says device: cuda, and torch finds no CUDA device on this machine. Start the"
+            " run where one is (a worker of the pool dpiw-gpu), or write device: auto or cpu",
             field=f"stage {stage}",
         )
 

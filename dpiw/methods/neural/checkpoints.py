@@ -14,6 +14,8 @@ from dpiw.privacy.measurement import Measurement
 
 Vector = NDArray[np.float64]
 
+OTHER_SETTINGS = "the checkpoint was made with other settings; restore the spec of this run"
+
 _KIND = "dp_sgd_state"
 _ARRAYS = ("parameters", "moments", "average")
 
@@ -25,8 +27,8 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
         stored = Measurement.from_bytes(data)
     if stored is None or stored.kind != kind:
         raise PrivacyError(
-            "training: expected a checkpoint of this training; found a damaged file or one of"
-            " another training. Restore the checkpoint, and start the run again"
+            "training: found a damaged checkpoint, or one of another training; restore this run's"
+            " checkpoint from a backup, and start the run again"
         )
     return stored
 
@@ -35,8 +37,8 @@ def check_resumable(resumes: int) -> None:
     """Raise PrivacyError unless a resumed training may repeat steps."""
     if resumes == 0:
         raise PrivacyError(
-            "the ledger reserved no resume for this training, so it cannot continue from a"
-            " checkpoint",
+            "the spec's `resumes` is 0, so the ledger reserved no steps that a resume may repeat;"
+            " this training cannot continue from a checkpoint",
             field="training",
         )
 

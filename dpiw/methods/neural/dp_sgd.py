@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError, setting_error
 from dpiw.methods.neural.backend import CPU, Array, Backend
-from dpiw.methods.neural.checkpoints import Adam, TrainingState, check_resumable
+from dpiw.methods.neural.checkpoints import OTHER_SETTINGS, Adam, TrainingState, check_resumable
 from dpiw.methods.neural.clipping import LEAST_CLIP, ClipRule, RowLoss, clipped_sum
 from dpiw.methods.neural.networks import Layered, Network
 from dpiw.privacy.events import PoissonSampledGaussianEvent
@@ -99,7 +99,7 @@ class PrivateTraining:
     def __post_init__(self) -> None:
         if self.unit.relation is not NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
-                "networks are trained under add_or_remove_one only", field="relation=replace_one"
+                "trains no networks", field="relation=replace_one", allowed="add_or_remove_one"
             )
         if not 0 < self.sampling_rate <= 1:
             raise setting_error(self, "training.sampling_rate", "a number in (0, 1]")
@@ -125,7 +125,7 @@ class PrivateTraining:
     def _multiplier(self) -> float:
         if self.noise_multiplier is None:
             raise UncalibratedError(
-                "no noise multiplier yet; calibrate before use", field="training"
+                "no noise multiplier yet; call `calibrate` first", field="training"
             )
         return self.noise_multiplier
 
@@ -233,13 +233,13 @@ class PrivateTraining:
         self.check_settings(state)
         if state.step >= self.steps:
             raise PrivacyError(
-                f"every accounted step was taken, {self.steps} in all; for more steps, calibrate a"
-                " training with a larger `steps`",
+                f"every accounted step was taken, {self.steps} in all; for more steps, call"
+                " `calibrate` on a training with a larger `steps`",
                 field="training",
             )
         if state.publishable and not noise.publishable:
             raise PrivacyError(
-                "a publishable state needs a publishable noise source", field="training"
+                "publishable state, seeded noise; use a publishable noise source", field="training"
             )
 
     def _updated(self, state: TrainingState, gradient: NDArray[np.float64]) -> TrainingState:
@@ -282,8 +282,4 @@ class PrivateTraining:
     def check_settings(self, state: TrainingState) -> None:
         """Raise PrivacyError unless a state is of this training."""
         if state.settings != self.digest:
-            raise PrivacyError(
-                "the checkpoint belongs to other settings",
-                field="training",
-                allowed="a checkpoint of this training",
-            )
+            raise PrivacyError(OTHER_SETTINGS, field="training")

@@ -151,7 +151,8 @@ class Network:
         if isinstance(self.parameters, np.ndarray):
             object.__setattr__(self, "parameters", CPU.array(self.parameters))
         if tuple(self.parameters.shape) != (self.architecture.size,):
-            raise SpecError("not as many as the architecture has", field="network.parameters")
+            allowed = f"{self.architecture.size} numbers, as the architecture has"
+            raise SpecError(field="network.parameters", allowed=allowed)
 
     @property
     def backend(self) -> Backend:

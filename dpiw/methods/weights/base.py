@@ -105,7 +105,9 @@ class WeightEstimator(Method, abc.ABC):
         settings = live_settings(settings, cls.retired, field="weights.settings")
         for name in sorted(set(settings) - known):
             hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
-            raise SpecError(f"unknown for {cls.method}{hint}", field=f"weights.settings.{name}")
+            raise SpecError(
+                f"unknown setting of {cls.method}{hint}", field=f"weights.settings.{name}"
+            )
         if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
                 "its noise is Gaussian", field=f"weights.method={cls.method}", allowed="a delta > 0"
@@ -138,7 +140,8 @@ class WeightEstimator(Method, abc.ABC):
         step = weighing.post_processing.calibrate
         if step is not None and step.sha256 is None:
             raise SpecError(
-                "beta_calibrate.rows: the file cannot be read, and no `sha256` says which it was",
+                "beta_calibrate.rows: the file cannot be read, and `sha256` is missing; restore the"
+                " file, or write its SHA-256",
                 field="weights.post_processing",
             )
 
@@ -197,8 +200,8 @@ class WeightEstimator(Method, abc.ABC):
         """Return released values, shape (size,); WeightError for other settings or schemas."""
         facts, own = measurement.facts, self._facts()
         if measurement.kind != self.kind or any(facts.get(key) != own[key] for key in own):
-            raise WeightError("not a measurement with these settings", field=self.method)
+            raise WeightError("the measurement was drawn with other settings", field=self.method)
         values = np.asarray(measurement.arrays[name], dtype=np.float64)
         if values.shape != (size,):
-            raise WeightError("the measurement does not fit this schema", field=self.method)
+            raise WeightError("the measurement was drawn for another schema", field=self.method)
         return values

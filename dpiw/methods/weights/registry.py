@@ -37,7 +37,7 @@ def check_known_everywhere(method: str) -> None:
         return
     names = " or ".join(name for name, kind in WEIGHTS.items() if kind.known_everywhere)
     raise SpecError(
-        "beta_calibrate needs the released ratio at every row",
+        "beta_calibrate needs weights that are known at every row",
         field="weights.post_processing",
         allowed=f"weights.method {names}",
     )
@@ -53,7 +53,7 @@ def make_weights(
     if method == NONE:
         if settings:
             raise SpecError(
-                "unknown for none (known: none)", field=f"weights.settings.{min(settings)}"
+                "method: none has no settings; delete it", field=f"weights.settings.{min(settings)}"
             )
         return None
     if method not in WEIGHTS:

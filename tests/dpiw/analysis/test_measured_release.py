@@ -178,7 +178,7 @@ def test_a_certificate_that_does_not_tell_leaves_no_law(publishing):
         dataclasses.replace(s, parameters={**s.parameters, "features": {"patches": 1.0}})
         for s in release.certificate.stages
     )
-    with pytest.raises(ReleaseError, match="patches: retired"):
+    with pytest.raises(ReleaseError, match="patches of an older dpiw"):
         law_of_release(certified(release, stages=of_images))
     with pytest.raises(ReleaseError, match="measured"):
         law_of_release(certified(release, diagnostics={}))

@@ -127,7 +127,7 @@ def test_combined_marginals_weigh_every_table_by_its_precision():
     ],
 )  # fmt: skip
 def test_facts_that_fit_no_law_are_refused(change):
-    with pytest.raises(ReleaseError, match="one_way is not of this release's schema"):
+    with pytest.raises(ReleaseError, match="`one_way` does not fit the release's schema"):
         OneWayLaw.from_json(law().to_json() | change, SCHEMA)
     again = OneWayLaw.from_json(json.loads(json.dumps(law(total=7).to_json())), SCHEMA)
     assert again == law(total=7)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.columns import Column
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.errors import SpecError, setting_error
+from dpiw.methods.base import OTHER_SCHEMA
 from dpiw.methods.generators.gan.heads import TEMPERATURE, ColumnDistributions, Heads
 from dpiw.methods.neural.networks import Architecture, Layered
 
@@ -64,12 +65,13 @@ class Design:
         target = self.schema.target
         if target is None or target.is_numeric:
             raise SpecError(
-                "a conditional method expects a target of kind boolean, categorical or ordinal",
-                field="generator",
+                "this method needs a column with role: target, of kind boolean, categorical or"
+                " ordinal; declare one in the dictionary, or use dpgan",
+                field="generator.method",
             )
         if len(self.schema.released) < 2:
             raise SpecError(
-                "a conditional method expects a column beside the target", field="generator"
+                "this method needs a column beside the target", field="generator.method"
             )
 
     def _check_image(self) -> None:
@@ -163,13 +165,13 @@ class Design:
         design, layout = cls(schema=schema, **values), facts.get("layout", 1)
         if design.image and layout != IMAGE_LAYOUT:
             raise SpecError(
-                f"its image networks are of layout {layout}",
+                f"found image networks of layout {layout}",
                 field="measurement",
-                allowed=f"{IMAGE_LAYOUT}. Use the version of dpiw that drew it, or start a new run",
+                allowed=f"{IMAGE_LAYOUT}. Use the dpiw that drew it, or start a new run",
             )
         stored = {**facts, "layout": layout}
         if any(stored[key] != value for key, value in design.to_json().items()):
-            raise SpecError("its columns or sizes are not this schema's", field="measurement")
+            raise SpecError(OTHER_SCHEMA, field="measurement")
         return design
 
     def labels(self, rows: int, proportions: Array, rng: np.random.Generator) -> Array:

@@ -32,7 +32,7 @@ from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
-from dpiw.methods.neural.checkpoints import check_resumable
+from dpiw.methods.neural.checkpoints import OTHER_SETTINGS, check_resumable
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
 from dpiw.methods.neural.networks import Network
@@ -275,7 +275,7 @@ class DPGAN(GANSettings):
         ready.training.check_settings(state.discriminator)
         same_marginals = (state.marginals is None) == (ready.marginals is None)
         if state.settings != self._chance(schema).facts or not same_marginals:
-            raise PrivacyError("the state is of other settings", field="training")
+            raise PrivacyError(OTHER_SETTINGS, field="training")
         return state
 
     def _public_sum(self, training: PrivateTraining) -> Any:

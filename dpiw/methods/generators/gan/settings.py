@@ -221,7 +221,7 @@ class GANSettings(GameSettings):
             raise setting_error(self, f"{_SETTING}image", "two sides, as in [28, 28]")
         if self.image:
             if self.marginals_share:
-                raise setting_error(self, f"{_SETTING}marginals_share", "none with an image")
+                raise setting_error(self, f"{_SETTING}marginals_share", "0 with `image`")
             object.__setattr__(self, "marginals_share", 0.0)
 
     def design(self, schema: PublicSchema) -> Design:

@@ -14,7 +14,7 @@ from dpiw.methods.generators.gan.game import packed, unpacked
 from dpiw.methods.generators.gan.training import Array, PublicRandom, gradient_penalty
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as Tensor
-from dpiw.methods.neural.checkpoints import Adam, NetworkState, read_checkpoint
+from dpiw.methods.neural.checkpoints import OTHER_SETTINGS, Adam, NetworkState, read_checkpoint
 from dpiw.methods.neural.clipping import Logistic
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy.measurement import Measurement
@@ -238,7 +238,7 @@ class PATEState:
         stored = read_checkpoint(data, kind=_KIND)
         arrays, facts = stored.arrays, stored.facts
         if facts["settings"] != start.settings or ("marginals" in arrays) != marginals:
-            raise PrivacyError("the state is of other settings", field="training")
+            raise PrivacyError(OTHER_SETTINGS, field="training")
         rounds = facts["remembered"]
         network = start.student.network.architecture.network(arrays["student"])
         student = replace(

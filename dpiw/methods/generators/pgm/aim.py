@@ -21,7 +21,7 @@ from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.base import Running, StatedNoise, check_effort
+from dpiw.methods.base import FEWER_LEVELS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS
 from dpiw.methods.generators.counted import CountedColumns, CountedNoise, counting_seconds
@@ -132,27 +132,27 @@ class AIM(CountedColumns):
             raise SpecError(
                 f"{len(sizes)} columns",
                 field="generator.method=aim",
-                allowed=f"at most {MOST_COLUMNS}",
+                allowed=f"at most {MOST_COLUMNS}, or another generator.method",
             )
         # The first round may fill as much as the one-way marginals and itself have cost.
         if max(sizes) > MOST_CELLS:
             raise SpecError(
                 f"a column of {max(sizes)} levels or bins",
                 field="generator.method=aim",
-                allowed=f"at most {MOST_CELLS} a column",
+                allowed=f"at most {MOST_CELLS} a column: {FEWER_LEVELS}",
             )
         if sum(sizes) * PARTS > self.max_model_cells:
             raise SpecError(
-                f"{self.max_model_cells}",
+                f"found {self.max_model_cells}",
                 field="generator.settings.max_model_cells",
                 allowed=f"at least {PARTS * sum(sizes)}, {PARTS} times the {sum(sizes)} levels and"
                 " bins of all columns, or fewer of these",
             )
         if self._workload(sizes).held_bytes() > MOST_BYTES:
             raise SpecError(
-                f"rounds may hold more than {MOST_BYTES >> 20} MiB besides the table",
+                f"a round may need more than {MOST_BYTES >> 20} MiB of memory besides the table",
                 field="generator.settings.max_model_cells, max_cells",
-                allowed="less, or fewer levels",
+                allowed="smaller numbers, or columns with fewer levels or bins",
             )
         rounds = (PARTS - 1) * len(sizes)
         terms = Resumption.of(steps=rounds, resumes=self.resumes)
@@ -269,7 +269,7 @@ class AIM(CountedColumns):
         if (checkpoint := watch.resumed()) is None:
             return None
         if not self.resumes:
-            raise PrivacyError("a checkpoint, but no part is reserved to be repeated", field="aim")
+            raise PrivacyError("cannot continue from a checkpoint: resumes is 0", field="aim")
         measurement = Measurement.from_bytes(checkpoint)
         return replace(measurement, publishable=measurement.publishable and publishable)
 

@@ -17,7 +17,7 @@ from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
-from dpiw.methods.base import Running, check_effort
+from dpiw.methods.base import FEWER_LEVELS, Running, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, score_sensitivity
 from dpiw.methods.generators.counted import SelectedMarginals, SelectedNoise, counting_seconds
@@ -93,7 +93,9 @@ class MST(SelectedMarginals):
         for column, size in zip(schema.released, sizes, strict=True):
             if size > MOST_CELLS:
                 raise SpecError(
-                    f"{size} codes", field=f"column {column.name}", allowed=f"at most {MOST_CELLS}"
+                    f"found {size} levels or bins, and generator.method=mst takes fewer",
+                    field=f"column {column.name}",
+                    allowed=f"at most {MOST_CELLS}: {FEWER_LEVELS}",
                 )
         pairs = spanning_pairs(sizes, self.max_cells)
         third = 1 / 3 if pairs else 1.0

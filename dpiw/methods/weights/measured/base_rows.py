@@ -64,7 +64,7 @@ class BaseRows:
 
     def __init__(self, features: Array, *, log_weights: Array | None = None) -> None:
         if features.ndim != 2 or not len(features):
-            raise WeightError("none", field="base rows", allowed="at least one row of features")
+            raise WeightError(field="base rows", allowed="at least one row of features")
         self.rows, self.dimension = features.shape
         self._features, self._log_weights = checked(features), log_weights
 

@@ -18,7 +18,7 @@ from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.targets import EVIDENCE, Targets
+from dpiw.methods.weights.measured.targets import EVIDENCE, INDEFINITE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Misfit:
         try:
             root = cholesky(targets.covariance[block], lower=True)
         except np.linalg.LinAlgError:
-            raise WeightError(field="targets", allowed="a positive definite covariance") from None
+            raise WeightError(INDEFINITE, field="targets") from None
         half = solve_triangular(root, covariance, lower=True)
         scaled = solve_triangular(root, half.T, lower=True)
         spreads, turned = np.linalg.eigh((scaled + scaled.T) / 2)

@@ -71,7 +71,8 @@ def public_scale(schema: PublicSchema) -> float:
     """s, s^2 = (5/3) / E norm(z)^2 for a uniform centred row z; SpecError if no column varies."""
     spread = math.fsum(part.reference_squared_norm for part in blocks(schema))
     if spread <= 0:
-        raise SpecError("fourier needs a column that can vary", field="weights.settings.features")
+        fault = "`fourier` needs a column that can vary; name other features, such as linear"
+        raise SpecError(fault, field="weights.settings.features")
     return math.sqrt(5.0 / 3.0 / spread)
 
 
@@ -118,7 +119,7 @@ class Waves:
                 first = block.stop - block.levels
                 reach += float(np.abs(self._turns(first, block.stop)).max())
         if reach > _FARTHEST:
-            raise setting_error(self, "weights.settings.scales", "frequencies of fewer turns")
+            raise setting_error(self, "weights.settings.scales", "smaller numbers")
         return 2.0 ** math.ceil(math.log2(2 * max(reach, STEPS / 2) + STEPS))
 
     @property
@@ -261,7 +262,7 @@ class Waves:
         units = np.rint(scale * self._circle * (1 / unit))
         largest = float(np.abs(units).max())
         if not largest < _HALF:
-            raise WeightError(field="weights", allowed="features of fewer units")
+            raise WeightError(field="weights", allowed="a larger `unit`, or a smaller `scale`")
         circle = units.astype(np.int64) @ np.array([2 * _HALF, 1])
         most = min(_ADDED, (_HALF - 1) // max(1, int(largest)))
         total = np.zeros((2, self.frequencies), dtype=np.int64)

@@ -306,9 +306,10 @@ def law_of_means(
     least = float(facts.get("least_credit", credit))
     residual = np.asarray(facts["residual"], dtype=np.float64)
     if residual.shape != features.shape[1:] or not np.isfinite(residual).all():
-        raise ReleaseError(field="certificate", allowed="a finite `residual` of every feature")
+        raise ReleaseError(field="certificate", allowed="a finite `residual` for each feature")
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
-        raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
+        allowed = "`rows`, `credit`, and `least_credit` of at most `credit`, finite and > 0"
+        raise ReleaseError(field="certificate", allowed=allowed)
     noise = means_noise(
         scale=scale,
         rows=rows_told,
@@ -334,7 +335,8 @@ def law_of_means(
     )
     positive = (law.base_rows, scale, min(law.calibration, 1.0), *np.diag(noise))
     if not all(0 < number < np.inf for number in positive):
-        raise ReleaseError(field="certificate", allowed="finite numbers > 0 of measured weights")
+        allowed = "finite numbers > 0 for the noise, scale and base rows of measured weights"
+        raise ReleaseError(field="certificate", allowed=allowed)
     return law
 
 

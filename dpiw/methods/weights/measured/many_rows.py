@@ -221,7 +221,7 @@ class StreamedRows(BaseRows):
                 yield slice(start, start + rows.rows), rows
                 start += rows.rows
         if start != self.rows:
-            raise WeightError(field="base rows", allowed="as many as were stated")
+            raise WeightError(f"found {start}", field="base rows", allowed=f"{self.rows}")
 
 
 def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:

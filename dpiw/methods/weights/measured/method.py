@@ -110,7 +110,7 @@ class Measured(WeightEstimator):
     def __post_init__(self) -> None:
         if self.features is not None:
             if not isinstance(self.features, Mapping) or not self.features:
-                raise SpecError(field=f"{_SETTINGS}.features", allowed="shares of the norm by part")
+                raise setting_error(self, f"{_SETTINGS}.features", "shares, as {linear: 1}")
             shares = {
                 str(part): real(f"{_SETTINGS}.features.{part}", share, above=1e-4, at_most=100)
                 for part, share in self.features.items()
@@ -118,16 +118,15 @@ class Measured(WeightEstimator):
             object.__setattr__(self, "features", shares)
         if self.scales is not None:
             if not isinstance(self.scales, list | tuple) or not 1 <= len(self.scales) <= 8:
-                raise SpecError(field=f"{_SETTINGS}.scales", allowed="a list of 1 to 8 numbers")
+                raise setting_error(self, f"{_SETTINGS}.scales", "a list of 1 to 8 numbers")
             scales = (real(f"{_SETTINGS}.scales", s, above=0, at_most=1e3) for s in self.scales)
             object.__setattr__(self, "scales", tuple(scales))
         whole(f"{_SETTINGS}.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole(f"{_SETTINGS}.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
         elif self.features is None or "fourier" in self.features:
-            raise SpecError(
-                "`fourier` needs a public whole number >= 0", field=f"{_SETTINGS}.omega_seed"
-            )
+            fault, allowed = "missing; features `fourier` need it", "a public whole number >= 0"
+            raise SpecError(fault, field=f"{_SETTINGS}.omega_seed", allowed=allowed)
         if self.credit != EVIDENCE:
             if isinstance(self.credit, str):
                 raise setting_error(self, f"{_SETTINGS}.credit", "evidence or a number > 0")
@@ -227,7 +226,8 @@ class Measured(WeightEstimator):
             raise setting_error(
                 self,
                 "weights.settings.replicates",
-                f"at most {MOST_NUMBERS:,} numbers, synthetic_rows times replicates",
+                f"at most {MOST_NUMBERS // weighing.rows}, or fewer synthetic_rows: the release may"
+                f" hold {MOST_NUMBERS:,} numbers, synthetic_rows times replicates",
             )
         features = self.stack(schema).dimension + MOST_INDICATORS
         if weighing.rows * features > MOST_FEATURES_HELD:

@@ -13,6 +13,8 @@ from dpiw.methods.one_way import OneWayLaw, block_diagonal
 
 Array = NDArray[np.float64]
 
+INDEFINITE = "rounding left a covariance not positive definite; use fewer weights.settings.features"
+
 EVIDENCE = "evidence"
 """The rule for alpha, by name: the credit of the largest evidence."""
 

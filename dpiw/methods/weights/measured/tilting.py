@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.targets import Targets
+from dpiw.methods.weights.measured.targets import INDEFINITE, Targets
 
 Array = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ def factor_of(matrix: Array) -> tuple[Array, bool]:
     try:
         factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
-        raise WeightError(field="targets", allowed="a positive definite covariance") from None
+        raise WeightError(INDEFINITE, field="targets") from None
     return factor
 
 
@@ -194,7 +194,8 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
                 theta = solution.theta
                 break
     if solution is None:
-        raise WeightError("the minimum was not reached", field="tilting")
+        fault = "the minimum was not reached; a larger weights.settings.credit makes it easier"
+        raise WeightError(fault, field="tilting")
     return solution
 
 

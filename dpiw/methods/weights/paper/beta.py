@@ -291,7 +291,7 @@ class BetaDebiased(RatioEstimator):
         if step is None or public is None:
             return ratio, steps
         if not isinstance(public, SyntheticTable):
-            raise PrivacyError("only public rows are free", field="beta calibration")
+            raise PrivacyError(field="beta calibration", allowed="public rows, as SyntheticTable")
         start = ratio.debiased(rows.fitting) if self.debias else ratio
         classes = (start.log_ratio(table) for table in (public, rows.fitting))
         return start, steps.with_calibration(fit_calibration(*classes, limit=step.limit))

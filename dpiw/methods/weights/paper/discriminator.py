@@ -43,8 +43,8 @@ class DiscriminatorWeights(RatioEstimator):
         if critic is not CriticKind.LOG_RATIO:
             raise SpecError(
                 field="weights.method=discriminator",
-                allowed="generator.method dpgan or dpcgan with loss: logistic; other"
-                " critics are no ratios (use weights.method: measured)",
+                allowed="generator.method dpgan or dpcgan with loss: logistic (other critics are no"
+                " ratios), or weights.method: measured",
             )
 
     def informed(self, judge: Judge | None) -> Self:
@@ -99,5 +99,5 @@ class DiscriminatorWeights(RatioEstimator):
         """The judge's log ratio; UncalibratedError before `informed`."""
         judge = self.judge
         if judge is None:
-            raise UncalibratedError(field="discriminator", allowed="a fitted generator to ask")
+            raise UncalibratedError("call `informed` first, with a judge", field="discriminator")
         return ClassifierRatio(logits=lambda synthetic: judge.critic(synthetic.scaled))

@@ -299,5 +299,6 @@ def solve(problem: Regression, *, tolerance: float) -> Array:
         elif fresh:
             break
     if norm > tolerance:
-        raise WeightError("the regression did not reach its certified gradient", field="weights")
+        fault = "the regression did not reach the precision that its privacy proof needs; raise"
+        raise WeightError(f"{fault} `penalty`, or use weights.method: measured", field="weights")
     return b

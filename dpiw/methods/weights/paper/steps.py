@@ -126,7 +126,8 @@ def fit_calibration(real_rows: Array, synthetic_rows: Array, *, limit: float) ->
         WeightError: one of the classes has no rows.
     """
     if real_rows.size == 0 or synthetic_rows.size == 0:
-        raise WeightError(field="beta calibration", allowed="rows of both classes")
+        allowed = "at least one public row, and one synthetic row"
+        raise WeightError(field="beta calibration", allowed=allowed)
     ones = calibration_features(real_rows, limit)
     zeros = calibration_features(synthetic_rows, limit)
     unchanged = np.array([limit, limit, 0.0])  # a = b = 1, c = 0
@@ -204,7 +205,7 @@ class BetaCalibrate(Step):
         UncalibratedError while the map has not been fitted.
         """
         if self.map is None:
-            raise UncalibratedError("its calibration has not been fitted", field="beta_calibrate")
+            raise UncalibratedError("call `with_calibration` first", field="beta_calibrate")
         u = scored.log_ratio
         return replace(
             scored,
@@ -348,8 +349,8 @@ class PostProcessing:
         for step in self.steps:
             if step.rescales and not self_normalised:
                 raise SpecError(
-                    "loses the scale that weights.normalisation: unnormalised keeps;"
-                    " remove one of the two",
+                    "loses the scale that weights.normalisation: unnormalised keeps; remove this"
+                    " step, or the normalisation",
                     field=f"{_SETTINGS}.{step.step}",
                 )
 
@@ -386,7 +387,7 @@ def _step(value: object) -> Step:
     known = {field.name: field for field in fields(kind) if field.name not in kind.set_later}
     if unknown := sorted(str(key) for key in settings if key not in known):
         hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
-        raise SpecError(f"unknown{hint}", field=f"{place}.{unknown[0]}")
+        raise SpecError(f"unknown setting of {name}{hint}", field=f"{place}.{unknown[0]}")
     for key, field in known.items():
         if field.default is MISSING and key not in settings:
             raise SpecError("missing", field=f"{place}.{key}")

@@ -106,7 +106,7 @@ def test_nothing_is_drawn_before_calibration(counting, multiplier):
     with pytest.raises(UncalibratedError, match=r"noise.multiplier"):
         trained(counting, noise_multiplier=multiplier)
     assert not counting.scales
-    with pytest.raises(UncalibratedError, match="calibrate before use"):
+    with pytest.raises(UncalibratedError, match="call `calibrate` first"):
         settings.training(noise_multiplier=None).events()
 
 

@@ -260,7 +260,7 @@ def test_free_weights_of_the_true_ratio_correct_the_mean(schema):
 def test_a_critic_that_is_no_ratio_is_refused(schema):
     with pytest.raises(SpecError, match="critic is no log ratio"):
         DiscriminatorWeights().informed(Tilted(schema, ratio=False))
-    with pytest.raises(UncalibratedError, match="expected a fitted generator"):
+    with pytest.raises(UncalibratedError, match="call `informed` first"):
         DiscriminatorWeights().ratio(None, schema=schema)
 
 

@@ -238,7 +238,10 @@ def test_failure_has_one_text(monkeypatch):
         with pytest.raises(WeightError) as caught:
             solve(problem(seed=seed), tolerance=1e-6)
         texts.add(str(caught.value))
-    assert texts == {"weights: the regression did not reach its certified gradient"}
+    assert texts == {
+        "weights: the regression did not reach the precision that its privacy proof needs; raise"
+        " `penalty`, or use weights.method: measured"
+    }
 
 
 def test_repr_shows_no_row():

@@ -269,5 +269,5 @@ def test_a_retired_setting_at_its_old_default_says_nothing():
         for value in values:
             same = make_weights(method, {**settings, name: value})
             assert same == make_weights(method, settings)
-        with pytest.raises(SpecError, match=f"{name}: retired"):
+        with pytest.raises(SpecError, match=f"{name}: this setting was removed"):
             make_weights(method, {**settings, name: "other"})
