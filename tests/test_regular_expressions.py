@@ -27,6 +27,7 @@ FUNCTIONS = {
 ANCHORED = {"match", "fullmatch"}
 
 SHORT = {
+    "formulas.py": "a formula that the analyst types",
     "models.py": "a feature's name in an analyst's formula",
     "parser.py": "words that were typed",
     "yaml.py": "our own message of one field",

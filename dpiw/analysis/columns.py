@@ -279,7 +279,7 @@ def checked_bins(values: pd.Series, bins: Any, *, field: str, origin: int = 0) -
         edges = pd.Index(given)
         if len(edges) > 1 and edges.is_monotonic_increasing and edges.is_unique:
             return edges
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         pass
     example = "['2024-01-01', '2024-07-01', '2025-01-01']" if dated else "[18, 40, 65, 95]"
     kind = "dates" if dated else "numbers"
@@ -304,7 +304,7 @@ def check_told_apart(column: str, values: NDArray[Any], parts: int) -> None:
 def _binned(values: pd.Series, bins: int | Sequence[Any], *, dated: bool) -> pd.Series:
     """Label each value with its bin, `outside` beyond the edges, NaN if missing."""
     present = values.dropna()
-    if present.empty and isinstance(bins, int):
+    if present.empty and is_count(bins):
         return values
     near, origin = (values, 0) if dated else _near_zero(values)
     name = str(values.name)

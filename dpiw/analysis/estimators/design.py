@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import ROUNDINGS, Shifted, product_grain, shifted
 from dpiw.analysis.estimators.formulas import (
     as_in_r,
-    check_meaning,
+    check_left,
+    check_powers,
     check_right,
     uncomputed,
 )
@@ -135,6 +136,8 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
     intervals hold them fixed.
     """
     library = optional("formulaic", extra="formula")
+    check_left(formula)
+    check_powers(formula)
     coded, own_names = private_formula(table, formula)
     try:
         parsed = library.Formula(coded)
@@ -152,7 +155,6 @@ def formula_design(table: pd.DataFrame, formula: str) -> Design:
             allowed="a target, `~` and features, such as 'income ~ age + smoker'; or give"
             " the features as a list of columns",
         )
-    check_meaning(formula, coded, own_names)
     check_right(formula, parsed, own_names)
     for name in column_names:
         if name not in table.columns and re.search(rf"(?<!\w){re.escape(name)}\(", formula):

@@ -9,44 +9,47 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.names import as_typed, restored
-from dpiw.errors import ReleaseError, optional
+from dpiw.analysis.names import restored
+from dpiw.errors import ReleaseError, nearest_first, optional
 
 
-def check_meaning(formula: str, coded: str, names: Mapping[str, str]) -> None:
-    """Refuse what formulaic, like R or not, reads otherwise than it looks.
-
-    It reads `hours - 30` on the left side as `hours`, and `age**2` outside `I(...)` as `age`.
-    `coded` is the formula with private names for the columns `names`.
-    """
-    parser = optional("formulaic.parser", extra="formula").DefaultFormulaParser
-    tokens = list(parser(include_intercept=False).get_tokens(coded))
-    signs, shown = [str(token) for token in tokens], {k: as_typed(n) for k, n in names.items()}
-
-    def typed(first: int, last: int) -> str:
-        text = coded[tokens[first].source_start : tokens[last].source_end + 1]
-        return restored(text, shown)
-
-    tilde = signs.index("~")
-    if len([sign for sign in signs[:tilde] if sign not in ("(", ")")]) > 1:
-        left, right = typed(0, tilde - 1), typed(tilde + 1, len(tokens) - 1)
-        product = left.replace(":", " * ")
+def check_left(formula: str) -> None:
+    """Refuse arithmetic on the left side: formulaic reads `hours - 30` as `hours`; R subtracts."""
+    left, right = _sides(formula)
+    if left and right and not _is_one_term(left):
+        product = _bare(left).replace(":", " * ")
         raise ReleaseError(
             f"found arithmetic on the left side ({left!r}); put it in I(...): write "
             f"{f'I({product}) ~ {right}'!r}",
             field=f"formula {formula!r}",
         )
-    for place in (k for k, sign in enumerate(signs) if sign in ("**", "^")):
-        in_brackets = signs[place - 1] == ")" and signs[place - 3] == "("  # one name
-        base = place - 1 - in_brackets
-        if signs[base] != ")":
-            alone, power = typed(base, base), typed(base - in_brackets, place + 1)
-            written = f"I({alone}**{typed(place + 1, place + 1)})"
-            raise ReleaseError(
-                f"{power!r} means {alone!r} alone in a formula, as in R; for the power write"
-                f" {written!r}",
-                field=f"formula {formula!r}",
-            )
+
+
+def check_powers(formula: str) -> None:
+    """Refuse a power outside `I(...)`: `age**2` is `age` in a formula, as in R."""
+    power = _POWER.search(_without_code(_blind(formula)))
+    if power is not None:
+        typed, base = (formula[power.start(k) : power.end(k)] for k in (0, "base"))
+        number = formula[power.start("number") : power.end("number")]
+        raise ReleaseError(
+            f"{typed!r} means {base!r} alone in a formula, as in R; for the power write"
+            f" {f'I({_bare(base)}**{number})'!r}",
+            field=f"formula {formula!r}",
+        )
+
+
+_POWER = re.compile(r"(?P<base>[\w.]+|\([\w.]+\))\s*(?:\*\*|\^)\s*(?P<number>[\w.]+)")
+
+
+def _without_code(blind: str) -> str:
+    text = blind
+    while call := re.search(r"(?:[\w.]+\(|\{)", text):
+        end, depth = call.end(), 1
+        while depth and end < len(text):
+            depth += (text[end] in "([{") - (text[end] in ")]}")
+            end += 1
+        text = text[: call.start()] + "x" * (end - call.start()) + text[end:]
+    return text
 
 
 def as_in_r(formula: str) -> str:
@@ -66,11 +69,46 @@ def check_right(formula: str, parsed: Any, names: Mapping[str, str]) -> None:
             field=f"formula {formula!r}",
         )
     if not list(parsed.rhs):
-        written = f"{formula.partition('~')[0].strip()} ~ 1"
+        written = f"{_sides(formula)[0]} ~ 1"
         raise ReleaseError(
             f"the right side is empty; write {written!r} for the intercept alone",
             field=f"formula {formula!r}",
         )
+
+
+def _sides(formula: str) -> tuple[str, str]:
+    blind = _blind(formula)
+    if blind.count("~") != 1:
+        return "", ""
+    place = blind.index("~")
+    return formula[:place].strip(), formula[place + 1 :].strip()
+
+
+def _blind(text: str) -> str:
+    return re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", lambda match: "x" * len(match[0]), text)
+
+
+def _bare(side: str) -> str:
+    while side.startswith("(") and _closes_last(_blind(side)):
+        side = side[1:-1].strip()
+    return side
+
+
+def _is_one_term(side: str) -> bool:
+    blind = _blind(_bare(side))
+    if re.fullmatch(r"[\w.]+", blind):
+        return True
+    brackets = re.sub(r"^[\w.]*(?=[({])", "", blind)
+    return brackets[:1] in ("(", "{") and _closes_last(brackets)
+
+
+def _closes_last(text: str) -> bool:
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
 
 
 def uncomputed(
@@ -88,12 +126,25 @@ def uncomputed(
             with np.errstate(all="ignore"):
                 library.Formula(f"0 + {text}").get_model_matrix(frame, context={})
         except Exception as fault:  # formulaic runs what the analyst wrote: anything can be raised
-            mentioned = rf"(?<!\w)(?:{'|'.join(map(re.escape, map(str, frame.columns)))})(?!\w)"
-            texts = [n for n in re.findall(mentioned, text) if frame[n].dtype == object]
-            hint = f"; column {texts[0]!r} holds text" if texts else ""
-            kind = type(fault.__cause__ or fault).__name__  # its text may hold cells
-            why = restored(f"{text!r} cannot be computed ({kind}){hint}", names)
-            return ReleaseError(why, field=f"formula {formula!r}")
+            why = restored(_fault(text, frame, fault), names)
+            return ReleaseError(f"{restored(text, names)!r}: {why}", field=f"formula {formula!r}")
     return ReleaseError(
         f"it cannot be computed ({type(reason).__name__})", field=f"formula {formula!r}"
     )
+
+
+def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
+    texts = [
+        name
+        for name in map(str, frame.columns)
+        if frame[name].dtype == object and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", factor)
+    ]
+    for name in texts:
+        levels = sorted(map(str, frame[name].unique()))
+        for quote, word in re.findall(r"(['\"])(.*?)\1", factor):
+            if quote and word not in levels:
+                near = nearest_first(word, levels)
+                return f"column {name!r} has no level {word!r}; its levels, {near}"
+    if texts:
+        return f"it cannot be computed: column {texts[0]!r} holds text"
+    return f"it cannot be computed ({type(fault.__cause__ or fault).__name__})"

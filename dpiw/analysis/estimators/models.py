@@ -50,12 +50,13 @@ def separation(parts: Design, weights: Array, ends: Sequence[float], table: pd.D
 def _levels(
     parts: Design, x: Array, target: Array, ends: Sequence[float]
 ) -> Iterator[tuple[str, Rows, str]]:
-    """Yield flags, and levels left out, whose rows have one target of `ends`: name, rows, words."""
+    """Yield where the target has one value of `ends`: a column's name, rows, and words for them."""
     is_flag = np.asarray(np.isin(x, (0.0, 1.0)).all(axis=0))
-    for place in np.flatnonzero(is_flag):
-        name, rows = parts.names[place], x[:, place] > 0
-        if name != INTERCEPT and _is_constant(target[rows], ends):
-            yield name, rows, f"{name!r} other than zero"
+    shifts = bool(parts.constant.any())
+    for name, column in zip(parts.names, x.T, strict=True):
+        for end in () if name == INTERCEPT else _bare_ends(column, shifts=shifts):
+            if _is_constant(target[column != end], ends):
+                yield name, column != end, f"{name!r} other than {_text(end) if end else 'zero'}"
     if parts.names[0] != INTERCEPT:
         return
     terms = np.array(parts.terms)
@@ -65,6 +66,14 @@ def _levels(
         is_split = is_flag[places].all() and (x[:, places].sum(axis=1) <= 1).all()
         if is_split and ":" not in name and _is_constant(target[rows], ends):
             yield name, rows, f"the reference level, with which {name!r} is compared"
+
+
+def _bare_ends(column: Array, *, shifts: bool) -> tuple[float, ...]:
+    """Values of a column beyond which it has one sign; with an intercept, both its ends."""
+    low, high = float(column.min()), float(column.max())
+    if shifts and not np.isin(column, (0.0, 1.0)).all():
+        return low, high
+    return (0.0,) if low >= 0 or high <= 0 else ()
 
 
 def _text(value: float) -> str:
