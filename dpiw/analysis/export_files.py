@@ -290,12 +290,11 @@ _CELLS: Mapping[ColumnKind, Callable[[Any], Any]] = {
 def _csv(
     path: Path, table: pd.DataFrame, columns: Sequence[Column], weights: _Weights
 ) -> list[str]:
-    own = {
-        c.name: table[c.name].astype(object).map(_CELLS[c.kind], na_action="ignore")
-        for c in columns
-        if c.kind in _CELLS
-    }
-    frame = pd.concat([table.assign(**own), weights.columns], axis=1)
+    frame = pd.concat([table, weights.columns], axis=1)
+    for c in columns:
+        if c.kind in _CELLS:
+            cells = table[c.name].astype(object)
+            frame[c.name] = cells.map(_CELLS[c.kind], na_action="ignore")
     frame.to_csv(path, index=False)
     with pd.read_csv(path, dtype=str, na_filter=False, encoding="utf-8", chunksize=CHUNK) as read:
         return different(read, frame)
@@ -330,13 +329,14 @@ def _spss(
     texts = _texts(columns, weights, _SPSS_LABEL, lambda text: len(text.encode()))
     labels = value_labels(columns)
     empty = {c.name: "DATE11" for c in _dated(columns) if table[c.name].isna().all()}
-    dates: dict[str, Any] = {c.name: _python_dates(frame[c.name], c) for c in _dated(columns)}
-    dates |= dict.fromkeys(empty, np.nan)  # else they become text
+    told = frame.copy()
+    for c in _dated(columns):  # an empty one would become text
+        told[c.name] = np.nan if c.name in empty else _python_dates(frame[c.name], c)
     measures = {c.name: "scale" if c.is_numeric else "nominal" for c in columns}
     measures |= {c.name: "ordinal" for c in columns if c.kind is ColumnKind.ORDINAL}
     measures |= dict.fromkeys(map(str, weights.columns), "scale")
     library.write_sav(
-        frame.assign(**dates), str(path), file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
+        told, str(path), file_label=_SPSS_WEIGHT[:64], note=list(weights.spss),
         column_labels=texts, variable_value_labels=labels, variable_measure=measures,
         variable_format=empty,
     )  # fmt: skip

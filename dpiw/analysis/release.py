@@ -22,7 +22,7 @@ from dpiw.analysis import export_files
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators import means, quantiles, tables
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
-from dpiw.errors import spelt
+from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.weigh import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES
@@ -107,6 +107,14 @@ class Release:
     value_counts = tables.value_counts
     variance = means.variance
 
+    if not TYPE_CHECKING:  # hidden from mypy, which else accepts any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where an analyst finds a name that a release lacks."""
+            if hasattr(type(self), name):  # a property that raised: raise its error again
+                return object.__getattribute__(self, name)
+            raise AttributeError(f"release: no {name!r}{_lies(name)}", name=name, obj=self)
+
     def resample(self, rows: int, rng: np.random.Generator) -> pd.DataFrame:
         """Return `rows` rows drawn in proportion to their weights, to be used without weights.
 
@@ -122,6 +130,21 @@ class Release:
             )
         chosen = resample(self.log_weights, rows, rng=rng)
         return self._table.iloc[chosen].reset_index(drop=True)
+
+
+def _lies(name: str) -> str:
+    from dpiw import analysis
+
+    if name.startswith("_"):
+        return ""
+    if name in analysis.__all__:
+        return f"; from dpiw import analysis; analysis.{name}(release, ...)"
+    if hasattr(Certificate, name) or name in Certificate.__dataclass_fields__:
+        return f"; it is in release.certificate.{name}"
+    if hasattr(pd.DataFrame, name):
+        return f"; release.table.{name} is of the rows alone, without their weights"
+    own = [*Release.__dataclass_fields__, *(name for name in vars(Release) if name[0] != "_")]
+    return nearest(name, [*filter(str.islower, analysis.__all__), *own])
 
 
 @spelt(key="public_key")

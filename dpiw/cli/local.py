@@ -39,14 +39,14 @@ def add_local_commands(subparsers: Any) -> None:
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import marked
     from dpiw.errors import SpecError
-    from dpiw.local.collector import load_local_spec, told_plan, write_parameters
+    from dpiw.local.collector import load_local_spec, reports_so_far, told_plan, write_parameters
 
     spec = load_local_spec(arguments.spec)
     with marked(arguments.spec, SpecError):
         parameters = write_parameters(spec)
-    quoted_path = shlex.quote(os.path.relpath(spec.parameters))
+    so_far, quoted_path = reports_so_far(spec), shlex.quote(os.path.relpath(spec.parameters))
     lines = [
-        f"reports    in {os.path.relpath(spec.reports)}; published once, from"
+        f"reports    {so_far:,} so far in {os.path.relpath(spec.reports)}; published once, from"
         f" {spec.least_reports:,} on (least_reports)",
         f"for clients: {spec.parameters}",
         f"next, each client:    dpiw local report {quoted_path} RECORD.json --out REPORT.json",

@@ -254,6 +254,17 @@ def read_reports(spec: LocalSpec) -> Reports:
     return Reports(parameters=parameters, features=features, labels=_labels(frame, parameters))
 
 
+def reports_so_far(spec: LocalSpec) -> int:
+    """Return how many reports have arrived, unchecked; 0 if they cannot be counted."""
+    path = Path(spec.reports)
+    with contextlib.suppress(*_UNREADABLE):
+        if path.is_dir():
+            return len(list(path.glob("*.json")))
+        if path.suffix in _TABLES:
+            return len(_TABLES[path.suffix](path))
+    return 0
+
+
 _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": lambda path: pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""]),
     ".parquet": lambda path: pd.read_parquet(path),

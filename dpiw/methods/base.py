@@ -181,6 +181,10 @@ def real(field: str, value: object, *, above: float, at_most: float) -> float:
     return number
 
 
+BELOW_ZERO = math.nextafter(0.0, -1.0)
+"""The bound that admits zero, where a bound itself is not admitted."""
+
+
 def whole(field: str, value: object, *, low: int, high: int) -> int:
     """`value` as a whole number in [low, high], or SpecError."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -207,7 +211,8 @@ def live_settings(
 ) -> dict[str, Any]:
     """Return settings without retired ones at a value that changes nothing; else SpecError."""
     for name in sorted(retired.keys() & settings.keys()):
-        if settings[name] not in retired[name]:
+        old = [(type(value), value) for value in retired[name]]  # true is not 1
+        if (type(settings[name]), settings[name]) not in old:
             raise SpecError(
                 "this setting was removed; delete it. A run that began with it goes on only with"
                 " the dpiw that began it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from decimal import Decimal
@@ -165,8 +166,17 @@ def _fault(item: Any, model: type[BaseModel]) -> SpecError:
         return SpecError(message, field=where)  # a text may hold a password
     if kind == "value_error" and _bounds(field) == (None, None):
         allowed = message.removeprefix("expected ")
-    hint = nearest(item["input"], map(str, _choices(field)))
+    hint = nearest(_codec(item["input"]), map(str, _choices(field)))
     return SpecError(f"found {_value_text(item['input'])}", field=where, allowed=f"{allowed}{hint}")
+
+
+def _codec(value: object) -> object:
+    """Return Python's name of an encoding (cp1252 for windows-1252); else the value."""
+    try:
+        name = codecs.lookup(str(value)).name
+    except (LookupError, ValueError):
+        return value
+    return {"iso8859-1": "latin-1"}.get(name, name)
 
 
 def _key_text(key: str | int) -> str:

@@ -159,7 +159,7 @@ def _shuffled(
     """Yield each file's name, its rows in random order, and their indices in the frame."""
     names, start = row_files(math.ceil(weights.size / PART_ROWS)), 0
     for name, frame in zip_longest(names, frames):
-        part = slice(start, start + (PART_ROWS if name != names[-1] else weights.size))
+        part = slice(start, start + (PART_ROWS if name not in names[-1:] else weights.size))
         if name is None or frame is None or len(weights[part]) != len(frame):
             raise ReleaseError(
                 field="log_weights",

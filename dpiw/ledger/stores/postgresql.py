@@ -31,7 +31,7 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import EXPECTED, no_ledger, tampered, unusable
+from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger, tampered, unusable
 from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
@@ -90,7 +90,7 @@ class PostgreSQLStore(Store):
     """Connections to one ledger database (`?host=FOLDER`: a socket), each checked before use.
 
     The URL must name user, host and database (environments of a run's processes may differ); else
-    LedgerError. `check_location` has refused passwords and other options before.
+    LedgerError. It may hold no password, and no option but `POSTGRESQL_OPTIONS`.
     """
 
     def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
@@ -211,6 +211,11 @@ def _check_url(url: URL) -> None:
     one_host = len(hosts) == 1 and isinstance(hosts[0], str) and "," not in hosts[0]
     if not (one_host and url.username and url.database):
         raise LedgerError(f"{EXPECTED}, with a user, one host and a database", field="ledger")
+    # As SQLAlchemy reads the URL: a `?` in the user's name begins no options for it.
+    unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
+    if unknown or url.password is not None:
+        found = ", ".join(unknown) or "a password"
+        raise LedgerError(f"the URL may not hold {found}", field="ledger")
     _check_encryption(url, str(hosts[0]))
 
 

@@ -6,6 +6,7 @@ Models the target, and other columns given the target. A draw is an exact expone
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
@@ -111,6 +112,10 @@ _WORDS = {
 """Admissible words of the settings that are words."""
 
 
+_HALVES = math.nextafter(1e-6, 0.0), math.nextafter(0.5, 0.0)
+"""`smallest` is from 1e-6 to below 0.5."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BayesNoise(CountedNoise):
     """Calibrated window."""
@@ -147,7 +152,7 @@ class Bayes(CountedColumns):
     method: ClassVar[str] = "bayes"
 
     ranges = CountedColumns.ranges | {"draws": (1, 100)}
-    bounds = CountedColumns.bounds | {"prior": (0, 1e4), "smallest": (9e-7, 0.499)}
+    bounds = CountedColumns.bounds | {"prior": (0, 1e4), "smallest": _HALVES}
     set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "pure"})
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ class CountedColumns(Synthesizer):
     bins: int = 16
     calibrated: CountedNoise | None = None
 
-    ranges: ClassVar[dict[str, tuple[int, int]]] = {"bins": (2, 10**9)}
+    ranges: ClassVar[dict[str, tuple[int, int]]] = {"bins": (2, 2**62)}
     """Least and largest values of settings that are whole numbers."""
     bounds: ClassVar[dict[str, tuple[float, float]]] = {}
     """Values that settings which are numbers are above, and their largest ones."""

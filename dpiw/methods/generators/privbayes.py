@@ -20,6 +20,7 @@ from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.base import (
+    BELOW_ZERO,
     TABLE_ROW_SECONDS,
     TABLE_SECONDS,
     Running,
@@ -89,7 +90,7 @@ class PrivBayes(SelectedMarginals):
 
     ranges = SelectedMarginals.ranges | {"degree": (1, 4), "max_cells": (4, MOST_CELLS)}
     bounds = SelectedMarginals.bounds | {
-        "usefulness": (0, 1e9), "noise_penalty": (-1e-9, 1e9), "one_way_share": (0, 1),
+        "usefulness": (0, 1e300), "noise_penalty": (BELOW_ZERO, 1e300), "one_way_share": (0, 1),
         "selection_share": (0, 1),
     }  # fmt: skip
 

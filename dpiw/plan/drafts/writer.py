@@ -28,6 +28,11 @@ from dpiw.plan.spec import check_fit, located_spec, parse_spec
 DICTIONARY, SPEC = "schema.yaml", "release.yaml"
 _PLAIN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null"})
+_LETTERS = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l"}
+)
+"""Plain spelling of letters for which dropping the mark is wrong or impossible."""
+
 _LINE = 120
 """Most characters of a column on one line."""
 
@@ -220,7 +225,8 @@ publish_to: releases
 def dictionary_name(*candidates: str) -> str:
     """Return the first candidate with a letter or digit, in plain letters; else SchemaError."""
     for text in candidates:
-        letters = unicodedata.normalize("NFKD", text.casefold())
+        folded = unicodedata.normalize("NFC", text).casefold().translate(_LETTERS)
+        letters = unicodedata.normalize("NFKD", folded)
         bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
         plain = re.sub(r"[^a-z0-9_-]+", "-", bare).strip("-_")[:63]
         if plain:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, setting_error
 from dpiw.methods.base import (
+    BELOW_ZERO,
     MULTIPLY_SECONDS,
     NUMBER_SECONDS,
     STEP_SECONDS,
@@ -116,7 +117,7 @@ class GameSettings(Synthesizer):
             checked[name] = real(_SETTING + name, getattr(self, name), above=0, at_most=high)
         for name, high in self.from_zero.items():
             if name != "marginals_share" or self.marginals_share is not None:
-                value = real(_SETTING + name, getattr(self, name), above=-1e-9, at_most=high)
+                value = real(_SETTING + name, getattr(self, name), above=BELOW_ZERO, at_most=high)
                 checked[name] = max(0.0, value)
         for name in self.widths:
             checked[name] = _check_widths(name, getattr(self, name))

@@ -53,6 +53,9 @@ def inputs(schema: PublicSchema, scaled: ScaledTable) -> Array:
 AVERAGED = 0.5
 """The released network is the mean over this last share of the steps."""
 
+REPLAYS = 39
+"""Trainings on synthetic rows that an earlier version compared; stated, as it names a draw."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RatioTraining:
@@ -160,7 +163,7 @@ class DensityNetwork(RatioEstimator):
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "activation": ("tanh",), "loss": ("balanced",), "averaged": (AVERAGED,), "limit": (LIMIT,),
-        "replays": (0, 39),
+        "replays": (REPLAYS,),
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -246,6 +249,7 @@ class DensityNetwork(RatioEstimator):
         names = ("steps", "lot", "clip", "learning_rate", "resumes", "debias")
         parameters: dict[str, Any] = {name: getattr(self, name) for name in names}
         parameters |= {"hidden": list(self.hidden), "limit": LIMIT, "averaged": AVERAGED}
+        parameters |= {"replays": REPLAYS}  # a drawn run is known by its settings
         return parameters if self.calibrated is None else parameters | self.calibrated.parameters()
 
     def measure(
