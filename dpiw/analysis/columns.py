@@ -291,8 +291,13 @@ def checked_bins(values: pd.Series, bins: Any, *, field: str, origin: int = 0) -
 
 def check_told_apart(column: str, values: NDArray[Any], parts: int) -> None:
     """Refuse equal parts of numbers that are smaller than the distance between doubles."""
-    width = float(np.ptp(values)) or 1.0 if values.size else np.inf  # 1, as NumPy has it
-    if width <= parts * float(np.spacing(np.abs(values).max(initial=0.0))):
+    if not np.isfinite(values).all():
+        fault = "equal bins need finite values; give `bins` as a list of edges"
+        raise ReleaseError(fault, field=f"column {column!r}")
+    if values.size == 0:
+        return
+    width = float(np.ptp(values)) or 1.0  # of equal values NumPy makes a range of one
+    if width <= max(parts * float(np.spacing(np.abs(values).max())), 1e-290):
         raise ReleaseError(
             f"the values are so far from zero, and so close together, that {parts} bins cannot be"
             " told apart; use fewer bins, or subtract a constant in a copy of the table and pass"

@@ -211,8 +211,11 @@ def live_settings(
 ) -> dict[str, Any]:
     """Return settings without retired ones at a value that changes nothing; else SpecError."""
     for name in sorted(retired.keys() & settings.keys()):
-        old = [(type(value), value) for value in retired[name]]  # true is not 1
-        if (type(settings[name]), settings[name]) not in old:
+        said = settings[name]
+        old = [
+            value for value in retired[name] if isinstance(value, bool) == isinstance(said, bool)
+        ]
+        if said not in old:
             raise SpecError(
                 "this setting was removed; delete it. A run that began with it goes on only with"
                 " the dpiw that began it",

@@ -227,6 +227,18 @@ def test_cells_that_readers_of_csv_change_are_named_with_what_to_type(tmp_path, 
     assert pd.isna(frame["code"][1])
 
 
+@pytest.mark.parametrize("ending", [".csv", ".sav"])
+def test_a_column_may_have_any_name_of_a_python_argument(tmp_path, ending):
+    days = {"lower": "2024-01-01", "upper": "2025-01-01"}
+    for kind, cells, dtype, bounds in (
+        (ColumnKind.BOOLEAN, [True, None], "boolean", {}),
+        (ColumnKind.DATE, ["2024-02-01", None], "datetime64[s]", days),
+    ):
+        column = Column(name="self", kind=kind, nullable=True, **bounds)
+        table = pd.DataFrame({"self": pd.Series(cells, dtype=dtype)})
+        assert export(release_of(table, column), tmp_path / f"x{ending}").exists()
+
+
 def test_plain_text_is_exported_without_a_word(tmp_path):
     export(one(ColumnKind.CATEGORICAL, ["north", "Mariä", "a b", "n.a"], "str",
                levels=("north", "Mariä", "a b", "n.a")), tmp_path / "x.csv")  # fmt: skip

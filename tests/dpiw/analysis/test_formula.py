@@ -1,4 +1,5 @@
 import importlib
+import re
 
 import numpy as np
 import pytest
@@ -77,12 +78,23 @@ def test_the_left_side_is_what_it_says(formula, naive):
         "log(age) + (ill) ~ ill", "age:visits ~ ill", "ill ~ ill", "age ~ age * smoker",
         "log(age) ~ log(age)", "age ~ 0", "ill ~ age + age**2", "ill ~ visits*age ^ 2",
         "ill ~ (age)**2", "ill ~ `age`**2", "ill ~ log(age)**2", "ill ~ (age + visits**2)",
-        "ill ~ factor(region)", "ill ~ as.factor(region)",
+        "ill ~ factor(region)", "ill ~ as.factor(region)", "age - 30 ~ ill + 0", "age + 0 ~ ill",
+        "age - 30 ~ 0 + ill", "age * 2 ~ ill",
     ],
 )  # fmt: skip
 def test_formulas_that_are_refused(formula):
     with pytest.raises(ReleaseError):
         analysis.linear_regression(source(), formula)
+
+
+def test_what_to_write_instead_computes():
+    """Each refusal of arithmetic or a power names a formula that is admitted."""
+    for formula in ("age - 30 ~ 0 + ill", "age - 30 ~ ill + 0", "ill ~ (age)**2", "ill ~ `age`**2"):
+        with pytest.raises(ReleaseError) as refusal:
+            analysis.linear_regression(source(), formula)
+        written = re.search(r"write '(.*?)'", str(refusal.value))[1]
+        whole = written if "~" in written else f"ill ~ {written}"
+        assert np.isfinite(analysis.linear_regression(source(), whole).values).all()
 
 
 def test_without_the_library_it_is_named(monkeypatch):

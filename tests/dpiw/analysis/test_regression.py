@@ -72,6 +72,7 @@ def separated(**columns):
     frame, w = source()
     frame["m"] = np.random.default_rng(12).choice(list("st"), len(frame))
     frame["some"] = frame["g"] == "r"
+    frame["days"] = np.where(frame["some"], 1.0 + frame["z"], 0.0)
     for name, values in columns.items():
         frame[name] = values(frame)
     return frame, w
@@ -89,6 +90,7 @@ def separated(**columns):
          "False .* g = 'q' and m = 't' "),
         (lambda t: t["z"] > 0.5, ["x", "z"], "'z' .* False .* True "),
         (lambda t: t["z"] < 0.5, ["x", "z"], "'z' .* True .* False "),
+        (lambda t: t["flag"] | t["some"], ["x", "days"], "True .*'days' other than zero "),
         (lambda t: t["z"] + t["x"] / 1000 > 0.5, ["x", "z"], "combination"),
     ],
 )  # fmt: skip

@@ -169,6 +169,16 @@ def test_over_a_network_the_server_must_show_who_it_is():
             Ledger.open(f"postgresql+psycopg://{address}")
 
 
+@pytest.mark.parametrize("option", ["options=-csession_replication_role%3Dreplica", "service=x",
+                                    "hostaddr=10.0.0.9"])  # fmt: skip
+def test_no_option_hides_behind_a_question_mark_in_the_user_s_name(option):
+    """SQLAlchemy allows one there, and reads options behind the next."""
+    with pytest.raises(LedgerError, match="may not hold"):
+        store_postgresql._check_url(
+            make_url(f"postgresql+psycopg://u?host=x@h/db?{option}&sslmode=verify-full")
+        )
+
+
 CHANGES = [
     "UPDATE dpiw.entries SET at = 'x'",
     "UPDATE dpiw.entries SET at = 'x' WHERE false",

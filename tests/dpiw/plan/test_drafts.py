@@ -179,7 +179,8 @@ def test_a_long_list_of_levels_is_drafted():
 
 def test_names_of_dictionaries():
     for text, plain in (
-        ("Bevölkerung 2024", "bevolkerung-2024"), ("Tierklinik Su\u0308d", "tierklinik-sud"),
+        ("Bevölkerung 2024", "bevoelkerung-2024"), ("Tierklinik Su\u0308d", "tierklinik-sued"),
+        ("Łódź", "lodz"), ("København", "koebenhavn"), ("Æsir", "aesir"),
         ("Straße", "strasse"), ("Élèves & Nîmes", "eleves-nimes"), ("人口 B", "b"),
     ):  # fmt: skip
         assert dictionary_name("", text, "x") == plain

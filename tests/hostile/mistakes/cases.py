@@ -91,6 +91,9 @@ FILES: dict[str, Mistake] = {
     "no path at all": in_spec("signing_key: state/keys/test.key\n", "", "signing_key: missing;"),
     "a format misspelt": in_spec("format: csv}", "format: cvs}", "line 6, column 26", "'csv'?"),
     "an encoding's other name": in_spec("format: csv}", "format: csv, encoding: utf8}", "'utf-8'?"),
+    "an encoding's name on Windows": in_spec(
+        "format: csv}", "format: csv, encoding: windows-1252}", "'cp1252'?"
+    ),
     "dashes for underscores": in_spec(
         "add_or_remove_one", "add-or-remove-one", "'add_or_remove_one'?"),
     "a generator of the comparisons": in_spec(
