@@ -179,7 +179,7 @@ class SignedManifest:
         manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
             is_local = value["format"] == LOCAL_FORMAT
-            hint = "; read a local release with dpiw.local.estimate.load_local" * is_local
+            hint = "; this is a local release: use dpiw.local.estimate.load_local" * is_local
             raise ManifestError(field=MANIFEST, allowed=f"format {cls.format!r}{hint}")
         record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:

@@ -58,7 +58,7 @@ class Confidential:
         if inside and not resolved.is_relative_to(state / "workspace"):
             return  # published
         if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
-            message = "lies in the spec's confidential folder, `state`"
+            message = "lies in the spec's state folder, the confidential workspace"
             allowed = "a public file outside that folder, or a file of a published release"
             raise error(message, field=field, allowed=allowed)
 
