@@ -63,7 +63,7 @@ def optional(module: str, *, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as reason:
         name = (reason.name or module).split(".")[0]
-        raise ReleaseError(f"not installed; {install(extra)}", field=name) from None
+        raise ReleaseError(f"not installed; type {install(extra)}", field=name) from None
 
 
 def nearest(word: object, allowed: Iterable[str]) -> str:
@@ -100,7 +100,7 @@ def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
         def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
             for theirs in ours.keys() & keywords.keys():
                 field = f"{function.__name__}: {theirs}"
-                raise ReleaseError(f"it is called {ours[theirs]} here", field=field)
+                raise ReleaseError(f"unknown argument; write {ours[theirs]}= instead", field=field)
             return function(*arguments, **keywords)
 
         return checked
@@ -203,7 +203,7 @@ class DPIWError(Exception):
     """
 
     exit_code: int = 1
-    advice: str = "start the run again: it goes on where it stopped"
+    advice: str = "start the same run again: it continues where it stopped"
     field: str = ""
     allowed: str = ""
     mark: Mark | None = None
@@ -301,14 +301,14 @@ class SchemaError(DPIWError):
     """A column, level or bound of the public schema is not admissible."""
 
     exit_code = 11
-    advice = "correct the data dictionary where the message says, and start the run again"
+    advice = "correct the data dictionary at the place that the message names, and start again"
 
 
 class SourceError(DPIWError):
     """The source's structure is not as declared; the stage's log alone may show `place`."""
 
     exit_code = 12
-    advice = "make file and data dictionary agree, and start the run again"
+    advice = "make the table's file and the data dictionary agree, and start the run again"
     place = Aside("")
 
     def __init__(self, found: object = "", *, place: str = "", **parts: Any) -> None:
@@ -320,7 +320,7 @@ class PrivacyError(DPIWError):
     """A step would break, or cannot show, the promised guarantee."""
 
     exit_code = 20
-    advice = "the plan or the method has to change: `dpiw plan` shows it, without reading data"
+    advice = "change the spec's method or settings; `dpiw plan` shows the effect and reads no data"
 
 
 class UnsupportedRelationError(PrivacyError):
@@ -334,8 +334,8 @@ class BudgetExceededError(PrivacyError):
 
     exit_code = 22
     advice = (
-        "nothing was spent; `dpiw ledger show` says what is left, and who may grant more is"
-        " the owner of the data"
+        "nothing was spent; `dpiw ledger show` shows what is left. Ask for less in the spec: only"
+        " the owner of the data may grant more"
     )
 
     def __init__(self, found: str, *, requested: str, remaining: str, **parts: Any) -> None:
@@ -349,8 +349,8 @@ class GrantSpentError(PrivacyError):
 
     exit_code = 23
     advice = (
-        "another process draws this run, or was killed while it did; wait for it, then start"
-        " the run again: the ledger settles it"
+        "another process is drawing for this run, or was killed while it drew. Wait until it has"
+        " ended, then start the run again: the ledger records whether the draw was lost"
     )
 
 
@@ -393,21 +393,21 @@ class UnknownPopulationError(LedgerError):
     """No population of that name is registered in this ledger."""
 
     exit_code = 31
-    advice = "register the population, once: `dpiw ledger register`"
+    advice = "register the population once with `dpiw ledger register`, then start the run again"
 
 
 class LedgerConflictError(LedgerError):
     """The same key came back with another content."""
 
     exit_code = 32
-    advice = "do not start it again: compare the run with `dpiw ledger show`, and ask an auditor"
+    advice = "do not start the run again: compare it with `dpiw ledger show`, and ask an auditor"
 
 
 class LedgerTamperedError(LedgerError):
     """The hash chain is broken, or the ledger lacks a head that was published."""
 
     exit_code = 33
-    advice = "stop: keep the ledger as it is, and run the audit"
+    advice = "stop, change nothing in the ledger, and run `dpiw audit`"
 
 
 class WeightError(DPIWError):
@@ -422,7 +422,8 @@ class ReleaseError(DPIWError):
 
     exit_code = 50
     advice = (
-        "make the folder writable or restore it, and start the run again; nothing is drawn twice"
+        "restore the file or folder that the message names, or make it writable, and start the run"
+        " again; nothing is drawn twice"
     )
 
 
@@ -449,8 +450,8 @@ class StageFailedError(DPIWError):
 
     exit_code = 70
     advice = (
-        "a custodian reads log/ in the run's folder; started again, the run draws nothing twice"
-        " that it still has, and pays on the record for a draw that was lost"
+        "ask a custodian to read log/ in the run's folder, then start the run again: it reuses the"
+        " draws that it has, and pays again, on the record, for a draw that was lost"
     )
 
     def __init__(self, stage: str, code: int) -> None:

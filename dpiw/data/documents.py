@@ -46,7 +46,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(item) for item in value]
-    raise ReleaseError(f"a value of type {type(value).__name__} cannot be written as JSON")
+    allowed = "text, numbers, truth values, None, or lists and mappings of them, for a JSON file"
+    raise ReleaseError(f"a value of type {type(value).__name__}", allowed=allowed)
 
 
 def document_json(value: Any) -> bytes:
@@ -61,31 +62,42 @@ def parse_canonical(data: bytes, *, what: str) -> Any:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
         same = document_json(value) == data
     except (ValueError, RecursionError) as reason:
-        raise ManifestError("not readable as JSON", field=what) from reason
+        raise ManifestError("not valid JSON, so dpiw did not write it", field=what) from reason
     if not same:
-        raise ManifestError("changed since it was written, or not written by dpiw", field=what)
+        raise ManifestError("somebody changed it, or dpiw did not write it", field=what)
     return value
 
 
 def record(value: Any, keys: Sequence[str], *, what: str) -> Any:
     """Return `value` if it is a JSON object with exactly `keys`; refuse it otherwise."""
     if not isinstance(value, dict):
-        found = type(value).__name__
-        raise ManifestError(field=what, allowed=f"a JSON object, as dpiw writes it, found {found}")
+        raise ManifestError(f"found {_in_words(value)}", field=what, allowed="a JSON object")
     unknown = sorted(set(value) - set(keys))
     if unknown:
-        raise ManifestError(f"unknown key {unknown[0]!r}", field=what)
+        raise ManifestError(f"unknown key {unknown[0]!r}; {_NOT_OURS}", field=what)
     missing = sorted(set(keys) - set(value))
     if missing:
-        raise ManifestError(f"key {missing[0]!r} is missing", field=what)
+        raise ManifestError(f"key {missing[0]!r} is missing; {_NOT_OURS}", field=what)
     return value
 
 
 def typed(value: Any, kind: type[_T], *, what: str) -> _T:
     """Return `value` if it is of `kind`; a truth value is not a number here."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ManifestError(field=what, allowed=f"{kind.__name__}, found {type(value).__name__}")
+        allowed = _KINDS.get(kind, kind.__name__)
+        raise ManifestError(f"found {_in_words(value)}", field=what, allowed=allowed)
     return value
+
+
+_KINDS = {
+    str: "text", bool: "true or false", int: "a whole number", float: "a decimal number",
+    list: "a list", dict: "a JSON object", Mapping: "a JSON object", type(None): "null",
+}  # fmt: skip
+_NOT_OURS = "another version of dpiw wrote this file, or somebody changed it"
+
+
+def _in_words(value: Any) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 def decimal_of(text: Any, *, what: str) -> Decimal:
@@ -133,7 +145,7 @@ Sha256 = Annotated[str, functools.partial(hexadecimal, digits=64)]
 
 def _label(text: str, *, what: str) -> None:
     if _LABEL.fullmatch(text) is None:
-        raise ManifestError(field=what, allowed="up to 200 letters of ASCII, digits and `_.:+-`")
+        raise ManifestError(field=what, allowed="1 to 200 of A-Z, a-z, 0-9 and `_.:+-`")
 
 
 Label = Annotated[str, _label]
@@ -163,7 +175,8 @@ class Document:
         record(value, [*names, *dict(cls.states)], what=cls.name)
         for key, known in cls.states:
             if value.pop(key) != known:
-                raise ManifestError(f"this reader knows {known}", field=f"{cls.name} {key}")
+                found = f"another one than {known}, the only one that this version of dpiw reads"
+                raise ManifestError(found, field=f"{cls.name} {key}")
         return cls(**value)
 
     @property
@@ -215,14 +228,15 @@ def _settled(value: Any, hint: Any, what: str) -> Any:
         try:
             return hint(value)
         except ValueError:
-            raise ManifestError(f"not a {hint.__name__} that dpiw knows", field=what) from None
+            allowed = f"one of {', '.join(str(member.value) for member in hint)}"
+            raise ManifestError(field=what, allowed=allowed) from None
     return _plain_texts(typed(value, hint, what=what), what)
 
 
 def _plain_texts(value: Any, what: str) -> Any:
     """Refuse text, at any depth, with a character that could steer a terminal."""
     if isinstance(value, str) and not is_plain(value):
-        raise ManifestError("text with control or invisible characters, or line ends", field=what)
+        raise ManifestError("control or invisible characters", field=what, allowed="plain text")
     inside = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     for item in inside if isinstance(inside, list) else ():
         _plain_texts(item, what)
@@ -236,4 +250,4 @@ def _settled_record(value: Any, kind: Any, what: str) -> Any:
     try:
         return kind(**fields)
     except SpecError as reason:
-        raise ManifestError(f"not a {kind.__name__} that dpiw knows", field=what) from reason
+        raise ManifestError(f"its values do not fit together; {_NOT_OURS}", field=what) from reason

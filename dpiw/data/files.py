@@ -133,8 +133,8 @@ def owner_fault(status: os.stat_result) -> str | None:
     if status.st_uid in (me, 0):
         return None
     return (
-        f"belongs to user id {status.st_uid}, who may look into it or replace it; expected user id"
-        f" {me}, who runs this, or root"
+        f"belongs to user id {status.st_uid}, who may read or replace it; expected user id {me},"
+        " who runs dpiw, or root (chown changes the owner)"
     )
 
 
@@ -143,8 +143,8 @@ def folder_fault(status: os.stat_result) -> str | None:
     if not status.st_mode & 0o022:
         return owner_fault(status)
     return (
-        f"has mode {stat.S_IMODE(status.st_mode):04o}, so others may replace what lies in it;"
-        " expected 0700 (chmod go-w at least)"
+        f"has mode {stat.S_IMODE(status.st_mode):04o}, so other users may replace its files;"
+        " expected 0700 (chmod 700, or at least chmod go-w)"
     )
 
 
@@ -155,7 +155,7 @@ def names_in(folder: Path, *suffixes: str) -> list[str]:
     return []
 
 
-_OR_ANOTHER = "; or, before the first run, let `state` name another folder"
+_OR_ANOTHER = "; before the first run, `state` may name another folder instead"
 """Way out of a state folder that others can change; a later run finds its draws only there."""
 
 
@@ -172,14 +172,14 @@ def private_folder(path: Path) -> Path:
 def check_private(path: Path, status: os.stat_result) -> None:
     """Raise SpecError unless `status`, of `path` itself, is that of a closed folder of ours."""
     if stat.S_ISLNK(status.st_mode):
-        other = "to keep it on another disk, mount that there, or let `state` itself lie on it"
+        other = "to use another disk, mount the disk there, or write its path as `state`"
         raise SpecError(f"{path} is a link", field="state", allowed=f"a folder ({other})")
     if not stat.S_ISDIR(status.st_mode):
         raise SpecError(f"{path} is not a folder", field="state", allowed="a folder, or a new path")
     if status.st_mode & 0o077:
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
-        message = f"folder {path} has mode {mode}, so others may see what is confidential"
-        allowed = "0700 (look who could get in, then chmod 700)"
+        message = f"folder {path} has mode {mode}, so other users may read confidential files"
+        allowed = "0700 (find out who had access, then chmod 700)"
         raise SpecError(message, field="state", allowed=allowed)
     if fault := owner_fault(status):
         raise SpecError(f"folder {path} {fault}{_OR_ANOTHER}", field="state")
@@ -209,8 +209,9 @@ def check_is_file(source: Path) -> None:
     except OSError:
         mode = 0
     if mode == 0:  # outside the handler: what the system says holds the path
-        missing = "no such file, or a folder above it is closed to you"
-        raise SourceError(f"{missing}; a path starts at the spec's folder", field="source.path")
+        missing = "no such file, or you may not enter a folder above it"
+        start = "a relative path starts at the spec's folder"
+        raise SourceError(f"{missing}; {start}", field="source.path")
     if not stat.S_ISREG(mode):
-        link = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
-        raise SourceError(link, field="source.path", allowed="the table's regular file")
+        link = "a symbolic link" if stat.S_ISLNK(mode) else "a folder, pipe or device"
+        raise SourceError(link, field="source.path", allowed="the table itself, a regular file")

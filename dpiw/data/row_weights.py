@@ -39,7 +39,8 @@ def published_weights(
     if self_normalised:
         return normalised
     if not np.max(log_weights) < 700:
-        raise ReleaseError("too large to be published without normalisation", field="log_weights")
+        allowed = "numbers below 700, or weights.normalisation: self in the spec"
+        raise ReleaseError("a weight is too large", field="log_weights", allowed=allowed)
     return np.exp(np.asarray(log_weights, dtype=np.float64))
 
 

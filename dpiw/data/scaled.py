@@ -27,8 +27,8 @@ class ScaledTable:
         columns = {name: np.asarray(values) for name, values in self.columns.items()}
         for name, values in columns.items():
             if values.shape != (self.rows,):
-                message = "a scaled column has another number of rows"
-                raise SchemaError(message, field=f"column {name}")
+                allowed = "one scaled value for each row of the table, in one dimension"
+                raise SchemaError(field=f"column {name}", allowed=allowed)
         object.__setattr__(self, "columns", columns)
 
     def __repr__(self) -> str:

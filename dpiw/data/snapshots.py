@@ -23,7 +23,10 @@ from dpiw.errors import SchemaError, SourceError
 BATCH_ROWS = 1 << 16
 """Rows of every batch and of every row group but the last."""
 
-DAMAGED = "the confidential snapshot is missing, damaged or of another schema"
+DAMAGED = (
+    "the run's scaled copy of the table is missing, damaged or of another data dictionary; restore"
+    " it from a backup, or start a new run with another period or source.snapshot"
+)
 
 
 @contextlib.contextmanager

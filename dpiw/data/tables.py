@@ -98,7 +98,8 @@ class StreamedTable(SyntheticTable):
 
 def _sealed(action: str) -> Callable[..., NoReturn]:
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise PrivacyError(f"a private table cannot be {action}; only a mechanism may measure it")
+        allowed = "batches() or confidential(), inside measure, and noise on all that it returns"
+        raise PrivacyError(f"a private table cannot be {action}", allowed=allowed)
 
     return refuse
 
@@ -115,7 +116,8 @@ class PrivateTable:
     def __init__(self, *, schema: PublicSchema, scaled: ScaledTable | Snapshot) -> None:
         """Take rows in memory, or an unread file of them."""
         if list(scaled.columns) != [column.name for column in schema.released]:
-            raise SchemaError("a private table must have exactly the released columns, in order")
+            allowed = "exactly the released columns, in the order of schema.released"
+            raise SchemaError(field="PrivateTable", allowed=allowed)
         self.__schema = schema
         self.__scaled = scaled
 

@@ -33,20 +33,21 @@ _MOST_TOLD = 6
 
 _REASONS = {
     "mapping values are not allowed": "a second `: ` in one line, or a line that is indented too"
-    " far; a text with `: ` in it stands in quotes",
-    "could not find expected ':'": "no `key: value`; after a key comes a colon and a space",
-    "expected ',' or": "a bracket that is not closed, or a comma that is missing; a text with one"
-    " of ? : , # [ ] { } in it stands in quotes",
-    "expected <block end>": "indented otherwise than the lines beside it",
+    " far; put a text that holds `: ` in quotes",
+    "could not find expected ':'": "no `key: value`; put a colon and a space after the key",
+    "expected ',' or": "a bracket that is not closed, or a comma that is missing; put a text that"
+    " holds one of ? : , # [ ] { } in quotes",
+    "expected <block end>": "a line that is not indented like the lines beside it",
     "unexpected end of stream": "a quote that is not closed",
     "unexpected document separator": "a quote that is not closed",
-    "unknown escape character": "a backslash in double quotes; take single ones",
-    "expected a single document": "a second document (---); expected one",
+    "unknown escape character": "a backslash in double quotes; use single quotes",
+    "expected a single document": "a second document; remove the line ---",
     "found character '\\t'": "a tab; indent with spaces",
-    "found character": "a text that begins with a sign of YAML stands in quotes",
+    "found character": "a text that begins with a special character of YAML; put it in quotes",
 }
 """Advice by a part of ruamel.yaml's message; it quotes nothing of the file."""
 
+_QUOTED = "are not allowed; put a text that begins with this sign in quotes"
 _COMMA = "a number without a key; decimals have a point, such as 18.5, and no comma"
 
 _BEGINS = ("simple key", "flow", "quoted scalar")
@@ -81,7 +82,8 @@ def _nodes(text: str) -> Any:
     if found := _OTHER_BREAKS.search(text):
         before = text[: found.start()].split("\n")
         place = StringMark("", found.start(), len(before) - 1, len(before[-1]), None, 0)
-        raise _Refusal(problem="U+0085, U+2028 or U+2029; end a line as usual", problem_mark=place)
+        fault = "a line break that some programs do not know (U+0085, U+2028 or U+2029); remove it"
+        raise _Refusal(problem=fault, problem_mark=place)
     depth = 0
     for event in YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, CollectionEndEvent):
@@ -89,11 +91,11 @@ def _nodes(text: str) -> Any:
         if not isinstance(event, NodeEvent):
             continue
         if isinstance(event, AliasEvent) or event.anchor is not None:
-            raise _refusal("anchors and aliases (& and *) are not allowed", event)
+            raise _refusal(f"anchors and aliases (& and *) {_QUOTED}", event)
         if getattr(event, "tag", None) is not None:
-            raise _refusal("tags (!) are not allowed", event)
+            raise _refusal(f"tags (!) {_QUOTED}", event)
         if depth == _MAX_DEPTH:
-            raise _refusal("nested too deeply", event)
+            raise _refusal(f"nested too deeply; expected at most {_MAX_DEPTH} levels", event)
         depth += isinstance(event, CollectionStartEvent)
     return YAML(typ="safe", pure=True).compose(text)
 
@@ -134,12 +136,12 @@ def _mapping(node: MappingNode, *, exact: bool) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            fault = "a key is not plain text; with a bracket or ? in it, it stands in quotes"
+            fault = "a key that is not plain text; put a key that holds a bracket or ? in quotes"
             raise _refusal(fault, key)
         if key.style is None and not key.value:
-            raise _refusal("a value without a key", key)
+            raise _refusal("a value without a key; write `key: value`", key)
         if key.value in seen:
-            raise _refusal("duplicate key", key)
+            raise _refusal("duplicate key: it is already set above; remove one of the two", key)
         seen.add(key.value)
         is_empty = value.start_mark.index == value.end_mark.index
         if is_empty and re.fullmatch(r"\d{1,20}", key.value):
@@ -161,7 +163,7 @@ def load_text(
     except MarkedYAMLError as problem:
         failure, found = _reason(problem)
     except ReaderError:
-        failure = "not valid YAML: a character that no text file holds"
+        failure = "not valid YAML: a character that no text file holds; remove it"
     except (YAMLError, ValueError, RecursionError):
         pass
     raise error(failure, mark=_mark(what, found))
@@ -181,11 +183,11 @@ def load_file(
                 data = stream.read(MAX_BYTES + 1)
             if len(data) <= MAX_BYTES:
                 return load_text(data.decode("utf-8-sig"), what=what, error=error, exact=exact)
-            failure = f"larger than {MAX_BYTES} bytes"
+            failure = f"larger than {MAX_BYTES} bytes, the most that such a file may have"
     except OSError as problem:
         failure = _unreadable(path, problem)
     except UnicodeDecodeError:
-        failure = "not UTF-8; save it as UTF-8"
+        failure = "not UTF-8; save the file as UTF-8"
     raise error(failure, mark=Mark(what))
 
 
@@ -202,9 +204,9 @@ def flow_text(mapping: dict[str, Any]) -> str:
 def _unreadable(path: Path, problem: OSError) -> str:
     if isinstance(problem, IsADirectoryError):
         inside = ", ".join(sorted(names_in(path, *SUFFIXES))[:_MOST_TOLD])
-        return f"a folder; expected a YAML file{f': in it {inside}' if inside else ''}"
+        return f"a folder; expected a YAML file{f', such as one in it: {inside}' if inside else ''}"
     if not isinstance(problem, FileNotFoundError):
-        return "cannot be read; look at its owner and mode"
+        return "you may not read this file; its owner can change that (chmod)"
     beside = names_in(path.parent, *SUFFIXES)
     return f"no such file{nearest(path.name, beside) or '; dpiw init drafts one'}"
 

@@ -118,13 +118,12 @@ class Certificate(Document):
         record(self.account, ACCOUNT, what=f"{_NAME} account")
         reasons = self.diagnostics.get("reasons", [])
         if not (isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)):
-            raise ManifestError("reasons: expected a list of texts", field=f"{_NAME} diagnostics")
+            raise ManifestError(field=f"{_NAME} diagnostics.reasons", allowed="a list of texts")
         try:
             _ = self.declared
         except (KeyError, TypeError, ValueError):
-            raise ManifestError(
-                "made_elsewhere: not what dpiw states of such rows", field=f"{_NAME} generator"
-            ) from None
+            what = "lacks a value that dpiw writes there; do not use this folder"
+            raise ManifestError(what, field=f"{_NAME} generator.made_elsewhere") from None
 
     @property
     def relation(self) -> NeighbouringRelation:

@@ -97,7 +97,8 @@ class Facts:
     def __post_init__(self) -> None:
         settle(self, what=MANIFEST)
         if _MOMENT.fullmatch(self.published_at) is None:
-            raise ManifestError(field=f"{MANIFEST} published_at", allowed="2027-01-31T06:00:00Z")
+            allowed = "a UTC time such as 2027-01-31T06:00:00Z"
+            raise ManifestError(field=f"{MANIFEST} published_at", allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,20 +179,19 @@ class SignedManifest:
         manifest_keys = ["format", "format_version", "files", "public_key", "key_id"]
         if isinstance(value, dict) and value.get("format", cls.format) != cls.format:
             is_local = value["format"] == LOCAL_FORMAT
-            hint = "; this is a local release, for dpiw.local.estimate.load_local" * is_local
-            raise ManifestError(
-                f"this reader knows {cls.format} {FORMAT_VERSION}{hint}", field=MANIFEST
-            )
+            hint = "; this is a local release: use dpiw.local.estimate.load_local" * is_local
+            raise ManifestError(field=MANIFEST, allowed=f"format {cls.format!r}{hint}")
         record(value, names + manifest_keys, what=MANIFEST)
         if value["format_version"] != FORMAT_VERSION:
-            raise ManifestError(f"this reader knows {cls.format} {FORMAT_VERSION}", field=MANIFEST)
+            raise ManifestError(field=f"{MANIFEST} format_version", allowed=str(FORMAT_VERSION))
         manifest = cls(
             facts=kind(**{name: value[name] for name in names}),
             files=value["files"],
             public_key=value["public_key"],
         )
         if value["key_id"] != manifest.signer.key_id:
-            raise ManifestError("not the id of public_key", field="manifest.json key_id")
+            allowed = "the id of public_key; somebody changed one of the two"
+            raise ManifestError(field="manifest.json key_id", allowed=allowed)
         return manifest
 
     @property
@@ -221,16 +221,17 @@ def listed_row_files(names: Iterable[str]) -> tuple[str, ...]:
     stem = SYNTHETIC.removesuffix(".parquet")
     parts = tuple(sorted(name for name in names if name.startswith(stem)))
     if not parts:
-        raise ManifestError("every release holds it, and the manifest lists none", field=SYNTHETIC)
+        raise ManifestError("not listed in the manifest; every release lists it", field=SYNTHETIC)
     if parts != row_files(len(parts)):
-        raise ManifestError("the files listed are not the parts of one table", field=parts[0])
+        raise ManifestError("the manifest does not list all parts of the table", field=parts[0])
     return parts
 
 
 def check_file_name(name: str) -> None:
     """Raise ManifestError for a name that could leave the folder, hide, or replace the manifest."""
     if _FILE_NAME.fullmatch(name) is None or name in {MANIFEST, SIGNATURE}:
-        raise ManifestError(f"{name!r} is not an admissible file name", field="manifest.json files")
+        allowed = "a name of at most 100 of A-Z, a-z, 0-9 and `._-`, the first no sign"
+        raise ManifestError(f"file {name!r}", field="manifest.json files", allowed=allowed)
 
 
 def release_folders(root: Path) -> list[Path]:
@@ -264,7 +265,7 @@ def refuse_release(path: Path, *, field: str) -> None:
     for folder in (path.resolve(), *path.resolve().parents):
         if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
             raise SpecError(
-                f"is or lies in a published release, {folder.name}, which one file more breaks",
+                f"is or lies in a published release, {folder.name}, which a further file damages",
                 field=field,
                 allowed=f"a folder of its own, such as --{field} audit",
             )

@@ -30,8 +30,13 @@ from dpiw.errors import ManifestError, ReleaseError, shown
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import SYNTHETIC, ArrowField, Facts, FileBytes, row_files
 
-ASK_PUBLISHER = "; do not use it: ask the release's publisher for a correct file"
-"""Advice about a file whose bytes are as listed, and whose content no release has."""
+
+def unfit(name: str, fault: str) -> ManifestError:
+    """Return the error for a file whose bytes are as listed, and whose content no release has."""
+    ask = "do not use it: ask the release's publisher for a correct file"
+    return ManifestError(f"{fault}; {ask}", field=name)
+
+
 ROW_GROUP_ROWS, _TIMES = 65536, 4
 """Rows of a group, and the repetitions of a value in it that make a dictionary worthwhile."""
 PART_ROWS = 1 << 19
@@ -246,9 +251,8 @@ def _array(series: Any, column: Column) -> Any:
             f"its values are not of kind {column.kind.value}", field=f"column {column.name}"
         ) from reason
     if array.null_count and not column.nullable:
-        raise ReleaseError(
-            "a missing value in a column without nulls", field=f"column {column.name}"
-        )
+        what = "holds a missing value, but the dictionary says nullable: false"
+        raise ReleaseError(what, field=f"column {column.name}")
     return array
 
 
@@ -274,7 +278,7 @@ def stored_footer(file: FileBytes, what: str) -> tuple[int, Any, dict[str, str]]
             metadata = dict(parquet.metadata.metadata or {})
         facts = {key.decode(): value.decode() for key, value in metadata.items()}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as reason:
-        raise ManifestError(f"not readable as {what}{ASK_PUBLISHER}", field=file.name) from reason
+        raise unfit(file.name, f"not readable as {what}") from reason
     facts.pop("ARROW:schema", None)
     return rows, schema, facts
 
@@ -283,12 +287,10 @@ def read_footer(file: FileBytes) -> Footer:
     """Read the footer of a file that `write_synthetic` wrote; else raises ManifestError."""
     rows, schema, facts = stored_footer(file, "Parquet")
     for name in sorted(set(facts) - set(FACTS)):
-        raise ManifestError(f"unknown footer key {name!r}", field=file.name)
+        raise unfit(file.name, f"unknown key {name!r} in its footer")
     for field in schema:
         if not set(field.metadata or {}) <= _FIELD_KEYS:
-            raise ManifestError(
-                f"column {shown(field.name)}: unknown key in its metadata", field=file.name
-            )
+            raise unfit(file.name, f"column {shown(field.name)}: unknown key in its metadata")
     return Footer(rows=rows, columns=arrow_fields(schema), facts=facts)
 
 
@@ -325,7 +327,7 @@ class RowReader:
         footer = read_footer(file)
         for field in footer.columns:
             if field.type not in _SCALARS and not field.type.startswith("timestamp[ms"):
-                raise ManifestError("a column of a type that no release has", field=file.name)
+                raise unfit(file.name, f"column {shown(field.name)} has a type that no release has")
         if footer.columns != self._columns:
             raise ManifestError(DISAGREE, field="Arrow schema")
         self._take(footer.rows * len(footer.columns))
@@ -335,7 +337,7 @@ class RowReader:
                 self._check_size(parquet.metadata)
                 table = parquet.read(use_threads=False)
             if table.num_rows != footer.rows:
-                raise ManifestError("holds other rows than its footer states", field=file.name)
+                raise unfit(file.name, "holds more or fewer rows than its footer states")
             for name in texts:
                 self._take(0, more=_text_bytes(table.column(name)) // _CELL)
             for place, name in enumerate(table.column_names):
@@ -343,7 +345,7 @@ class RowReader:
                     field = pa.field(name, pa.string(), nullable=table.schema.field(name).nullable)
                     table = table.set_column(place, field, table.column(name).cast(pa.string()))
         except (pa.ArrowException, OSError) as reason:
-            raise ManifestError("not readable as Parquet", field=file.name) from reason
+            raise unfit(file.name, "not readable as Parquet") from reason
         return Footer(rows=footer.rows, columns=footer.columns, facts=footer.facts, table=table)
 
     def _check_size(self, metadata: Any) -> None:
@@ -371,10 +373,10 @@ class RowReader:
 
 
 def _too_many(rows: int | None, columns: int) -> str:
-    found = f"{rows:,} rows of {columns:,} columns" if rows else "texts of more bytes"
+    found = f"{rows:,} rows of {columns:,} columns are" if rows else "its texts take"
     return (
-        f"{SYNTHETIC}: {found} than a file of this size may hold of which nobody vouches; name the"
-        " curator's public key, or do not read it"
+        f"{SYNTHETIC}: {found} more than dpiw reads from a file of this size without the curator's"
+        " public key; pass public_key=, or do not read it"
     )
 
 

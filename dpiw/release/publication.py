@@ -61,7 +61,7 @@ def build_folder(
         manifest = kind(facts=facts, files=entries, public_key=key.public.raw.hex())
         data = manifest.to_bytes()
         if kind.from_bytes(data) != manifest:
-            raise ManifestError("does not read back as it was written", field="manifest.json")
+            raise ManifestError("dpiw cannot read it back; tell the maintainers", field=MANIFEST)
         _write(staging / MANIFEST, data)
         _write(staging / SIGNATURE, key.sign(data))
         _make_readable(staging)
@@ -88,7 +88,7 @@ def publish_built(
         with _writing(f"release folder {destination.name}"):
             check_files(folder, manifest)
             if read_signed(folder, kind=Manifest, expected=[key]) != manifest:
-                raise ReleaseError("it was not copied as it was signed", field=MANIFEST)
+                raise ReleaseError("its copy differs from the file; check the disk", field=MANIFEST)
         _make_durable(folder)
         return _install(folder, destination, manifest, key, commit)
 
@@ -193,7 +193,7 @@ def _create(path: Path, source: FileSource) -> int:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ReleaseError(
-                    "a folder, pipe or device is in its place",
+                    "a folder, pipe or device has this name",
                     field=path.name,
                     allowed="a regular file that only dpiw writes",
                 )
@@ -202,7 +202,7 @@ def _create(path: Path, source: FileSource) -> int:
         finally:
             os.close(descriptor)
     if isinstance(source, bytes) and status.st_size != len(source):
-        raise ReleaseError("written in part", field=path.name)
+        raise ReleaseError("written in part only; make room on the disk", field=path.name)
     return status.st_size
 
 
@@ -210,8 +210,8 @@ def _check_published(destination: Path, manifest: Manifest, key: PublicKey) -> N
     """Accept a destination that holds this very release; refuse links, whose target may change."""
     if manifest_digest(destination) != manifest.digest:
         raise ReleaseError(
-            f"release folder {destination.name} exists and holds something else: a release is "
-            "never replaced, a correction is a new release"
+            f"release folder {destination.name} exists and holds something else: a release is never"
+            " replaced. Publish a correction as a new release, or move other files away"
         )
     then = publish_anew(destination)
     read = read_signed(destination, kind=Manifest, expected=[key], then=then)

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.errors import ManifestError, ReleaseError
+from dpiw.errors import ReleaseError
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES, FileBytes
-from dpiw.release.parquet import ASK_PUBLISHER, ROW_GROUP_ROWS, stored_footer, table_writer
+from dpiw.release.parquet import ROW_GROUP_ROWS, stored_footer, table_writer, unfit
 
 KIND = "bootstrap"
 """Survey packages' name for weights whose squared differences are added up with one scale."""
@@ -88,10 +88,7 @@ def check_replicates(footer: Any, certificate: Certificate, *, rows: int) -> flo
     count = replicates_promised(certificate)
     good = 0 < scale < math.inf and stored_rows == rows and schema.equals(_schema(count))
     if not good or facts != replicate_facts(certificate, count=count, scale=scale):
-        raise ManifestError(
-            f"not the replicate weights that the certificate promises{ASK_PUBLISHER}",
-            field=REPLICATES,
-        )
+        raise unfit(REPLICATES, "not the replicate weights that the certificate promises")
     return scale
 
 
@@ -99,16 +96,14 @@ def read_replicates(file: FileBytes, certificate: Certificate, *, rows: int) -> 
     """Read a file of replicate weights; ManifestError if invalid, or far more cells than bytes."""
     scale = check_replicates(stored_footer(file, REPLICATES), certificate, rows=rows)
     if rows * replicates_promised(certificate) > _FREE + len(file.data):
-        raise ManifestError(f"holds more weights than bytes{ASK_PUBLISHER}", field=file.name)
+        raise unfit(file.name, "states more weights than a file of its size can hold")
     try:
         table = pq.read_table(pa.BufferReader(file.data), use_threads=False, pre_buffer=False)
     except (pa.ArrowException, OSError) as reason:
-        raise ManifestError(
-            f"not readable as replicate weights{ASK_PUBLISHER}", field=file.name
-        ) from reason
+        raise unfit(file.name, "not readable as replicate weights") from reason
     weights = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     for r, column in enumerate(table.columns):
         weights[:, r] = column.to_numpy()
     if not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise ManifestError(field=file.name, allowed=f"finite replicate weights > 0{ASK_PUBLISHER}")
+        raise unfit(file.name, "expected finite replicate weights > 0")
     return ReplicateWeights(weights=weights, scale=scale)

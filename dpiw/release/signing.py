@@ -37,6 +37,8 @@ MANIFEST_CONTEXT = b"dpiw-manifest-v1\n"
 
 SIGNATURE_BYTES = 64
 
+_MADE = "; expected a file that dpiw key new made"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublicKey:
@@ -80,7 +82,7 @@ class PrivateKey:
         return f"PrivateKey(key_id={self.public.key_id!r})"
 
     def __reduce__(self) -> str:
-        raise ReleaseError("a private key cannot be pickled")
+        raise ReleaseError("a private key cannot be pickled; pass the path of its file instead")
 
 
 def not_by(keys: Sized) -> str:
@@ -116,20 +118,20 @@ def load_private_key(path: Path) -> PrivateKey:
             data = stream.read()
     except OSError as reason:
         raise unreadable_key(path, reason) from reason
-    public = "; it is the public one: name the .key" if b"PUBLIC KEY" in data else ""
+    public = "; it is the public key: name the .key file" if b"PUBLIC KEY" in data else ""
     if mode & 0o077 and not public:
         raise ReleaseError(
-            f"key file {path.name} has mode {mode:04o}: expected 0600 (chmod 600), "
-            "because everyone who reads it can sign releases"
+            f"key file {path.name} has mode {mode:04o}; expected 0600 (chmod 600), because everyone"
+            " who reads the file can sign releases"
         )
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
         raise ReleaseError(
-            f"not an unencrypted PEM private key{public}", field=f"key file {path.name}"
+            f"not a private key without password{public or _MADE}", field=f"key file {path.name}"
         ) from reason
     if not isinstance(key, Ed25519PrivateKey):
-        raise ReleaseError(field=f"key file {path.name}", allowed="an Ed25519 key")
+        raise ReleaseError(f"not an Ed25519 key{_MADE}", field=f"key file {path.name}")
     return PrivateKey(key)
 
 
@@ -143,20 +145,20 @@ def load_public_key(path: Path) -> PublicKey:
         near = nearest(path.name, names)
         raise ReleaseError(f"{reason.strerror}{near}", field=f"key file {path.name}") from reason
     except (ValueError, UnsupportedAlgorithm) as reason:
-        private = "; it is the private one, which stays secret: name the .pub"
-        hint = private if b"PRIVATE KEY" in data else ""
-        raise ReleaseError(f"not a PEM public key{hint}", field=f"key file {path.name}") from reason
+        private = "; it is the private key, which stays secret: name the .pub file"
+        hint = private if b"PRIVATE KEY" in data else _MADE
+        raise ReleaseError(f"not a public key{hint}", field=f"key file {path.name}") from reason
     if not isinstance(key, Ed25519PublicKey):
-        raise ReleaseError(field=f"key file {path.name}", allowed="an Ed25519 key")
+        raise ReleaseError(f"not an Ed25519 key{_MADE}", field=f"key file {path.name}")
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
 def _there(path: Path) -> str:
     other = shlex.quote(str(path.with_name(f"{path.stem}-2")))
     return (
-        f"key file {path.name} exists already; it is never overwritten. If it is whole, go on with"
-        f" it; another pair has another name (dpiw key new {other}), which the spec's signing_key"
-        " then says; older releases stay signed by the old one: keep its .pub"
+        f"key file {path.name} exists already; dpiw never overwrites a key. Use it, or make another"
+        f" pair (dpiw key new {other}) and name that as the spec's signing_key. Keep the old .pub"
+        " file, which checks older releases"
     )
 
 
@@ -171,15 +173,13 @@ def unreadable_key(path: Path, reason: OSError) -> ReleaseError:
     if path.suffix != ".key" or not os.path.isfile(path.with_suffix(".pub")):
         return ReleaseError(
             text,
-            allowed="where the spec's signing_key says",
-            next=[Next("to make a pair", Command.NEW_KEY)],
+            allowed="the private key that the spec's signing_key names",
+            next=[Next("to make a pair of keys", Command.NEW_KEY)],
         )
     return ReleaseError(
-        f"{text}; {path.stem}.pub is there, so the pair was made: put {path.name} back. Older"
-        f" releases stay signed by it: keep {path.stem}.pub, for audits and recoveries take both",
-        next=[
-            Next("if it is lost, make another and name it as signing_key", Command.NEW_KEY, "-2")
-        ],
+        f"{text}; {path.stem}.pub is there, so the pair was made: put {path.name} back. Keep"
+        f" {path.stem}.pub in any case: audits and recoveries check older releases with it",
+        next=[Next("if the key is lost, make another as signing_key", Command.NEW_KEY, "-2")],
     )
 
 

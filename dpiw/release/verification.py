@@ -44,6 +44,8 @@ from dpiw.release.manifest import (
 )
 from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
 
+_ASK = "; do not use this folder: ask its curator for it again"
+_ONE_LISTS = "only one of certificate and manifest lists this file"
 _ROUNDED = 0.005
 """Rows that a noisy count can lose when it is written with two decimals."""
 
@@ -58,18 +60,17 @@ def check_levels(lists: Mapping[str, FileBytes], certificate: Certificate) -> No
             for place, column in enumerate(stage.parameters["columns"], start=1)
         }
     except (KeyError, TypeError) as error:
-        raise ManifestError(
-            "a threshold without columns of levels", field="certificate.json"
-        ) from error
+        what = f"a stage states a threshold without its columns{_ASK}"
+        raise ManifestError(what, field="certificate.json") from error
     for name in sorted(lists.keys() ^ expected.keys()):
-        raise ManifestError("certificate and manifest disagree on whether it exists", field=name)
+        raise ManifestError(f"{_ONE_LISTS}{_ASK}", field=name)
     for name, (column, threshold) in expected.items():
         try:
             low = not _reaches(lists[name], column, threshold)
         except (ValueError, TypeError, csv.Error) as error:
-            raise ManifestError(field=name, allowed="a list of levels and noisy counts") from error
+            raise ManifestError(field=name, allowed=f"a list of levels and counts{_ASK}") from error
         if low:
-            raise ManifestError("a level is below the certificate's threshold", field=name)
+            raise ManifestError(f"a level is below the certificate's threshold{_ASK}", field=name)
 
 
 def _reaches(file: FileBytes, column: str, threshold: float) -> bool:
@@ -215,7 +216,7 @@ def verified_contents(
 ) -> tuple[AnyManifest, dict[str, Any]]:
     """Verify a folder as `verify` does; return its manifest and by name what readers returned."""
     if folder.name.startswith(STAGING_PREFIX):
-        raise ManifestError("this folder is being built and was never published")
+        raise ManifestError("this folder is being built; expected a published release")
     paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
     expected = None if paths is None else [load_public_key(Path(path)) for path in paths]
     manifest = read_signed(folder, kind=kind, expected=expected, then=then)
@@ -246,7 +247,7 @@ def read_signed(
         raise SignatureError(_signed_by(data, signature, kind, keys, then))
     manifest = kind.from_bytes(data)
     if manifest.signer != vouching:
-        raise SignatureError(f"the manifest names another key than key id {vouching.key_id}")
+        raise SignatureError(f"the manifest names another key than key id {vouching.key_id}{_ASK}")
     return manifest
 
 
@@ -264,13 +265,13 @@ def _signed_by(
 ) -> str:  # fmt: skip
     ids = list(dict.fromkeys(key.key_id for key in expected))
     if not ids:
-        return "no public key was given"
+        return "no public key was given; name the curator's .pub file"
     with suppress(ReleaseError):
         signer = kind.from_bytes(data).signer
         signer.check(data, signature)
         return (
             f"signed by key id {signer.key_id}, {not_by(ids)}, id {', '.join(ids)}: ask the"
-            " curator, by another way than this folder, which is theirs"
+            " curator which key is theirs, not through this folder"
         )
     return f"the signature does not verify under key id {' or '.join(ids)}{then}"
 
@@ -379,7 +380,7 @@ def _read(
         missing = then if isinstance(reason, FileNotFoundError) else ""
         raise error(f"{reason.strerror}{missing}", field=path.name) from reason
     if len(data) > limit:
-        raise error(f"larger than {limit} bytes", field=path.name)
+        raise error(f"larger than {limit} bytes, the most allowed{then}", field=path.name)
     return data
 
 
@@ -389,7 +390,7 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
     for name in REQUIRED:
         if name not in manifest.files:
-            raise ManifestError("every release holds it, and the manifest lists none", field=name)
+            raise ManifestError("not listed in the manifest; every release lists it", field=name)
     names = listed_row_files(manifest.files)
     if rows:
         sizes = sum(manifest.files[name].size for name in names)
@@ -408,7 +409,7 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
 def _certificate(file: FileBytes) -> Certificate:
     if len(file.data) > _MANIFEST_LIMIT:
-        raise ManifestError(f"larger than {_MANIFEST_LIMIT} bytes", field=file.name)
+        raise ManifestError(f"larger than {_MANIFEST_LIMIT} bytes, the most", field=file.name)
     return Certificate.from_json(file.data)
 
 
@@ -423,7 +424,7 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     try:
         declared = arrow_fields(arrow_schema(PublicSchema.from_mapping(contents[SCHEMA])))
     except (SchemaError, KeyError, TypeError, ValueError, AttributeError):
-        raise ManifestError(field=SCHEMA, allowed="a data dictionary") from None
+        raise ManifestError(field=SCHEMA, allowed="a data dictionary of this version") from None
     pairs = {
         "release_id": (facts.release_id, certificate.release_id),
         "population": (facts.population, certificate.population),
@@ -453,9 +454,7 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     check_levels({name: file for name, file in contents.items() if isinstance(file, FileBytes)},
                  certificate)  # fmt: skip
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
-        raise ManifestError(
-            "certificate and manifest disagree on whether it exists", field=REPLICATES
-        )
+        raise ManifestError(f"{_ONE_LISTS}{_ASK}", field=REPLICATES)
     if REPLICATES in manifest.files:
         check_replicates(contents[REPLICATES], certificate, rows=facts.rows)
     return certificate

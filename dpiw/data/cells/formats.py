@@ -56,7 +56,8 @@ class CellFormat:
         for field, allowed in (("decimal", DECIMALS), ("thousands", tuple(THOUSANDS))):
             value = getattr(self, field)
             if value is not None and not (isinstance(value, str) and value in allowed):
-                return field, f"expected one of {' '.join(allowed)} (in quotes)"
+                signs = ", ".join(f'"{sign}"' for sign in allowed)
+                return field, f"expected one of {signs}, in quotes"
         if self.decimal is not None and self.decimal == self.thousands:
             return "thousands", f"expected another sign than decimal, which is {self.decimal!r}"
         for field in ("date_format", "datetime_format"):
@@ -90,19 +91,20 @@ CANONICAL = CellFormat(
 """What `dpiw.data.schema.encoding` reads: the default of a source."""
 
 _OF_TEXT = tuple(name for name in FORMAT_FIELDS if name != "missing")
-ONLY_CSV = "expected only for a CSV source; Parquet stores the value itself"
+ONLY_CSV = "expected only for a CSV source; Parquet stores the value itself, so remove it"
 
 
 def _tokens_fault(tokens: object) -> Fault | None:
     if not isinstance(tokens, tuple) or not all(isinstance(token, str) for token in tokens):
-        return "missing", "expected a list of texts (write numbers in quotes)"
+        return "missing", 'expected a list of texts in quotes, such as ["NA", "-99"]'
     if len(tokens) > MAX_TOKENS or len(set(tokens)) < len(tokens):
-        return "missing", f"expected at most {MAX_TOKENS} tokens, each once"
+        return "missing", f"expected at most {MAX_TOKENS} texts, each once"
     for token in tokens:
         if not token or token != token.strip() or not token.isprintable():
-            return "missing", "a token is empty, padded or unprintable; empty cells are missing"
+            fault = "a text is empty, or has blanks at its ends or unprintable characters"
+            return "missing", f"{fault}; an empty cell is missing in any case"
         if len(token) > MAX_TOKEN_LENGTH:
-            return "missing", f"expected tokens of at most {MAX_TOKEN_LENGTH} characters"
+            return "missing", f"expected texts of at most {MAX_TOKEN_LENGTH} characters"
     return None
 
 

@@ -34,8 +34,8 @@ _OPENING = (
     "How the cells of the source were read. Exact counts: confidential, for the custodian alone."
 )
 _CLOSING = """\
-Cells out of bounds were clamped to the nearer bound. What a cell means and what the data dictionary
-says of it, decide by the codebook: a dictionary made by these counts publishes them.
+Cells out of bounds were clamped to the nearer bound. Decide by the codebook what a cell means and
+what the data dictionary says: a dictionary made from these counts would publish them.
 """
 _AS_DECLARED = "No text looks as if the file were written otherwise than declared."
 _NUMBERS = {
@@ -55,9 +55,9 @@ _DATES = (
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S")
 
 _NO_SETTING = {
-    "plain numbers": "lost are signs behind the number or apart from it, and brackets (so the"
-    " negative numbers, not a random part), signs of percent and currency, letters, other digits",
-    "ISO dates": "lost are names of months and of zones, years of two digits, clocks of twelve"
+    "plain numbers": "not read: a sign after the number or apart from it, and brackets (so only"
+    " negative numbers are lost), percent and currency signs, letters, other digits",
+    "ISO dates": "not read: names of months and time zones, years of two digits, clocks of twelve"
     " hours, numbers of spreadsheets, and dates without a day",
 }
 """What no setting reads, by what to write instead."""
@@ -278,6 +278,6 @@ def _other_forms(column: Column) -> dict[str, CellFormat]:
     field = "date_format" if column.kind is ColumnKind.DATE else "datetime_format"
     patterns = ("iso", *(day + time for time in _TIMES for day in _DATES))
     return {
-        f"if they are written so: declare {field}: {p!r}": CellFormat.taken_from({field: p})
+        f"if dates are written so: declare {field}: {p!r}": CellFormat.taken_from({field: p})
         for p in patterns
     }

@@ -41,8 +41,8 @@ MOST_LETTERS = 200
 """Letters of a text that may become a level; longer ones are free text."""
 
 _REQUIRED = (
-    "public levels are required and never inferred; where there is no public list, declare"
-    " hash_buckets, or `unseen: true` for a release that finds them (generator.method: levels)"
+    "public levels are required and never inferred from the table; list every level that can occur."
+    " Without a public list, write hash_buckets, or `unseen: true` and generator.method: levels"
 )
 
 
@@ -291,7 +291,7 @@ class Column:
             own, form = {*self.level_codes()}, self.normalised
         if own.isdisjoint(map(form, written.missing or ())):
             return None
-        return "missing", "a token is one of the column's own values; expected others, or []"
+        return "missing", "one of these texts is one of the column's own values; remove it"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return JSON values: name, kind and every field that is not at its default."""
@@ -314,10 +314,11 @@ class Column:
         values = dict(mapping)
         field = f"column {values['name']}: "
         if len(values["name"]) > MAX_NAME_LENGTH:  # later messages would repeat it
-            raise SchemaError(f"a column name has over {MAX_NAME_LENGTH} characters")
+            raise SchemaError(f"a column's `name` is longer than {MAX_NAME_LENGTH} characters")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
-            raise SchemaError(f"unknown key{nearest(odd[0], known)}", field=field + odd[0])
+            near = nearest(odd[0], known) or "; docs/spec.md lists the keys of a column"
+            raise SchemaError(f"unknown key{near}", field=field + odd[0])
         if values.get("kind") == "text":
             raise SchemaError(FREE_TEXT, field=field + "kind")
         for key, members in (("kind", ColumnKind), ("role", ColumnRole)):
@@ -327,7 +328,8 @@ class Column:
                     raise SchemaError(field=field + key, allowed=no_word(values[key], allowed))
                 values[key] = members(values[key])
         if "kind" not in values and values.get("role") is not ColumnRole.IDENTIFIER:
-            raise SchemaError("missing, such as continuous or categorical", field=field + "kind")
+            kinds = ", ".join(kind.value for kind in ColumnKind)
+            raise SchemaError("missing", field=field + "kind", allowed=f"one of {kinds}")
         written = CellFormat.taken_from(values)
         return cls(**values, written=written)
 
@@ -343,7 +345,7 @@ class Column:
         if fault := name_fault(self.name):
             raise fault
         if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
-            raise self._refuse("name", "reserved for the weights of a release; rename it")
+            raise self._refuse("name", "reserved for weights; rename the column, in the file too")
 
     def _check_types(self) -> None:
         if not isinstance(self.kind, ColumnKind) or not isinstance(self.role, ColumnRole):
@@ -363,7 +365,7 @@ class Column:
         if not isinstance(self.normaliser, str) or self.normaliser not in NORMALISERS:
             raise self._refuse("normaliser", allowed="exact or casefold")
         if not is_zone(self.time_zone):
-            raise self._refuse("time_zone", "no IANA time zone, such as Europe/Berlin")
+            raise self._refuse("time_zone", allowed="an IANA time zone, such as Europe/Berlin")
 
     def _check_placement(self) -> None:
         identifier = self.role is ColumnRole.IDENTIFIER
@@ -377,20 +379,21 @@ class Column:
             "decimals": self.kind is ColumnKind.CONTINUOUS and not identifier,
             "null_is_own_person": identifier,
         }  # fmt: skip
+        of = "an identifier" if identifier else f"a column of kind {self.kind.value}"
         for field, admissible in allowed.items():
             value = getattr(self, field)
             if not admissible and not (value is None or value is False or value == ()):
-                kind = "identifier" if identifier else self.kind.value
-                raise self._refuse(field, f"has no meaning for a column of kind {kind}")
+                raise self._refuse(field, f"has no meaning for {of}; remove it")
         for field in sorted(set(self.written.stated()) - self.format_fields):
-            raise self._refuse(field, f"has no meaning for a column of kind {self.kind.value}")
+            raise self._refuse(field, f"has no meaning for {of}; remove it")
 
     def _check_bounds(self) -> None:
         if self.lower is None or self.upper is None:
-            raise self._refuse("lower/upper", "public bounds are required and never inferred")
+            why = "public bounds are required and never inferred from the table; write both"
+            raise self._refuse("lower/upper", why)
         low, high = self.number(self.lower), self.number(self.upper)
         if not (abs(low) < math.inf and abs(high) < math.inf):  # NaN compares false
-            raise self._refuse("lower/upper", "bounds must be finite")
+            raise self._refuse("lower/upper", allowed="finite bounds")
         if low >= high:
             raise self._refuse("lower/upper", allowed="lower < upper")
         fault = None
@@ -419,7 +422,7 @@ class Column:
                 return "hash_buckets", f"expected a whole number from 2 to {MOST_BUCKETS}"
             extras = self.members or self.other or self.unseen
             if extras or self.levels not in ((), bucket_names(buckets)):
-                why = "every text has a bucket; expected no levels, members or other"
+                why = "every text has a bucket; remove levels, their files, other and unseen"
                 return "hash_buckets", why
             return None
         if self.unseen:
@@ -430,25 +433,25 @@ class Column:
             return "members", "expected one list of texts for each level"
         texts = [*self.levels, *itertools.chain(*self.members)]
         if any(not text or text != text.strip() or not text.isprintable() for text in texts):
-            return "levels", "a level is empty, padded or unprintable"
+            return "levels", "a level is empty, padded with blanks or unprintable; correct it"
         if len({self.normalised(text) for text in texts}) < len(texts):
-            return "levels", "two levels are equal (after the declared normaliser)"
+            return "levels", f"two levels are equal (normaliser: {self.normaliser}); remove one"
         if self.other is not None and self.other not in self.levels:
             return "other", f"must be a level{nearest(self.other, self.levels)}"
         return None
 
     def _unseen_fault(self) -> Fault | None:
         if self.levels or self.members or self.fill is not None:
-            return "unseen", "nobody knows the levels; expected no levels, members or fill"
+            return "unseen", "nobody knows the levels; remove levels, their files and fill"
         if self.other is None or (self.other and self.unlisted_level(self.other) == self.other):
             return None
-        why = f"expected a normalised printable text of at most {MOST_LETTERS} characters"
-        return "other", why
+        of = "in lower case, " if self.normaliser == "casefold" else ""
+        return "other", f"expected printable text {of}of at most {MOST_LETTERS} characters"
 
     def _check_boolean(self) -> None:
         true, false = ({*map(word_form, v)} for v in (self.true_values, self.false_values))
         if not true or not false or "" in true | false or true & false:
-            raise self._refuse("true_values/false_values", allowed="two disjoint, non-empty lists")
+            raise self._refuse("true_values/false_values", allowed="two lists that share no text")
 
     def _check_fill(self) -> None:
         if self.fill is None:
@@ -456,7 +459,8 @@ class Column:
         if self.is_numeric:
             value = self.number(self.fill)
             if not self.number(self.lower) <= value <= self.number(self.upper):
-                raise self._refuse("fill", allowed="a value inside the bounds")
+                allowed = f"a value inside the bounds, {self.lower} to {self.upper}"
+                raise self._refuse("fill", allowed=allowed)
             if self.is_whole and value != int(value):
                 raise self._refuse("fill", allowed="a whole number")
         elif self.kind is ColumnKind.BOOLEAN:

@@ -59,7 +59,7 @@ class Confidential:
             return  # published
         if resolved.is_relative_to(state) or _is_linked_from(resolved, state):
             message = "lies in the spec's state folder, the confidential workspace"
-            allowed = "a public file outside it, or one of a published release"
+            allowed = "a public file outside that folder, or a file of a published release"
             raise error(message, field=field, allowed=allowed)
 
 
@@ -97,8 +97,8 @@ def table_fault(text: str, names: Collection[str], *, listed: bool) -> str:
         width = _width(lines, sign, columns=len(folded))
         if width:
             return (
-                f"looks like a table: its lines have {width} cells each, between {sign!r} (levels"
-                " that hold this sign stand in quotes in a .csv file, below a name)"
+                f"looks like a table: its lines have {width} cells each, between {sign!r} (if the"
+                " levels hold this sign, write them in quotes in a .csv file, below a name)"
             )
     if listed and _is_aligned(lines[:_LOOKED_AT]):
         return "looks like a table: its lines have columns of a fixed width"
@@ -112,8 +112,8 @@ def copy_fault(rows: list[list[str]], names: Collection[str]) -> str:
     if len(names) < _FEWEST or len(rows[0]) != len(names) + is_numbered:
         return ""
     return (
-        "looks like a table: it has as many columns as this dictionary (of a public classification,"
-        " keep the columns that are read)"
+        "looks like a table: it has as many columns as this dictionary (if it is a public"
+        " classification, keep only the column of levels, or the two of a hierarchy_file)"
     )
 
 

@@ -33,9 +33,9 @@ class Condition:
         """Read a value, a list of values, or `{lower: ..., upper: ...}`; else SchemaError."""
         if isinstance(declared, Mapping):
             if not declared or not set(declared) <= {"lower", "upper"}:
-                raise SchemaError(allowed="the keys lower, upper, or both")
+                raise SchemaError(allowed="the keys lower, upper, or both, such as {upper: 17}")
             if any(bound is None for bound in declared.values()):
-                raise SchemaError(field="lower/upper", allowed="a value")
+                raise SchemaError("null", field="lower/upper", allowed="a value, or no such key")
             return cls(**declared)
         values = declared if isinstance(declared, list | tuple) else (declared,)
         if not values or any(isinstance(value, list | tuple | Mapping) for value in values):
@@ -218,11 +218,12 @@ def read_constraint(declared: Any, place: int = 1) -> Constraint:
     """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     name = declared.get("name") if isinstance(declared, Mapping) else None
     if not isinstance(name, str) or re.fullmatch(CONSTRAINT_NAME[1:-1], name) is None:
-        expected = "expected a mapping with a `name` of lower-case letters, digits, `-` and `_`"
+        expected = "expected a mapping with a `name` of lower-case letters, digits, - and _"
         raise SchemaError(f"item {place}: {expected}", field="constraints")
     kind = next((key for key in _KINDS if key in declared), None)
     if kind is None:
-        allowed = f"one of the keys {', '.join(_KINDS)}"
+        meanings = "cells that exclude each other; a column that follows from one; a sum of columns"
+        allowed = f"one of the keys {', '.join(_KINDS)} ({meanings})"
         raise SchemaError(field=f"constraint {name}", allowed=allowed)
     needed, made, fields = _KINDS[kind]
     known = sorted({"name", "repair", *needed, *(_BOUNDS if kind == "sum" else ())})
@@ -231,7 +232,7 @@ def read_constraint(declared: Any, place: int = 1) -> Constraint:
             raise _fault(declared, str(key)[:40], "unknown key", allowed=one_of(key, known))
     for key in needed:
         if key not in declared:
-            raise _fault(declared, key, "missing")
+            raise _fault(declared, key, f"missing; a constraint with `{kind}` needs this key")
     constraint: Constraint = made(name=name, **fields(declared))
     repairs = [repair.value for repair in Repair]
     repair = declared.get("repair", constraint.usual.value)
@@ -255,15 +256,19 @@ def _condition(declared: Mapping[str, Any], field: str, value: Any) -> Condition
 
 def _column(declared: Mapping[str, Any], field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise _fault(declared, field, allowed="the name of a column")
+        raise _fault(declared, field, allowed="the name of a column, as text")
     return value
 
 
 def _never_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     never = declared["never"]
     if not isinstance(never, Mapping) or not never:
-        raise _fault(declared, "never", allowed="a mapping of columns to what they cannot all be")
-    conditions = ((str(name), _condition(declared, "never", never[name])) for name in never)
+        raise _fault(
+            declared, "never", allowed="a mapping such as {married: true, age: {upper: 9}}"
+        )
+    conditions = (
+        (str(n), _condition(declared, f"never: column {n!s:.64}", never[n])) for n in never
+    )
     return {"never": tuple(conditions)}
 
 
@@ -273,9 +278,9 @@ def _lookup_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
         raise _fault(declared, "cases", allowed="a list of {when: ..., is: ...}")
     for case in cases:
         if not isinstance(case, Mapping) or set(case) != {"when", "is"}:
-            raise _fault(declared, "cases", allowed="mappings of exactly the keys when, is")
+            raise _fault(declared, "cases", allowed="mappings of the keys `when` and `is` alone")
         if isinstance(case["is"], Mapping | list | tuple):
-            raise _fault(declared, "cases", "is: expected one value, or null")
+            raise _fault(declared, "cases", "`is`: expected one value, or null for a missing cell")
     columns = {field: _column(declared, field, declared[field]) for field in ("column", "of")}
     read = ((_condition(declared, "cases", case["when"]), case["is"]) for case in cases)
     return {**columns, "cases": tuple(read)}
@@ -286,10 +291,10 @@ def _total_fields(declared: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(parts, list | tuple) or not parts:
         raise _fault(declared, "sum", allowed="a list of columns; one is enough")
     if len(bounds) != 1:
-        raise _fault(declared, "sum", allowed="at_most or equals beside it, one of them")
+        raise _fault(declared, "sum", allowed="either at_most or equals beside it")
     total = declared[bounds[0]]
     if isinstance(total, bool) or not isinstance(total, str | int | float):
-        raise _fault(declared, bounds[0], allowed="a column or a number")
+        raise _fault(declared, bounds[0], allowed="the name of a column, or a number")
     columns = tuple(_column(declared, "sum", part) for part in parts)
     return {"parts": columns, "total": total, "exact": bounds[0] == "equals"}
 

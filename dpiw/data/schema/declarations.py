@@ -28,13 +28,13 @@ def folded_name(name: str) -> str:
 def name_fault(name: object) -> SchemaError | None:
     """What is wrong with a column's name, or None."""
     if not isinstance(name, str) or not name.strip():
-        return SchemaError("a column name is empty, or not text")
+        return SchemaError("a column name is empty, or not text; write it in quotes")
     if len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        over = f"over {MAX_NAME_LENGTH} characters or unprintable ones"
-        return SchemaError(f"a column name has {over}")
+        allowed = f"at most {MAX_NAME_LENGTH} printable characters"
+        return SchemaError("a column name is too long or unprintable", allowed=allowed)
     if name != name.strip():
         field = f"column {name}: name"
-        return SchemaError("white space at its ends, which no name has", field=field)
+        return SchemaError("has white space at its ends; remove it, in the file too", field=field)
     return None
 
 
@@ -56,8 +56,8 @@ def provenance_fault(text: object) -> str | None:
         return None
     near = "" if kind in PROVENANCES else nearest(kind, PROVENANCES)
     return (
-        f"expected one of {', '.join(PROVENANCES)}, then perhaps a colon and words (after `other`"
-        f" always), {_MAX_PROVENANCE} printable characters at most, not {text!r:.40}{near}"
+        f"expected one of {', '.join(PROVENANCES)}, then a colon and words (needed after `other`"
+        f" only), at most {_MAX_PROVENANCE} printable characters; found {text!r:.40}{near}"
     )
 
 
@@ -89,7 +89,7 @@ def integer_fault(low: float | int, high: float | int) -> Fault | None:
     if not (isinstance(low, int) and isinstance(high, int)):
         return "lower/upper", "expected whole numbers"
     if low < -(2**63) or high >= 2**63 or high - low > MAX_INTEGER_RANGE:
-        return "lower/upper", "expected 64-bit bounds at most 2^53 apart"
+        return "lower/upper", "expected 64-bit whole numbers that are at most 2^53 apart"
     return None
 
 
@@ -97,14 +97,16 @@ def resolution_fault(low: float, high: float, decimals: object) -> Fault | None:
     """What is wrong with the bounds and decimals of a continuous column, or None."""
     largest = max(abs(low), abs(high))
     if largest > 1e200 or high - low < max(1e-200, largest * 2.0**-32):
-        return "lower/upper", "bounds too far apart, or too close, for doubles"
+        allowed = "at most 1e200, apart by at least 2^-32 of the larger one"
+        return "lower/upper", f"bounds too far apart or too close; expected {allowed}"
     if decimals is None:
         return None
     most = min(12, MOST_DIGITS - digits(largest))
     if not isinstance(decimals, int) or isinstance(decimals, bool) or not 0 <= decimals <= most:
-        return "decimals", f"expected a whole number from 0 to {most}"
+        allowed = f"expected a whole number from 0 to {most}"
+        return "decimals", allowed if most >= 0 else "bounds of this size leave none; remove it"
     if round(low, decimals) != low or round(high, decimals) != high:
-        return "decimals", "the bounds have more decimals than that"
+        return "decimals", "lower or upper has more decimals; raise this number, or round the bound"
     return None
 
 

@@ -21,19 +21,19 @@ MAX_LEVEL_BYTES = 1 << 23
 """Bytes of one file of levels."""
 
 _ADVICE = {
-    "kind": "what the cells are, by the form or the manual that the table was filled in by; with"
-    " bounds or levels",
+    "kind": "what the cells are: continuous, integer, boolean, categorical, ordinal, date or"
+    " datetime; add bounds or levels",
     "lower": "the least value that can occur, by a law, a form, a codebook or an earlier release",
     "upper": "the largest value that can occur; values beyond it are clamped",
-    "levels": "every code that can occur, by a classification, a codebook or an earlier release; of"
-    " many codes a hierarchy_file, and of no list at all hash_buckets instead",
+    "levels": "every code that can occur, by a classification, a codebook or an earlier release;"
+    " instead, write hierarchy_file for many codes, or hash_buckets without a public list",
     "provenance": "law, codebook, earlier release or other, then a colon and words",
-    "nullable": "whether the form lets a field be empty",
-    "path": "where the table lies, from the spec's folder; a release alone opens it",
-    "max_rows": "how many rows one person may have, by how the table comes about",
-    "epsilon": "the total of this release, at most 10, as those decide who answer for the people",
-    "delta": "far below one in the number of people, such as 1e-6; 0 for pure epsilon",
-    "nominal_rows": "a public guess at the size, such as a census has; never the true number",
+    "nullable": "true if the form lets this field be empty, else false",
+    "path": "the path of the table, from the spec's folder; only a release opens the table",
+    "max_rows": "the most rows that one person can have, by how the table is made",
+    "epsilon": "the privacy loss of this release, at most 10; the owner of the data decides it",
+    "delta": "far below 1 / (number of people), such as 1e-6; 0 for a promise without delta",
+    "nominal_rows": "a public guess at the number of rows, as from a census; never the true number",
 }
 
 _NEVER_OPEN = frozenset({"name", "description", "other"})
@@ -72,8 +72,8 @@ def refuse_open(value: Any, *, what: str, error: type[DPIWError], also: Path | N
     names = {field.rpartition(".")[2]: None for fields in open_in.values() for field in fields}
     advice = [f"  {name}: {_ADVICE[name]}" for name in names if name in _ADVICE]
     bounds = {"kind", "lower", "upper", "levels"} & names.keys()
-    caution = ["  never what the confidential table holds"] if bounds else []
-    heading = ["what settles them:"] if advice else []
+    caution = ["  never take these values from the confidential table"] if bounds else []
+    heading = ["write instead:"] if advice else []
     raise error("\n".join([*lines, *heading, *advice, *caution]), mark=Mark(what))
 
 
@@ -108,12 +108,12 @@ def _with_levels(
     field = f"column {str(column.get('name'))[:64]}: {key}"
     alone = len(fields) == 1 and not {"levels", "members"} & column.keys()
     if not alone or not isinstance(path, str) or not path or "\0" in path:
-        raise SchemaError(field=field, allowed="a path, and no `levels` beside it")
+        raise SchemaError(field=field, allowed="one path, and no `levels` beside it")
     place = base / path
     if confidential is not None:
         confidential.refuse(place, field=field, error=SchemaError)
     if not place.exists():
-        message = "no such file; a path starts at the data dictionary's folder"
+        message = "no such file; a relative path starts at the data dictionary's folder"
         raise SchemaError(message, field=field)
     text = _text(place)
     is_list = place.suffix.lower() != ".csv"
@@ -140,7 +140,7 @@ def _levels(text: str | None, is_list: bool, other: Any) -> dict[str, Any] | str
     if rows is None:
         return (
             f"expected a UTF-8 file of at most {MAX_LEVEL_BYTES} bytes, one level a line; or a .csv"
-            " file with a line of names, levels in its first column"
+            " file: first a line of names, then lines that begin with a level"
         )
     is_found = rows[0][1:] == [NOISY_COUNT]
     levels = [unguarded(row[0]) if is_found else row[0] for row in rows[1:]]
@@ -155,8 +155,8 @@ def _hierarchy(text: str | None, is_list: bool, _other: Any) -> dict[str, Any] |
     rows = None if is_list else _rows(text)
     if rows is None or any(len(row) < 2 for row in rows):
         return (
-            f"expected a .csv file in UTF-8 of at most {MAX_LEVEL_BYTES} bytes, with a line of"
-            " names, members in its first column and their groups in its second"
+            f"expected a .csv file in UTF-8 of at most {MAX_LEVEL_BYTES} bytes: first a line of"
+            " names, then lines that begin with a code and the code of its group"
         )
     groups: dict[str, list[str]] = {}
     for member, group, *_ in rows[1:]:
@@ -168,14 +168,14 @@ def _hierarchy(text: str | None, is_list: bool, _other: Any) -> dict[str, Any] |
 def _repeated(entries: list[str]) -> str:
     if len({entry.strip() for entry in entries}) == len(entries):
         return ""
-    return "two levels are equal, as values of a table are; expected a list that has each once"
+    return "two levels are equal; expected a public list that holds each level once"
 
 
 def _no_names(rows: list[list[str]]) -> str:
     if rows and len(rows[0]) > 1:
         below = zip(*rows[1:], strict=True)
         if any(cell and cell in cells for cell, cells in zip(rows[0], below, strict=False)):
-            return "its first line is a row, not names: a cell of it occurs again below"
+            return "a cell of its first line occurs again below; put a line of names above the rows"
     return ""
 
 

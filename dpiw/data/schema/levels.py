@@ -95,7 +95,7 @@ def level_warning(column: Column, *, nominal_rows: int) -> str | None:
         return None
     return (
         f"column {column.name}: lists {listed:,} levels for {nominal_rows:,} nominal_rows; expected"
-        " a public code list, never the values of the table: whatever it lists is published"
+        " levels of a public code list, never of the table: a release publishes every level"
     )
 
 

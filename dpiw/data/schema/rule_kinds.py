@@ -36,11 +36,11 @@ class Lattice:
         """Raises SchemaError: no decimals on a continuous column, or bounds too large."""
         field = f"column {self.column.name}"
         if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
-            why = "as a constraint names this continuous column and is decided exactly"
-            raise SchemaError(field=f"{field}: decimals", allowed=f"a number, {why}")
+            why = "because a constraint on this continuous column is checked exactly"
+            raise SchemaError(field=f"{field}: decimals", allowed=f"a number such as 2, {why}")
         if max(abs(self.low), abs(self.high)) > _LARGEST_BOUND:
-            allowed = "smaller bounds or fewer decimals, because a constraint names it"
-            message = "bounds beyond 2^60 steps of its last decimal"
+            allowed = "smaller bounds or fewer decimals, because a constraint names the column"
+            message = "bounds beyond 2^60 steps of the last decimal"
             raise SchemaError(message, field=field, allowed=allowed)
 
     @property
@@ -69,7 +69,7 @@ class Lattice:
         if column.is_discrete:
             if value not in column.levels:
                 near = nearest(value, column.levels) if isinstance(value, str) else ""
-                raise SchemaError(field=field, allowed=f"a level, as text{near}")
+                raise SchemaError(field=field, allowed=f"a level of the column, as text{near}")
             return column.levels.index(value)
         steps = Decimal(str(column.number(value))).scaleb(self.decimals)
         if not steps.is_finite() or steps != steps.to_integral_value():
@@ -141,13 +141,15 @@ class Region:
         """Return the values of a column that meet a condition, or raise SchemaError."""
         column = lattice.column
         if None in condition.values and not column.nullable:
-            raise SchemaError("its cells are never missing", field=f"column {column.name}: null")
+            why = "its cells are never missing; remove null, or declare nullable: true"
+            raise SchemaError(why, field=f"column {column.name}: null")
         if condition.values:
             wholes = {lattice.whole(value) for value in condition.values if value is not None}
             pairs = [(whole, whole) for whole in sorted(wholes)]
         else:
             if column.is_discrete and column.kind is not ColumnKind.ORDINAL:
-                raise SchemaError("has no order", field=f"column {column.name}", allowed="levels")
+                why = "has no order, so lower and upper mean nothing"
+                raise SchemaError(why, field=f"column {column.name}", allowed="a list of levels")
             low, high = lattice.low, lattice.high
             if condition.lower is not None:
                 low = max(low, lattice.whole(condition.lower))
@@ -217,7 +219,7 @@ class NeverRule:
         """Raises SchemaError: a condition cannot be met, or no row is left."""
         regions = {n: _region(constraint, "never", c, lattices[n]) for n, c in constraint.never}
         if all(_is_everything(region) for region in regions.values()):
-            raise _fault(constraint, "never", "forbids every row")
+            raise _fault(constraint, "never", "forbids every row; narrow one of its conditions")
         return cls(regions=regions, derived=derived.fixed)
 
     def broken(self, cells: Cells) -> Mask:
@@ -258,7 +260,7 @@ class LookupRule:
     def of(cls, constraint: Lookup, lattices: Mapping[str, Lattice], derived: Derived) -> Self:
         """Raises SchemaError: a case that cannot occur, or cells in no case or in several."""
         if constraint.of == constraint.column:
-            raise _fault(constraint, "of", allowed="another column")
+            raise _fault(constraint, "of", allowed="another column than `column`")
         given, follows = lattices[constraint.of], lattices[constraint.column]
         cases, of_missing = [], []
         for when, then in constraint.cases:
@@ -270,7 +272,7 @@ class LookupRule:
         begins, ends = [given.low, *(c[1] + 1 for c in cases)], [*(c[0] for c in cases)]
         if begins != [*ends, given.high + 1] or len(of_missing) != int(given.column.nullable):
             also = ", and null," if given.column.nullable else ""
-            message = f"expected every value{also} of column {constraint.of} in exactly one"
+            message = f"expected every value{also} of column {constraint.of} in exactly one `when`"
             raise _fault(constraint, "cases", message)
         starts, stops, then, gone = (np.array(part) for part in zip(*cases, strict=True))
         return cls(
@@ -325,7 +327,7 @@ class TotalRule:
         """Raises SchemaError: columns that cannot be added, or a total out of reach."""
         names = constraint.columns
         if len(set(names)) < len(names):
-            raise _fault(constraint, "sum", "a column is named twice")
+            raise _fault(constraint, "sum", "a column is named twice; name each column once")
         mine = {name: lattices[name] for name in names}
         signs = {name: 1 if name in constraint.parts else -1 for name in names}
         _check_units(constraint, mine, signs)
@@ -335,12 +337,12 @@ class TotalRule:
             try:
                 constant = first.whole(constraint.total)
             except SchemaError:
-                allowed = f"a total of at most {first.decimals} decimals"
+                allowed = f"a total of at most {first.decimals} decimals, as its columns have"
                 raise _fault(constraint, "sum", allowed=allowed) from None
         least = sum(_ends(mine[name], sign)[0] for name, sign in signs.items())
         most = sum(_ends(mine[name], sign)[1] for name, sign in signs.items())
         if max(abs(least), abs(most), abs(constant)) > _LARGEST:
-            raise _fault(constraint, "sum", "bounds too large to be added exactly")
+            raise _fault(constraint, "sum", "bounds too large to be added exactly; narrow them")
         if least > constant or (constraint.exact and most < constant):
             raise _fault(constraint, "sum", "cannot hold within the bounds of its columns")
         return cls(
@@ -437,13 +439,13 @@ def _check_units(
     """Raise SchemaError unless the columns can be added: numbers of one step, or times."""
     kinds = {name: lattice.column.kind for name, lattice in lattices.items()}
     if any(lattice.column.is_discrete for lattice in lattices.values()):
-        raise _fault(constraint, "sum", allowed="columns of numbers or dates; see `never`")
+        raise _fault(constraint, "sum", allowed="columns of numbers or dates (levels: `never`)")
     timed = {kind for kind in kinds.values() if kind in (ColumnKind.DATE, ColumnKind.DATETIME)}
     if len({lattice.decimals for lattice in lattices.values()}) > 1:
-        raise _fault(constraint, "sum", allowed="columns of the same `decimals`; of integers, 0")
+        raise _fault(constraint, "sum", allowed="columns of the same `decimals` (integers have 0)")
     if not timed:
         return
     clocks = [sign for name, sign in signs.items() if kinds[name] in timed]
     if len(timed) > 1 or sorted(clocks) != [-1, 1]:
-        allowed = "one date on both sides, of the same kind, and numbers"
+        allowed = "one date in sum, one of the same kind as its bound, and else numbers"
         raise _fault(constraint, "sum", allowed=allowed)

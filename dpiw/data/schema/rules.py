@@ -63,14 +63,14 @@ class Rules:
         for constraint in constraints:
             field = f"constraint {constraint.name}"
             if constraint.name in names:
-                raise SchemaError("stated twice", field=f"{field}: name")
+                raise SchemaError("stated twice; rename one", field=f"{field}: name")
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:
                     message = f"no released column is called {name[:64]}{nearest(name, columns)}"
                     raise SchemaError(message, field=field)
                 if columns[name].unseen:
-                    message = f"column {name}: unseen: a constraint needs its levels"
+                    message = f"column {name} has unseen: true; a constraint needs declared levels"
                     raise SchemaError(message, field=field)
                 try:
                     lattices[name] = Lattice(column=columns[name])
@@ -179,7 +179,7 @@ def _mended_together(
         beside = "within the bounds and levels of its columns"
         if others:
             beside = f"together with the others on its columns ({', '.join(others)})"
-        why = ": some rows can be repaired, others not" if sum(broken) < PUBLIC_ROWS else ""
+        why = ", as some rows have no repair" if sum(broken) < PUBLIC_ROWS else ""
         message = f"cannot hold {beside}{why}; loosen or remove one of them"
         raise SchemaError(message, field=f"constraint {worst.name}")
     return repaired

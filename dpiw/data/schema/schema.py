@@ -25,7 +25,7 @@ from dpiw.data.schema.constraints import Constraint, in_order, read_constraint
 from dpiw.data.schema.declarations import folded_name
 from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.schema.rules import Rules
-from dpiw.errors import SchemaError, SourceError, each
+from dpiw.errors import SchemaError, SourceError, each, nearest
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
@@ -76,21 +76,24 @@ class PublicSchema:
         object.__setattr__(self, "columns", tuple(self.columns))
         field = f"schema {self.name}"
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            allowed = "lower-case letters, digits, `-` and `_`"
+            allowed = "1 to 63 lower-case letters, digits, `-` and `_`, the first no sign"
             raise SchemaError(field="schema name", allowed=allowed)
         if not all(isinstance(column, Column) for column in self.columns):
             raise SchemaError("columns: expected Column values", field=field)
         folded: dict[str, str] = {}
         for name in (column.name for column in self.columns):
             if first := folded.get(folded_name(name)):
-                raise SchemaError("equal up to case/form", field=f"columns {first} and {name}")
+                why = "equal up to case, width or white space; rename one, in the file too"
+                raise SchemaError(why, field=f"columns {first} and {name}")
             folded[folded_name(name)] = name
         if not self.released:
-            raise SchemaError("no column is released", field=field)
+            raise SchemaError(
+                "no column is released; declare one that is no identifier", field=field
+            )
         if sum(column.role is ColumnRole.TARGET for column in self.columns) > 1:
-            raise SchemaError("more than one target", field=field)
+            raise SchemaError("more than one target; expected one at most", field=field)
         if len(set(self.encoded_names)) < self.width:
-            message = "a column is called as an indicator of another is (a=b, a:b)"
+            message = "a column has the name of another's indicator, such as sex=male; rename it"
             raise SchemaError(message, field=field)
         object.__setattr__(self, "constraints", in_order(self.constraints, self.released))
         _ = self.rules
@@ -158,7 +161,8 @@ class PublicSchema:
         """Return the column of that exact name, or raise SchemaError."""
         found = next((column for column in self.columns if column.name == name), None)
         if found is None:
-            raise SchemaError(f"no column named {name}", field=f"schema {self.name}")
+            near = nearest(name, (column.name for column in self.columns))
+            raise SchemaError(f"no column named {name}{near}", field=f"schema {self.name}")
         return found
 
     # Raw cells and scaled values

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from dpiw.data.cells.plain import NULLABLE, valid_text
 from dpiw.data.source.copy import IngestLimits, RawSource, attempt, data_row
-from dpiw.data.source.headers import check_names, header_cells
+from dpiw.data.source.headers import UNREADABLE_HEADER, check_names, header_cells
 from dpiw.errors import SourceError
 
 TEXT = "text"
@@ -71,13 +71,14 @@ def open_csv(
         with path.open("rb") as stream:
             start = stream.read(4)
         if start == _PARQUET:
-            raise SourceError("the source is a Parquet file", allowed="source.format: parquet")
+            raise SourceError("the table is a Parquet file", allowed="source.format: parquet")
         if start.startswith(_UTF_16) and not encoding.startswith("utf-16"):
-            raise SourceError("the source begins as UTF-16 does", allowed="source.encoding: utf-16")
+            raise SourceError("the table is text in UTF-16", allowed="source.encoding: utf-16")
         text = attempt(
-            lambda: _clean_text(path, clean, encoding), "the encoding is not a known text encoding"
+            lambda: _clean_text(path, clean, encoding),
+            "source.encoding is no known text encoding; expected one such as utf-8 or cp1252",
         )
-        line = attempt(lambda: _first_line(text), "the CSV header is not readable")
+        line = attempt(lambda: _first_line(text), UNREADABLE_HEADER)
         header = header_cells(line, names, delimiter)
         check_names(header, names, max_columns=limits.max_columns, encoding=encoding)
         _check_quotes(text, _SWALLOWED * limits.max_cell_bytes, delimiter)
@@ -172,7 +173,8 @@ def _check_quotes(clean: Path, longest_cell: int, delimiter: str) -> None:
 
     attempt(
         scan,
-        "the CSV file has an unbalanced quote, or a cell exceeds max_cell_bytes",
+        "the CSV file has an unbalanced quote (within a cell, a quote is written twice), or a cell"
+        " exceeds source.max_cell_bytes",
         place=lambda _: f"the row that begins in line {begins} of the file",
     )
 
@@ -207,10 +209,14 @@ def _csv_tables(
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
-    return _each(tables(), "the CSV file is ragged, or a row exceeds the declared cell sizes")
+    ragged = "the CSV file is ragged: a row has more or fewer cells than the first line"
+    return _each(tables(), f"{ragged}, or exceeds source.max_cell_bytes")
 
 
 # Parquet
+
+_AGAIN = "; write it again, without encryption"
+_NO_SCHEMA = f"the Parquet file's schema is not readable{_AGAIN}"
 
 
 @contextlib.contextmanager
@@ -224,7 +230,7 @@ def open_parquet(path: Path, names: list[str], *, limits: IngestLimits) -> Itera
         yield RawSource(
             types={field.name: _physical_type(field) for field in schema},
             tables=lambda columns: _each(
-                _parquet_tables(file, schema, columns), "the Parquet file is damaged"
+                _parquet_tables(file, schema, columns), f"the Parquet file is damaged{_AGAIN}"
             ),
             to_frame=_to_frame,
             max_cell_bytes=limits.max_cell_bytes,
@@ -240,11 +246,11 @@ def _parquet_file(path: Path) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
         file = attempt(
             # Old 96-bit moments in ms: in ns, as by default, years after 2262 wrap around.
             lambda: pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="ms"),
-            "the Parquet file is damaged or encrypted",
+            f"the Parquet file is damaged or encrypted{_AGAIN}",
         )
-        schema = attempt(lambda: file.schema_arrow, "the Parquet file's schema is not readable")
+        schema = attempt(lambda: file.schema_arrow, _NO_SCHEMA)
         if any(pa.types.is_dictionary(kind) for kind in schema.types):
-            file = attempt(lambda: _dense(stream), "the Parquet file's schema is not readable")
+            file = attempt(lambda: _dense(stream), _NO_SCHEMA)
         yield file, schema
 
 

@@ -26,12 +26,14 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 42
 """Most bytes of a file that is copied: far more than a machine copies in a day."""
+_TOO_LARGE = f"the source file is larger than {MAX_BYTES} bytes, the most that dpiw copies"
 
 NO_MEMORY = (
-    "reading it takes more memory than source.max_memory_bytes admits, or than there is; a smaller"
-    " source.max_cell_bytes reads a wide CSV file in smaller blocks"
+    "reading the file takes more memory than source.max_memory_bytes allows, or than there is; for"
+    " a wide CSV file lower source.max_cell_bytes, so that dpiw reads smaller blocks"
 )
 """The same message whatever was read."""
+_UNREAD = "the file's cells cannot be read as its columns' types; it may be damaged: write it again"
 
 _CHUNK = 1 << 20
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
@@ -65,15 +67,16 @@ def copy_source(source: Path, target: Path) -> None:
     """Copy a regular file (no link), mode 0600; SourceError if changed, packed or too large."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = attempt(
-        lambda: os.open(source, flags), "the source file cannot be opened, or is a symbolic link"
+        lambda: os.open(source, flags),
+        "the source file cannot be opened by the user who runs dpiw, or is a symbolic link",
     )
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
         os.close(descriptor)
-        raise SourceError("the source is not a regular file")
+        raise SourceError("the source is a folder, pipe or device", allowed="a regular file")
     with os.fdopen(descriptor, "rb") as stream:
         if before.st_size > MAX_BYTES:
-            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
+            raise SourceError(_TOO_LARGE)
         if stream.read(8).startswith(_PACKED):
             raise SourceError(
                 "the source file is compressed or an archive (as workbooks are); unpack it, or save"
@@ -87,7 +90,7 @@ def copy_source(source: Path, target: Path) -> None:
         after = os.fstat(descriptor)
     unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
     if copied != again or not unchanged:
-        raise SourceError("the source file changed while it was read")
+        raise SourceError("the source file changed while it was read; wait until nobody writes it")
 
 
 def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
@@ -96,7 +99,7 @@ def _digest(stream: Any, write: Callable[[bytes], object]) -> bytes:
     while chunk := stream.read(_CHUNK):
         size += len(chunk)
         if size > MAX_BYTES:  # it grew
-            raise SourceError(f"the source file is larger than {MAX_BYTES} bytes")
+            raise SourceError(_TOO_LARGE)
         digest.update(chunk)
         write(chunk)
     return digest.digest()
@@ -137,7 +140,7 @@ class RawSource:
     def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield rows of some columns (None: all), one batch or more. SourceError: no place."""
         for table in self._checked(columns):
-            yield attempt(partial(self.to_frame, table), "the file could not be read")
+            yield attempt(partial(self.to_frame, table), _UNREAD)
 
     def whole(self, *, most_bytes: int) -> pd.DataFrame:
         """Return all rows of a public file; SourceError if damaged or too large for memory."""
@@ -146,10 +149,10 @@ class RawSource:
             tables.append(table)
             size += table.nbytes
             if size > most_bytes:
-                raise SourceError(f"the table exceeds max_memory_bytes={most_bytes}")
-        return attempt(
-            lambda: self.to_frame(pa.concat_tables(tables)), "the file could not be read"
-        )
+                raise SourceError(
+                    f"the table exceeds max_memory_bytes={most_bytes}; use fewer rows"
+                )
+        return attempt(lambda: self.to_frame(pa.concat_tables(tables)), _UNREAD)
 
     def _checked(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         names = [name for name in self.types if columns is None or name in columns]
@@ -163,7 +166,8 @@ class RawSource:
             yield table
         for name in names:
             if name in first:
-                message = f"a cell exceeds max_cell_bytes={self.max_cell_bytes}"
+                limit = f"max_cell_bytes={self.max_cell_bytes}"
+                message = f"a cell exceeds {limit}; shorten it, or raise source.max_cell_bytes"
                 raise SourceError(message, field=f"column {name}", place=data_row(first[name]))
 
 

@@ -21,6 +21,7 @@ _SHOWN, _COMPARED = 8, 80
 """Names that one message lists; characters by which two names are compared."""
 
 _LINE = "the first line must hold the declared names"
+UNREADABLE_HEADER = f"the CSV header is not readable: {_LINE}, with every quote closed"
 
 
 def typed_line(text: str, *, encoding: str) -> str:
@@ -29,7 +30,7 @@ def typed_line(text: str, *, encoding: str) -> str:
     Raises SourceError for a file's name or several lines.
     """
     if breaks := text.strip("\r\n").count("\n"):
-        allowed = 'the first alone, as of: --header "$(head -n 1 FILE)"'
+        allowed = 'one line of names: --header "$(head -n 1 FILE)"'
         raise SourceError(f"{breaks + 1} lines", field="header", allowed=allowed)
     if os.path.splitext(text)[1] and os.path.isfile(text):
         first = f'--header "$(head -n 1 {shlex.quote(text)})"'
@@ -57,7 +58,7 @@ def header_cells(line: str, names: Sequence[str], delimiter: str) -> list[str]:
     if header is None or not {*names} <= {*header}:
         fault = other_delimiter(line, names, delimiter)
         if fault or header is None:
-            raise SourceError(fault or "the CSV header is not readable")
+            raise SourceError(fault or UNREADABLE_HEADER)
     return header
 
 
@@ -89,7 +90,7 @@ def _names_fault(
     header: Sequence[str], names: Sequence[str], max_columns: int, encoding: str | None, typed: bool
 ) -> str:
     if len(header) > max_columns:
-        return f"the file has more than max_columns={max_columns} columns"
+        return f"the file has more columns than source.max_columns={max_columns}; raise that number"
     others = [name for name in header if name not in names]
     undeclared = _listed([name or "one without a name" for name in dict.fromkeys(others)])
     if missing := [name for name in names if name not in header]:
@@ -100,7 +101,7 @@ def _names_fault(
             + (f"; not declared: {undeclared}" if quotable and others else "")
         )
     if doubled := [name for name in names if header.count(name) > 1]:
-        return f"columns that occur more than once in the file: {_listed(doubled)}"
+        return f"columns that occur more than once in the file: {_listed(doubled)}; rename them"
     if others:
         return (
             "the file has columns that the data dictionary does not declare"
@@ -118,8 +119,8 @@ def other_delimiter(line: str, names: Sequence[str], delimiter: str) -> str:
         if char != delimiter and len(names) > 1 and 2 * held > len(names):
             some = "" if held == len(names) else f"{held} of "
             return (
-                f"the file's first line holds {some}the declared names between {char!r}; the spec"
-                f" says source.delimiter: {delimiter!r}"
+                f"the file's first line holds {some}the declared names between {char!r}; write"
+                f" source.delimiter: {char!r} (now {delimiter!r}) in the spec"
             )
     return ""
 
@@ -132,11 +133,11 @@ def _listed(names: Sequence[str]) -> str:
 def _hint(others: Sequence[str], missing: Sequence[str]) -> str:
     folded = {folded_name(name.strip()) for name in others}
     if alike := [name for name in missing if folded_name(name) in folded]:
-        return f"; {_listed(alike)} stands there in other case, form or spacing: names are exact"
+        return f"; the file writes {_listed(alike)} in other case, form or spacing: copy its names"
     short = [name[:_COMPARED] for name in folded]
     like = partial(difflib.get_close_matches, possibilities=short, n=1, cutoff=0.8)
     if near := [name for name in missing[:_SHOWN] if like(folded_name(name)[:_COMPARED])]:
-        return f"; {_listed(near)} stands there but for a letter or two: names are exact"
+        return f"; the file writes {_listed(near)} with another letter or two: copy its names"
     return f"; {_LINE}"
 
 
@@ -145,4 +146,4 @@ def _encoding_hint(missing: Sequence[str], encoding: str | None) -> str:
     wide = [name for name in missing[:_SHOWN] if not name.isascii()]
     if encoding is None or not wide:
         return ""
-    return f"; {_listed(wide)} may stand there in another encoding than source.encoding: {encoding}"
+    return f"; {_listed(wide)} may be there in another encoding than source.encoding: {encoding}"

@@ -68,7 +68,7 @@ def rows_within_unit(
     with tempfile.TemporaryFile(dir=directory) as file:
         rows, alone = _hashed(cells, file)
         if alone is not None and not person.null_is_own_person:
-            message = "an id is missing and null_is_own_person is not set"
+            message = "an id is missing and null_is_own_person is false: enter ids, or set true"
             raise SourceError(message, field=f"column {person.name}", place=data_row(alone))
         mask = np.zeros(rows, dtype=np.bool_)
         ranges = max(1, -(-rows // RANGE_ROWS))
@@ -203,7 +203,7 @@ def ingest(
             append(scaled)
             rows += scaled.rows
         if public_rows is not None and rows != public_rows:
-            message = "the number of rows is not the one declared for the replace-one relation"
+            message = "the number of rows is not nominal_rows, as relation: replace_one needs"
             raise SourceError(message)
         encoded = validate_scaled(facts.extremes, schema)
         values: Results | None = None
@@ -231,8 +231,8 @@ def _check_settings(
         return None
     person = schema.column(unit.id_column)
     if person.role is not ColumnRole.IDENTIFIER:
-        message = "the unit's id_column must be an identifier"
-        raise SchemaError(message, field=f"column {person.name}")
+        allowed = "identifier, as the spec's unit.id_column names this column"
+        raise SchemaError(field=f"column {person.name}: role", allowed=allowed)
     return person
 
 

@@ -51,7 +51,7 @@ def _digest(path: Path, field: str) -> str:
         if path.is_file():  # no pipe or device, which would not end
             with path.open("rb") as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
-    raise SpecError("the file cannot be read", field=field)
+    raise SpecError("the file cannot be read", field=field, allowed="a file that you may read")
 
 
 def read_public_rows(
@@ -89,7 +89,8 @@ _LIMITS = IngestLimits(max_memory_bytes=1 << 30)
 def check_rows_file(path: Path, *, sha256: str, source: Path) -> None:
     """Raise SpecError for another SHA-256, no regular file, or the (unopened) source."""
     if is_same_file(path, source):
-        raise SpecError("this is source.path, the confidential table", field=ROWS_FIELD)
+        what = "this is source.path, the confidential table"
+        raise SpecError(what, field=ROWS_FIELD, allowed="a file of rows that another tool made")
     check_digest(path, sha256, field=ROWS_FIELD)
 
 
@@ -131,4 +132,6 @@ def _check_column(column: Column, cells: pd.Series) -> None:
     }
     for fault, count in faults.items():
         if count:
-            raise SpecError(f"column {column.name}: has {fault}", field=ROWS_FIELD)
+            raise SpecError(
+                f"column {column.name}: has {fault}; correct the file", field=ROWS_FIELD
+            )

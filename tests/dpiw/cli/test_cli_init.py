@@ -69,7 +69,7 @@ def test_what_may_be_the_confidential_table_is_not_opened_for_its_open_fields(
     )
     with pytest.raises(SpecError) as caught:
         load_spec(spec)
-    told = str(caught.value).partition("\nwhat settles them:\n  epsilon: ")
+    told = str(caught.value).partition("\nwrite instead:\n  epsilon: ")
     assert told[0] == "release.yaml: 1 field is still TODO\n  epsilon"
     assert told[2]
     assert opened == [spec]

@@ -247,4 +247,4 @@ def test_notations_that_nothing_declares_are_counted_together(columns, cells, in
     text = stated(frame_of(**{name: [*cells, *cells, "n/a", "?"] for name in names}))
     said = f"no setting reads {len(cells)} that hold digits: write {instead} in the file"
     assert text.count(said) == len(names)
-    assert ("not a random part" in text) == (instead == "plain numbers")
+    assert ("only negative numbers" in text) == (instead == "plain numbers")

@@ -68,7 +68,7 @@ def test_roles():
         ({"kind": "categorical", "levels": ["a"], "normaliser": ["exact"]}, "exact or casefold"),
         ({"kind": "boolean", "levels": ["a"]}, "no meaning"),
         ({"kind": "boolean", "fill": "yes"}, "true or false"),
-        ({"kind": "boolean", "true_values": ["1"], "false_values": ["1"]}, "disjoint"),
+        ({"kind": "boolean", "true_values": ["1"], "false_values": ["1"]}, "share no text"),
         ({"kind": "boolean", "nullable": "no"}, "true or false"),
         ({"kind": "integer", "lower": 0, "upper": 9, "fill": 10}, "inside the bounds"),
         ({"kind": "integer", "lower": 0, "upper": 9, "fill": 1.5}, "whole"),
@@ -249,7 +249,9 @@ def test_a_file_of_levels_that_cannot_be_read_is_told_without_its_words(tmp_path
         if text is not None:
             place.write_bytes(text if isinstance(text, bytes) else text.encode())
         message = refused(dictionary(tmp_path, LEVELS))
-        expected = "no such file; a path starts" if text is None else "expected a UTF-8 file"
+        expected = (
+            "no such file; a relative path starts" if text is None else "expected a UTF-8 file"
+        )
         assert message.startswith(f"{LEVELS_PLACE} {expected}")
         assert "secret" not in message
     place.write_text("code\n0110\n0110\n")

@@ -214,7 +214,7 @@ def test_a_signed_folder_without_a_required_file_is_refused(folder, name):
     ("changes", "words"),
     [
         ({"note": "text"}, "note"), ({"format": "other"}, "dpiw-release"),
-        ({"format_version": 2}, "dpiw-release"), ({"key_id": "0" * 16}, "key_id"),
+        ({"format_version": 2}, "format_version: expected 1"), ({"key_id": "0" * 16}, "key_id"),
         ({"public_key": "0"}, "public_key"), ({"files": {}}, "files"), ({"files": []}, "files"),
         ({"files": {"../x": {"size": 1, "sha256": "a" * 64}}}, "x"),
         ({"files": {"x": {"size": "1", "sha256": "a" * 64}}}, "'x'.size"),

@@ -171,7 +171,7 @@ def test_one_long_text_in_every_row_is_refused(tmp_path):
     assert facts.columns[0].type == "string"
     assert len(file.data) < 200_000
     before = pa.total_allocated_bytes()
-    with pytest.raises(ManifestError, match="texts of more bytes"):
+    with pytest.raises(ManifestError, match="its texts take more than dpiw reads"):
         RowReader(facts, size=len(file.data))(file)
     assert pa.total_allocated_bytes() - before < 2**24
 

@@ -255,7 +255,8 @@ def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(work
     run = reserved(workplace)
     monkeypatch.setattr(process, "_confine", lambda _: None)  # this process has its own limits
     assert process.run_stage("ingest", run.directory) == SourceError.exit_code
-    public = "SourceError: the CSV file is ragged, or a row exceeds the declared cell sizes"
+    fault = "a row has more or fewer cells than the first line, or exceeds source.max_cell_bytes"
+    public = f"SourceError: the CSV file is ragged: {fault}"
     row = "row 3 of the data (the header, and empty lines, are not counted)"
     written = failure_file(run.directory, "ingest")
     assert written.read_text() == f"{public}\nfor the custodian alone: {row}\n"

@@ -140,9 +140,15 @@ def test_what_is_shown_is_a_schema_rows_of_it_and_a_file_that_a_dictionary_reads
         ({**TRADE, "kind": "ordinal"}, "unseen: has no meaning"),
         ({**TRADE, "kind": "text"}, "free text is not released"),
         ({**TRADE, "unseen": "yes"}, "unseen: expected true or false"),
-        ({**TRADE, "other": " x"}, "other: expected a normalised printable text"),
-        ({**TRADE, "other": "X", "normaliser": "casefold"}, "other: expected a normalised"),
-        ({"name": "trade", "kind": "categorical"}, "or `unseen: true` for a release"),
+        ({**TRADE, "other": " x"}, "other: expected printable text of at most"),
+        (
+            {**TRADE, "other": "X", "normaliser": "casefold"},
+            "other: expected printable text in lower case",
+        ),
+        (
+            {"name": "trade", "kind": "categorical"},
+            "or `unseen: true` and generator.method: levels",
+        ),
     ],
 )
 def test_a_declaration_that_cannot_be_meant_is_refused(column, said):
@@ -152,5 +158,5 @@ def test_a_declaration_that_cannot_be_meant_is_refused(column, said):
 
 def test_a_constraint_on_levels_that_nobody_knows_is_refused():
     never = {"name": "n", "never": {"trade": "smith", "age": 3}}
-    with pytest.raises(SchemaError, match="constraint n: column trade: unseen"):
+    with pytest.raises(SchemaError, match="constraint n: column trade has unseen: true"):
         PublicSchema.from_mapping({"name": "t", "columns": [AGE, TRADE], "constraints": [never]})
