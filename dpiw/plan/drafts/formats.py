@@ -38,7 +38,7 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
             field="header",
         )
     if not names or any("\n" in name for name in names):
-        raise SchemaError(field="header", allowed="one line of column names")
+        raise SchemaError(field="header", allowed="one line with the names of the columns")
     if len(names) == 1 and delimiter == "," and "\\t" in line:
         raise SchemaError(
             "found a backslash and a t, expected a tab; in bash write a tab as $'\\t', as"
@@ -96,4 +96,8 @@ def draft_table(
         return read(Path(place), table=table)
     except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
         pass  # a shape that no reader expects; what it says may quote the file
-    raise SchemaError("the metadata is not of the form that its standard describes", field=source)
+    raise SchemaError(
+        "the file does not have the form that its standard describes",
+        field=f"--{source}",
+        allowed="other metadata, or the names of the columns: --header NAMES",
+    )

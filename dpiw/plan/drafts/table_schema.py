@@ -34,7 +34,9 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     schema = resource.get("schema")
     if not isinstance(schema, Mapping):
         raise SchemaError(
-            field="Table Schema", allowed="`fields`; a schema at another address is not read"
+            "holds no schema of its own, and dpiw reads none at another address",
+            field=_WHAT,
+            allowed="a file with `fields`",
         )
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
@@ -59,7 +61,7 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
     notes = limits.pop("notes")
     if kind is None:
         hint = nearest(field.get("type"), _KINDS)
-        notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
+        notes = (*notes, f"its type settles no kind; these do: {', '.join(_KINDS)}{hint}")
     return ColumnDraft(
         name=_text(field.get("name")),
         kind=kind,

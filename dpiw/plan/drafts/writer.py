@@ -64,7 +64,9 @@ def dictionary_text(draft: TableDraft, *, name: str, origin: str) -> str:
         lines += _column_lines(column)
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > MAX_BYTES:
-        raise SchemaError(f"the draft is larger than {MAX_BYTES} bytes")
+        raise SchemaError(
+            f"the draft is larger than {MAX_BYTES} bytes; draft fewer columns or levels"
+        )
     return text
 
 
@@ -166,7 +168,8 @@ def spec_text(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
     )
     if person == OPEN:
-        raise SchemaError("means an open field in a spec; rename it", field=f"column {OPEN}: name")
+        fault = f"{OPEN} marks an open field of a draft; rename the column, in the table too"
+        raise SchemaError(fault, field=f"column {OPEN}: name")
     rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
     unit = _UNIT.format(column=_value(person), rows=rows) if person else _ROW
     return _SPEC.format(
