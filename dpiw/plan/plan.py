@@ -105,8 +105,7 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
     if running.held_bytes > limit:
         raise SpecError(
             f"would hold about {running.held_bytes >> 20} MiB besides the table;"
-            f" source.max_memory_bytes allows {limit >> 20} MiB; raise it if the machine has more"
-            f" memory, or {fewer}",
+            f" source.max_memory_bytes allows {limit >> 20} MiB; raise it, or {fewer}",
             field=f"method {method.method}",
         )
     return running
@@ -312,10 +311,8 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     pld = accounting.epsilon(events, delta=delta)
     if Decimal(repr(pld)) > spec.epsilon:  # floats as they are written
         raise PrivacyError(
-            f"its noise would cost epsilon={pld:.6g}, and the spec promises {spec.epsilon}; nothing"
-            " is drawn. Finish a run with the version of dpiw that planned it; in a new plan, ask"
-            " who maintains the method",
-            field="plan",
+            f"the plan's noise costs epsilon={pld:.6g}, and the spec promises {spec.epsilon}: go on"
+            " with the version of dpiw that planned the run, or ask who maintains the method"
         )
     return pld
 

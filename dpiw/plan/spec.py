@@ -153,13 +153,11 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
 
 def _check_promise(spec: ReleaseSpec) -> None:
     if spec.epsilon < EPSILON_UNIT:
-        allowed = f"an exact decimal from {EPSILON_UNIT:E} to {MAX_EPSILON}"
-        raise SpecError(f"found {spec.epsilon}", field="epsilon", allowed=allowed)
+        raise SpecError(f"found {spec.epsilon}", field="epsilon", allowed=f">= {EPSILON_UNIT:E}")
     if spec.epsilon > MAX_EPSILON:
         raise SpecError(field=f"epsilon={spec.epsilon}", allowed=f"at most {MAX_EPSILON}")
     if spec.delta != 0 and spec.delta < DELTA_UNIT:
-        allowed = f"0, or an exact decimal of at least {DELTA_UNIT:E}"
-        raise SpecError(f"found {spec.delta}", field="delta", allowed=allowed)
+        raise SpecError(f"found {spec.delta}", field="delta", allowed=f"0, or >= {DELTA_UNIT:E}")
     if spec.delta >= 1 or spec.delta * spec.nominal_rows > 1:
         raise SpecError(
             field=f"delta={spec.delta}",
@@ -175,8 +173,7 @@ def _check_promise(spec: ReleaseSpec) -> None:
     if spec.shares.generator <= 0:
         raise SpecError("found 0", field="shares.generator", allowed="a number > 0, at most 1")
     if spec.weights.wanted and spec.shares.weights <= 0:
-        allowed = "a number > 0, at most 1; or weights.method: none"
-        raise SpecError("found 0", field="shares.weights", allowed=allowed)
+        raise SpecError("found 0", field="shares.weights", allowed="> 0, or weights.method: none")
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
@@ -290,8 +287,7 @@ def located(base: Path, field: str, text: str) -> Path:
         path = base / Path(text).expanduser()
         path.resolve(strict=False)
         return path
-    fault = "the path cannot be followed: no user has the name after ~, or its links form a loop"
-    raise SpecError(fault, field=field, allowed="a path from the spec's folder, or a full path")
+    raise SpecError("cannot be followed: ~ names no user, or links form a loop", field=field)
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
@@ -341,9 +337,7 @@ def check_header(text: str, source: SourceSpec, schema: PublicSchema) -> str:
         return agrees
     if source.format != "parquet":
         raise SourceError(
-            f"{text} is a Parquet file, and the spec has source.format: {source.format}",
-            field="header",
-            allowed="source.format: parquet, or the first line of the CSV file as text",
+            f"{text} is a Parquet file", field="header", allowed="source.format: parquet"
         )
     types = parquet_types(Path(text))
     check_names([name for name, _ in types], names, max_columns=most, typed=True)

@@ -79,7 +79,7 @@ def _cells(plan: Plan) -> list[str]:
             groups.setdefault(description, []).append(column.name)
     lines = [f"{text}: {_listed(names)}" for text, names in groups.items()]
     if lines:
-        lines.append("what is written otherwise is unreadable: missing, or filled in")
+        lines.append("a cell written otherwise counts as unreadable: it is missing, or filled in")
     return [f"  {'' if place else 'cells':<14}  {line}" for place, line in enumerate(lines)]
 
 

@@ -207,10 +207,8 @@ class TableDraft:
         """Return the draft with another role for one column; SchemaError if it is missing."""
         names = [column.name for column in self.columns]
         if name not in names:
-            hint = nearest(name, names)
-            raise SchemaError(
-                f"the metadata has no column {name!r:.80}{hint}", field=f"--{role.value}"
-            )
+            fault = f"the metadata has no column {name!r:.80}{nearest(name, names)}"
+            raise SchemaError(fault, field=f"--{role.value}")
         place, columns = names.index(name), list(self.columns)
         if role is ColumnRole.IDENTIFIER:  # the first one names the person
             columns[:place] = [column.released() for column in columns[:place]]

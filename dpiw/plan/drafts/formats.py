@@ -58,7 +58,7 @@ def _column(cell: str) -> ColumnDraft:
     name = cell.strip()
     notes = () if cell == name else (_PADDED,)
     if name.casefold() in _IDENTIFYING:
-        note = "taken for what names the person, by its own name alone: is it so?"
+        note = "taken for the column that names the person, by its name alone: check it"
         return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(*notes, note))
     return ColumnDraft(name=name, notes=notes)
 
@@ -96,8 +96,4 @@ def draft_table(
         return read(Path(place), table=table)
     except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
         pass  # a shape that no reader expects; what it says may quote the file
-    raise SchemaError(
-        "the file does not have the form that its standard describes",
-        field=f"--{source}",
-        allowed="other metadata, or the names of the columns: --header NAMES",
-    )
+    raise SchemaError("is not as its standard describes; try --header NAMES", field=f"--{source}")

@@ -21,8 +21,7 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
     Raises SchemaError, which never quotes the file: not regular, too large, or not UTF-8.
     """
     if path.suffix.lower() not in suffixes:
-        fault = f"the name {path.name[:80]} has another ending"
-        raise SchemaError(fault, field=what, allowed=f"a file named *{' or *'.join(suffixes)}")
+        raise SchemaError(field=what, allowed=f"a file named *{' or *'.join(suffixes)}")
     with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
         if not path.exists():
             raise SchemaError(f"no such file: {path}{_nearest_beside(path)}", field=what)
@@ -31,8 +30,7 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
                 data = stream.read(MAX_METADATA_BYTES + 1)
             if len(data) <= MAX_METADATA_BYTES:
                 return data.decode("utf-8-sig")
-    size = f"{MAX_METADATA_BYTES >> 20} MiB"
-    raise SchemaError("cannot be read", field=what, allowed=f"a UTF-8 file of at most {size}")
+    raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES >> 20} MiB")
 
 
 def _nearest_beside(path: Path) -> str:

@@ -42,11 +42,8 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
     if rows := _ROWS.search(text):
         line = text.count("\n", 0, rows.start(2)) + 1
-        raise SchemaError(
-            f"line {line} is a statement with rows",
-            field=_WHAT,
-            allowed="definitions alone: export the schema without its data",
-        )
+        fault = f"line {line} is a statement with rows; export the definitions without the data"
+        raise SchemaError(fault, field=_WHAT)
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
     if dialect and dialect.casefold() not in known:
         raise SchemaError(field="--dialect", allowed=no_word(dialect, known))
@@ -77,8 +74,7 @@ def _statements(text: str, dialect: str) -> list[Any]:
         return parsed
     except (SqlglotError, ValueError, RecursionError):
         pass  # what sqlglot says quotes the file
-    allowed = "the --dialect of the database, such as postgres, mysql or tsql"
-    raise SchemaError("its definitions cannot be read", field=_WHAT, allowed=allowed)
+    raise SchemaError("cannot be read; name its --dialect, such as postgres or tsql", field=_WHAT)
 
 
 def _pieces(tokens: list[Any], text: str) -> list[str]:

@@ -33,11 +33,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
     schema = resource.get("schema")
     if not isinstance(schema, Mapping):
-        raise SchemaError(
-            "holds no schema of its own, and dpiw reads none at another address",
-            field=_WHAT,
-            allowed="a file with `fields`",
-        )
+        raise SchemaError("has no `fields`, and no schema elsewhere is read", field=_WHAT)
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
     columns = tuple(_column(field, missing) for field in _list(schema.get("fields")))

@@ -79,9 +79,8 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     none = Candidate(name=NONE, plan=compile_plan(_weighted(spec, NONE, {}), schema))
     if none.plan is None or not rehearsable(none.plan.generator):
         raise SpecError(  # of no field: there is nothing to correct
-            f"the generator {spec.generator.method} cannot be rehearsed: its rows or levels are"
-            " from the real population, and a rehearsal has stand-ins only; `dpiw plan` shows what"
-            " is known before a release",
+            f"the generator {spec.generator.method} cannot be rehearsed: its rows or levels are of"
+            " the real population, and a rehearsal has stand-ins only; see `dpiw plan`",
             field="rehearse",
         )
     compiled = [none]

@@ -204,8 +204,7 @@ def public_rows(
     spec.confidential.refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
-        found = f"found {scaled.rows} rows"
-        raise SourceError(found, field="--public-rows", allowed=f"at least {LEAST_ROWS} rows")
+        raise SourceError(f"{scaled.rows} rows", field="--public-rows", allowed=f">= {LEAST_ROWS}")
     return WeightedRows.even(scaled)
 
 
@@ -234,9 +233,7 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
         release = load_release(folder, public_key)
     if PublicSchema.from_mapping(release.schema).released != schema.released:
         raise ReleaseError(
-            "the release has other columns than the spec's data dictionary",
-            field="--like",
-            allowed="a release that was made with the same columns, levels and bounds",
+            "the release has other columns, levels or bounds than the dictionary", field="--like"
         )
     weights = release.weights if release.certificate.usable else np.ones(len(release.table))
     return WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())
