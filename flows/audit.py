@@ -81,14 +81,14 @@ def places(ledger: str, releases: str | None) -> tuple[str, Path]:
         return ledger_url(spec), folder or Path(spec.publish_to)
     if folder is None:
         raise SpecError(
-            "name the folder of published releases (--releases FOLDER), or give a release"
-            " spec; to audit a ledger alone, name an empty folder: all that it published"
-            " is then told as missing",
+            "is missing, as --ledger names no release spec; to audit a ledger alone, name an empty"
+            " folder, and all that it published is reported as missing",
             field="releases",
+            allowed="--releases FOLDER, or --ledger SPEC.yaml",
         )
     if (folder / SIGNATURE).exists():
         raise SpecError(
-            f"{folder.name} is one release; name the folder that holds them", field="releases"
+            f"{folder.name} is one release", field="releases", allowed="the folder of all releases"
         )
     return ledger, folder
 

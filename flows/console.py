@@ -71,8 +71,8 @@ def _check_undrawn(run: ReleaseRun) -> None:
     if record is None or not record.drawn:
         return
     raise LedgerConflictError(
-        "a draw of this run was begun before, and its source was read for it; look at "
-        f"{_cells(run)}, or go on without the option",
+        f"this run has begun to draw, so its source was read before; look at {_cells(run)}, or type"
+        " the command without --until ingest",
         field="--until ingest",
     )
 
@@ -170,8 +170,8 @@ def _next(run: ReleaseRun, error: StageFailedError) -> list[str]:
         log = os.path.relpath(failure_file(run.directory, error.stage))
         return [
             "next: correct the file, the spec or the data dictionary, and start the same command"
-            f" again; if it is one row's fault, and its number is known, that stands in {log}, for"
-            " the custodian alone"
+            f" again; if one row is at fault and its number is known, {log} names it, for the"
+            " custodian alone"
         ]
     if error.exit_code != StageFailedError.exit_code:
         return []
@@ -248,8 +248,8 @@ def _ask(request: RunRequest) -> bool:
             return True
         raise SpecError("not confirmed; nothing was reserved", field=f"period {period}")
     raise SpecError(
-        f"{asked}; nothing was reserved\nexpected a terminal to ask at, or `back_fill: true` in the"
-        " spec where earlier periods are wanted"
+        f"{asked}; nothing was reserved\ntype the command at a terminal, which asks, or write"
+        " `back_fill: true` in the spec"
     )
 
 

@@ -50,8 +50,8 @@ def below_root(name: str, text: str) -> Path:
             return path
     raise SpecError(
         field=name,
-        allowed=f"a path below the deployment's root; it was not opened (a worker's {ROOT}"
-        " names another root than the folder it runs in)",
+        allowed="a path below the deployment's root, which is the worker's folder or what its"
+        f" {ROOT} names; nothing was opened",
     )
 
 
@@ -61,7 +61,7 @@ def spec_below_root(name: str, text: str) -> Path:
     if Path(text).suffix.lower() in SUFFIXES and path.suffix.lower() in SUFFIXES:
         return path
     raise SpecError(
-        field=name, allowed="a spec, whose name ends in .yaml or .yml; it was not opened"
+        field=name, allowed="a spec, whose name ends in .yaml or .yml; nothing was opened"
     )
 
 
@@ -79,8 +79,8 @@ def ledger_below_root(text: str) -> str:
     named = {name for name, _ in parse_qsl(options, keep_blank_values=True)}
     if named & _FILES:
         raise SpecError(
-            "a worker takes no URL that names files or sockets; name the release spec"
-            " whose `ledger` it is",
+            "a worker takes no URL that names files or sockets",
             field="ledger",
+            allowed="the release spec whose `ledger` it is",
         )
     return text

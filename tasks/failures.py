@@ -85,7 +85,7 @@ def brief(error: DPIWError, subject: str) -> DPIWError:
     short = copy.copy(error)
     short.whole, short.next, short.several = error, (), ()
     short.field, short.allowed, short.mark = error.at or subject, "", None
-    short.args = ("refused; dpiw says why on the machine itself",)
+    short.args = ("refused; to read why, type the same dpiw command on the worker's machine",)
     return short
 
 

@@ -24,7 +24,7 @@ GUIDE = {
         "dpiw rehearse release.yaml --runs 5",
     ),
     "dpiw ledger": (
-        "Read and write the ledger, which says what was spent.",
+        "Read and write the ledger, the record of what was spent.",
         "dpiw ledger show --ledger release.yaml",
     ),
     "dpiw ledger register": (
@@ -62,7 +62,7 @@ GUIDE = {
     ),
     "dpiw workspace cells": (
         "Print how the cells of a run's source were read: per column, how many were missing,"
-        " unreadable, out of bounds, rounded or none of the levels. Exact counts of"
+        " unreadable, out of bounds, rounded or of no declared level. Exact counts of"
         " confidential cells: for the custodian's own screen, never for a release, a ticket or"
         " a log.",
         "dpiw workspace cells --state state --run 3f2a91c0",
@@ -73,7 +73,7 @@ GUIDE = {
         " (paid for, and private), the rows and weights made from them, and the signed folder;"
         " so a rerun still ends in the same release. Without --yes it only says what it would"
         " remove. Files are unlinked, not overwritten: on today's file systems and disks"
-        " overwriting shows nothing. Keep the workspace on an encrypted disk, and mind"
+        " overwriting achieves nothing. Keep the workspace on an encrypted disk, and mind"
         " backups.",
         "dpiw workspace purge --state state --all-published --yes",
     ),

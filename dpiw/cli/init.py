@@ -35,14 +35,14 @@ def add_init_command(subparsers: Any) -> None:
     sources = parser.add_mutually_exclusive_group(required=True)
     for name, (metavar, text) in _SOURCES.items():
         sources.add_argument(f"--{name}", metavar=metavar, help=text)
-    parser.add_argument("--name", help="of dictionary and release (the metadata's, the folder's)")
-    parser.add_argument("--table", help="one table of several in the metadata")
+    parser.add_argument("--name", help="name of both drafts (default: of the metadata or FOLDER)")
+    parser.add_argument("--table", help="which table, if the metadata has several")
     parser.add_argument("--identifier", metavar="COLUMN", help="the column that names the person")
     parser.add_argument("--target", metavar="COLUMN", help="the column that analysts predict")
-    parser.add_argument("--dialect", default="", help="of --sql: postgres, mysql, tsql, ...")
-    parser.add_argument("--delimiter", default=",", help="of a header (,)")
+    parser.add_argument("--dialect", default="", help="dialect of --sql: postgres, mysql, ...")
+    parser.add_argument("--delimiter", default=",", help="between names of a header (,)")
     parser.add_argument("--encoding", choices=_ENCODINGS, default=_ENCODINGS[0],
-                        help=f"of a header ({_ENCODINGS[0]})")  # fmt: skip
+                        help=f"encoding of a header ({_ENCODINGS[0]})")  # fmt: skip
     parser.set_defaults(handler=run_init)
     parser.hint = init_hint
 
@@ -134,10 +134,11 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         there = sorted(name for name in files if (folder / name).exists())
         if there:
             raise SpecError(
-                f"{', '.join(there)} there already", field="init", allowed="a new folder"
+                f"{folder} holds {', '.join(there)} already", field="init", allowed="a new folder"
             )
         for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as stream:
                 stream.write(text)
-    except OSError:
-        raise SpecError("the folder cannot be written", field="init") from None
+    except OSError as reason:
+        fault = f"{folder} cannot be written: {reason.strerror}"
+        raise SpecError(fault, field="init", allowed="a folder that you may write to") from None

@@ -38,19 +38,19 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?
 
 def add_ledger_commands(subparsers: Any) -> None:
     """Add `ledger` and its commands; handlers write to the arguments' `stream`, if set."""
-    ledger = subparsers.add_parser("ledger", help="register, show, verify, void, recover, export")
+    ledger = subparsers.add_parser("ledger", help="read and write the record of what was spent")
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     register = commands.add_parser("register", help="set a population's lifetime budget, once")
     add_register(register)
-    add_show(_add(commands, "show", "budgets, every run, and what was spent when", run_show))
-    verify = _add(commands, "verify", "replay the whole chain and every rule", run_verify)
+    add_show(_add(commands, "show", "print budgets, runs, and what was spent when", run_show))
+    verify = _add(commands, "verify", "check the whole chain and every rule", run_verify)
     verify.add_argument(
         "--head",
         action="append",
         default=[],
         metavar="HASH[:MANIFEST]",
-        help="a published head that must be in the chain, or whose release, named by SHA-256 of its"
-        " manifest.json, was recovered; may be repeated",
+        help="`ledger_head` of a certificate: the ledger must hold that entry, or have recovered"
+        " its release (MANIFEST: SHA-256 of its manifest.json); may be repeated",
     )
     verify.add_argument(
         "--key",
@@ -58,8 +58,8 @@ def add_ledger_commands(subparsers: Any) -> None:
         default=[],
         type=Path,
         metavar="PUB",
-        help="the public key, from elsewhere, of a person who may sign entries: another key's are"
-        " refused; may be repeated",
+        help="public key of a person who may sign entries, got from that person: other signatures"
+        " are refused; may be repeated",
     )
     void = _add(commands, "void", "give back the budget of an attempt that drew nothing", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key, or its first digits")
@@ -69,13 +69,13 @@ def add_ledger_commands(subparsers: Any) -> None:
         required=True,
         type=Path,
         metavar="DIR",
-        help="the spec's state folder; an attempt whose draw lies in its workspace stays charged",
+        help="the spec's state folder; an attempt whose draw is in its workspace stays charged",
     )
     add_signing(void)
-    recover = _add(commands, "recover", "take a ledger up again that lost entries", run_recover)
+    recover = _add(commands, "recover", "charge again what a ledger lost", run_recover)
     add_recover(recover)
     add_signing(recover)
-    add_export(_add(commands, "export", "entries as JSON lines", run_export))
+    add_export(_add(commands, "export", "print the entries as JSON lines", run_export))
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
@@ -101,7 +101,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     ledger = Ledger.open(named_ledger(arguments.ledger))
     report = ledger.verify()
     if not report.ok:
-        write_lines(arguments, [f"BROKEN {report.fault}"])
+        write_lines(arguments, [f"BROKEN {report.fault}", KEEP_AND_AUDIT.typed({})])
         return LedgerTamperedError.exit_code
     ledger.check_heads(heads)
     head = ledger.head()
@@ -164,9 +164,9 @@ def run_void(arguments: argparse.Namespace) -> int:
     folder = run_folder(arguments.state, name, run.run_key)
     if not folder.is_dir():
         raise SpecError(
-            "the folder of this run is not in its workspace",
+            f"its workspace has no folder of run {run.run_key[:12]}",
             field="state",
-            allowed="the spec's state folder, so that a draw that lies there is not given back",
+            allowed="the spec's state folder, where dpiw looks for draws before it gives back",
         )
     before = False
     for attempt in run.attempts:
@@ -197,25 +197,25 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--key", default=[], action="append", type=Path, metavar="PUB",
-        help="the curator's public key; may be repeated after a change of keys",
+        help="the curator's public key; may be repeated: older keys too",
     )  # fmt: skip
-    parser.add_argument("--population", help="which one, if several have missing releases")
+    parser.add_argument("--population", help="needed if several populations lost releases")
     parser.add_argument(
         "--loss-epsilon", required=True, metavar="EPSILON",
-        help="what was drawn after the last release and is on no record; 0 must be typed",
+        help="epsilon of draws that no release shows; type 0 if there are none",
     )  # fmt: skip
-    parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="its delta")
+    parser.add_argument("--loss-delta", required=True, metavar="DELTA", help="their delta")
     parser.add_argument(
         "--loss-reads", required=True, type=int, metavar="READS",
-        help="reads of the table that ended without a draw and are on no record; 0 must be typed",
+        help="lost reads of the table that ended without a draw; type 0 if there are none",
     )  # fmt: skip
     parser.add_argument(
         "--loss-only", action="store_true",
-        help="state a loss though no release is missing; --releases may then be left out",
+        help="charge a loss though no release is missing; then --releases may be left out",
     )  # fmt: skip
     parser.add_argument(
         "--previous-lost", action="store_true",
-        help="the release before a missing one is lost, too: charge all that was spent by then",
+        help="the release before a missing one is lost too: charge all that was spent by then",
     )  # fmt: skip
 
 
@@ -230,14 +230,15 @@ def run_recover(arguments: argparse.Namespace) -> int:
         "loss_reads": arguments.loss_reads,
     }
     if not arguments.loss_only and not (arguments.releases and arguments.key):
-        raise SpecError(field="releases, key", allowed="both, unless --loss-only is said")
+        raise SpecError(field="releases, key", allowed="both, or --loss-only for a loss alone")
     ledger = Ledger.open(named_ledger(arguments.ledger), key=signing_key(arguments))
     missing = missing_releases(ledger, verified_releases(arguments.releases, arguments.key))
     name = _population(arguments, missing)
     releases = missing.get(name, ())
     if not releases and not (arguments.loss_only and any(loss.values())):
         raise LedgerConflictError(
-            "nothing to recover; every head of these releases is in the ledger or recovered",
+            "nothing to recover: the ledger knows these releases. Lost draws that no release shows"
+            " are charged with --loss-only",
             field=f"population {name}",
         )
     recovery = recover(ledger, name, releases, previous_lost=arguments.previous_lost, **loss)
@@ -264,13 +265,15 @@ def _population(
     if len(missing) == 1:
         return next(iter(missing))
     if arguments.loss_only:
-        raise SpecError("needed with --loss-only", field="population")
+        raise SpecError("needed with --loss-only: whose loss it is", field="population")
     if not missing:
         raise LedgerConflictError(
-            "nothing to recover: every head of these releases is in the ledger or recovered"
+            "nothing to recover: the ledger knows every release in these folders"
         )
     raise SpecError(
-        field="population", allowed=f"one of {', '.join(sorted(missing))}, each by itself"
+        "several populations lost releases, and each is recovered by itself",
+        field="population",
+        allowed=f"--population with one of {', '.join(sorted(missing))}",
     )
 
 
@@ -300,9 +303,9 @@ def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> l
 def add_export(parser: argparse.ArgumentParser) -> None:
     """The arguments of `export`."""
     parser.add_argument(
-        "--since", metavar="SEQ|DATE", help="from this entry on, or from the first of this day on"
+        "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
     )
-    parser.add_argument("--population", help="only entries of this one")
+    parser.add_argument("--population", help="only this population's entries")
 
 
 def run_export(arguments: argparse.Namespace) -> int:
@@ -331,7 +334,7 @@ def _since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
         return [entry for entry in entries if entry.seq >= int(text)]
     if not _MOMENT.fullmatch(text):
         raise SpecError(
-            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z"
+            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z (UTC)"
         )
     first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
     return entries[first:]

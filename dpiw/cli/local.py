@@ -17,18 +17,18 @@ from dpiw.errors import SourceError
 def add_local_commands(subparsers: Any) -> None:
     """Add `local` to what `ArgumentParser.add_subparsers` returned."""
     local = subparsers.add_parser(
-        "local", help="reports that are private before they are collected"
+        "local", help="collect reports that are private before they are sent"
     ).add_subparsers(dest="local_command", required=True, metavar="COMMAND")
     plan = local.add_parser("plan", help="calibrate a collection; write its public parameters")
     plan.add_argument("spec", type=Path, help="a local spec (YAML)")
     plan.set_defaults(handler=_plan)
-    report = local.add_parser("report", help="a client: one private report, drawn once and kept")
+    report = local.add_parser("report", help="draw a person's private report, once, and keep it")
     report.add_argument("parameters", type=Path, help="the collection's public parameters")
     report.add_argument("record", type=Path, help="a person's values by name (JSON); not sent")
     report.add_argument("--out", type=Path, required=True, help="the report: what is sent")
     report.add_argument(
         "--bare", action="append", default=[], metavar="NAME",
-        help="a feature that may be told as it is, unprotected; may be repeated",
+        help="a feature that is reported as it is, unprotected; may be repeated",
     )  # fmt: skip
     report.set_defaults(handler=_report)
     collect = local.add_parser("collect", help="check the reports, and publish them signed")

@@ -140,13 +140,13 @@ def _parser() -> Parser:
 
     add_init_command(commands)
     plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
-    plan.add_argument("spec", type=Path)
-    plan.add_argument("--json", action="store_true")
+    plan.add_argument("spec", type=Path, help="a release spec (YAML)")
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON, for programs")
     plan.add_argument(
         "--header",
         metavar="NAMES",
-        help="the table's first line, as you know it, or a Parquet file, of which only the columns'"
-        " names and types are read: refused unless they are as declared",
+        help="compare the dictionary with the table's first line, typed as text, or with the names"
+        " and types of a Parquet file, of which nothing else is read",
     )
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
@@ -155,27 +155,27 @@ def _parser() -> Parser:
     add_local_commands(commands)
 
     verify = commands.add_parser("verify", help="check a release folder, offline")
-    verify.add_argument("folder", type=Path)
+    verify.add_argument("folder", type=Path, help="the folder of one release")
     verify.add_argument(
         "--key",
         action="append",
         type=Path,
-        help="the curator's public key, from elsewhere; may be repeated: one of them must have"
-        " signed",
+        help="public key of the curator, from the curator and not from the folder; may be repeated:"
+        " one of them must have signed",
     )
     verify.set_defaults(handler=_verify)
 
-    describe = commands.add_parser("describe", help="say what a release promises")
-    describe.add_argument("folder", type=Path)
-    describe.add_argument("--key", action="append", type=Path)
-    describe.add_argument("--json", action="store_true")
+    describe = commands.add_parser("describe", help="print what a release promises")
+    describe.add_argument("folder", type=Path, help="the folder of one release")
+    describe.add_argument("--key", action="append", type=Path, help="as of `dpiw verify`")
+    describe.add_argument("--json", action="store_true", help="print the certificate as JSON")
     describe.set_defaults(handler=_describe)
 
-    key = commands.add_parser("key", help="signing keys").add_subparsers(
+    key = commands.add_parser("key", help="make signing keys").add_subparsers(
         dest="key_command", required=True, metavar="COMMAND"
     )
     new = key.add_parser("new", help="make an Ed25519 key pair: PATH.key and PATH.pub")
-    new.add_argument("path", type=Path)
+    new.add_argument("path", type=Path, help="where, such as keys/curator")
     new.set_defaults(handler=_key_new)
     _add_ledger(commands)
     _add_schema(commands)
@@ -195,7 +195,7 @@ def _add_ledger(commands: Any) -> None:
 
 
 def _add_schema(subparsers: Any) -> None:
-    parser = subparsers.add_parser("schema", help="JSON Schema of a spec or a data dictionary")
+    parser = subparsers.add_parser("schema", help="print the JSON Schema of a spec or dictionary")
     parser.add_argument("document", choices=["spec", "dictionary", "local"])
     parser.set_defaults(handler=_schema)
 
@@ -210,7 +210,7 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _add_completion(subparsers: Any, whole: Parser) -> None:
-    parser = subparsers.add_parser("completion", help="a script for your shell's completion")
+    parser = subparsers.add_parser("completion", help="print a script that completes commands")
     parser.add_argument("shell", choices=("bash", "zsh"))
     parser.set_defaults(handler=functools.partial(_completion, whole))
 
@@ -251,7 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
-        sys.stderr.write(f"output: {error.strerror}; what the ledger holds: dpiw ledger show\n")
+        sys.stderr.write(f"output: {error.strerror}; `dpiw ledger show` prints what was spent\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is said
         return os.EX_IOERR
     except DPIWError as error:

@@ -25,7 +25,7 @@ def add_signing(parser: argparse.ArgumentParser) -> None:
         "--sign-with",
         type=Path,
         metavar="KEY",
-        help="a private key: what is written to the ledger is signed, beside the name of who acts",
+        help="a private key, which signs what this command writes to the ledger",
     )
 
 
@@ -81,7 +81,7 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
     names = sorted({entry.population for entry in entries if entry.population is not None})
     if name is not None and name not in names:
         raise UnknownPopulationError(
-            f"no {name!r} in this ledger" + ("" if names else "; none is"),
+            f"no {name!r} in this ledger" + ("" if names else ", which has no population"),
             field="population",
             allowed=one_of(name, names) if names else "",
         )

@@ -32,9 +32,9 @@ def add_release_command(subparsers: Any) -> None:
 def add_release_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `dpiw release`, which its flow's module reads once more."""
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
-    parser.add_argument("--period", help="default: the current one; another label pays again")
-    parser.add_argument("--until", choices=["ingest"], help="stop there: nothing is drawn")
-    parser.add_argument("--rows", type=int, help="so many more rows of what is published, free")
+    parser.add_argument("--period", help="label (the current period's); another one pays again")
+    parser.add_argument("--until", choices=["ingest"], help="stop after it, before any draw")
+    parser.add_argument("--rows", type=int, help="publish N more rows of a published release, free")
     parser.add_argument("--pay-again", action="store_true", help="pay for a period a second time")
 
 
@@ -53,7 +53,7 @@ def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key",
         action="append",
-        help="the curator's public key, from elsewhere; may be repeated: once for each curator",
+        help="public key of a curator, from the curator and not from the folder; may be repeated",
     )
     parser.add_argument("--out", default="audit", help="folder for the report (audit)")
 

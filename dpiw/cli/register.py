@@ -30,8 +30,7 @@ def add_register(parser: argparse.ArgumentParser) -> None:
         "--spec",
         type=Path,
         metavar="SPEC",
-        help="the release spec that the population is for: name, relation, unit and ledger are its,"
-        " and need not be typed",
+        help="a release spec of these people: name, relation, unit and ledger are taken from it",
     )
     parser.add_argument("--ledger", metavar="PATH", help="path or sqlite:///PATH")
     parser.add_argument("--epsilon", required=True, help="lifetime epsilon, an exact decimal")
@@ -39,24 +38,24 @@ def add_register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relation",
         choices=[relation.value for relation in NeighbouringRelation],
-        help="the only neighbouring relation its costs may be stated under",
+        help="the promise that all its releases make, as in their specs",
     )
     parser.add_argument(
         "--composition",
         default="basic",
         choices=["basic", "renyi"],
-        help="how runs add up: sums, or a Renyi filter that admits more small releases (basic)",
+        help="how costs add up: basic, by sums; or renyi, which admits more small releases (basic)",
     )
-    parser.add_argument("--max-rows", type=int, help="rows per privacy unit (1)")
+    parser.add_argument("--max-rows", type=int, help="most rows that one person may have (1)")
     parser.add_argument(
-        "--id-column", help="the column that names a privacy unit (none: each row is a unit)"
+        "--id-column", help="the column that names the person (none: each row is a person)"
     )
     parser.add_argument(
         "--max-unpaid-reads",
         type=int,
         metavar="N",
-        help="how many reads of its tables may end without a draw, for life: operators see how each"
-        " ended, and no epsilon pays for it (20)",
+        help="how many reads of the tables may end without a draw, for life: operators see how they"
+        " ended, and no epsilon pays for that (20)",
     )
     parser.add_argument(
         "--create",
@@ -212,7 +211,7 @@ def _terms_text(terms: Population, typed: str | None) -> str:
     unit = "each row is a person"
     if terms.id_column:
         column = str(typed)
-        column += "" if column == terms.id_column else f" (which stands there as {terms.id_column})"
+        column += "" if column == terms.id_column else f" (in the ledger: {terms.id_column})"
         unit = f"a person is a value of {column}, with at most {terms.max_rows} row(s)"
     return (
         f"population {terms.name}: {terms.budget}, {terms.relation.value}{rule}; {unit}; for life"

@@ -34,11 +34,11 @@ _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
 def add_rehearse_command(subparsers: Any) -> None:
     """Add `rehearse` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "rehearse", help="what weights would bring, on public stand-ins"
+        "rehearse", help="compare weights on public stand-ins, at no cost"
     )
-    parser.add_argument("spec", type=Path)
-    parser.add_argument("--runs", type=int, default=20, help="populations of each kind (20)")
-    parser.add_argument("--seed", type=int, help="of the simulation; default: drawn and printed")
+    parser.add_argument("spec", type=Path, help="a release spec (YAML)")
+    parser.add_argument("--runs", type=int, default=20, help="stand-ins of each kind (20)")
+    parser.add_argument("--seed", type=int, help="seed of the simulation (drawn, and printed)")
     parser.add_argument(
         "--rows", type=int, metavar="N",
         help=f"most synthetic rows played; default: {_ROWS_PER_PRIVATE} for each private one, at"
@@ -48,8 +48,8 @@ def add_rehearse_command(subparsers: Any) -> None:
         "--populations", nargs="+", metavar="KIND", help="independent, weak, strong, clusters"
     )
     rows = parser.add_mutually_exclusive_group()
-    rows.add_argument("--like", type=Path, metavar="FOLDER", help="a former release's rows instead")
-    rows.add_argument("--public-rows", type=Path, metavar="CSV", help="public rows instead")
+    rows.add_argument("--like", type=Path, metavar="FOLDER", help="play a release's rows instead")
+    rows.add_argument("--public-rows", type=Path, metavar="CSV", help="play public rows instead")
     parser.add_argument("--key", type=Path, help="with --like: the curator's public key")
     parser.add_argument(
         "--i-declare-these-rows-public",
@@ -58,7 +58,7 @@ def add_rehearse_command(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1,
-        help="processes; changes no figure; default: one for each processor",
+        help="processes, which change no figure; default: one for each processor",
     )  # fmt: skip
     parser.set_defaults(handler=run_rehearse)
 
@@ -115,12 +115,12 @@ def _check(arguments: argparse.Namespace) -> None:
     for name in ("rows", "jobs"):
         number = getattr(arguments, name)
         if number is not None and number < 1:
-            raise SpecError(field=f"--{name}", allowed="a whole number >= 1")
+            raise SpecError(f"found {number}", field=f"--{name}", allowed="a whole number >= 1")
     has_public_source = arguments.like is not None or arguments.public_rows is not None
     if arguments.populations and has_public_source:
-        raise SpecError("has no meaning with --like or --public-rows", field="--populations")
+        raise SpecError("leave it out with --like or --public-rows", field="--populations")
     if arguments.key is not None and arguments.like is None:
-        raise SpecError("has a meaning with --like alone", field="--key")
+        raise SpecError("leave it out without --like, which it checks", field="--key")
 
 
 def _stand_in(

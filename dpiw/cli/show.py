@@ -30,10 +30,10 @@ _TERMS = ("budget", "relation", "max_rows", "id_column", "composition")
 
 def add_show(parser: argparse.ArgumentParser) -> None:
     """The arguments of `show`."""
-    parser.add_argument("--population", help="only this one")
+    parser.add_argument("--population", help="only this population")
     parser.add_argument("--run", help="only the run of this key, or of its first digits")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--json", action="store_true", help="print JSON, for programs")
     form.add_argument("--csv", action="store_true", help="every charge as a line of CSV")
 
 
@@ -71,7 +71,7 @@ def _facts(ledger: Ledger, population: str | None, run_key: str | None) -> dict[
     entries = ledger.entries()
     run = run_of(ledger, run_key, entries) if run_key else None
     if run and population not in (None, run.population):
-        raise SpecError("belongs to another population", field="run")
+        raise SpecError(f"is of population {run.population}, not of {population}", field="run")
     name = run.population if run else population
     registered_populations = [ledger.population(name)] if name else ledger.populations()
     head = ledger.head()
@@ -120,7 +120,7 @@ def run_of(ledger: Ledger, prefix: str, entries: tuple[Entry, ...]) -> RunRecord
     """The run whose key begins so; SpecError unless there is exactly one."""
     keys = {entry.run_key for entry in entries if (entry.run_key or "").startswith(prefix)}
     if len(keys) > 1:
-        raise SpecError("several keys begin so", field="run", allowed="more digits")
+        raise SpecError(f"{len(keys)} keys begin so", field="run", allowed="more digits of one key")
     return ledger.run(next(iter(keys)) or "" if keys else prefix)
 
 

@@ -21,28 +21,29 @@ def add_workspace_commands(subparsers: Any) -> None:
     """Add `workspace` and its commands; handlers write to the arguments' `stream`, if set."""
     workspace = subparsers.add_parser("workspace", help="show and purge confidential files")
     commands = workspace.add_subparsers(dest="workspace_command", required=True)
-    show = _add(commands, "show", "every run, its state and its size", run_show)
-    show.add_argument("--json", action="store_true", help="for programs")
-    cells = _add(commands, "cells", "how a run's cells were read", run_cells)
+    show = _add(commands, "show", "list every run with its state and size", run_show)
+    show.add_argument("--json", action="store_true", help="print JSON, for programs")
+    cells = _add(commands, "cells", "print how a run's cells were read", run_cells)
     cells.add_argument(
-        "--run", required=True, metavar="KEY", help="this run; at least 8 digits of its key"
+        "--run", required=True, metavar="KEY", help="the run: at least 8 digits of its key"
     )
     purge = _add(commands, "purge", "remove finished runs' confidential files", run_purge)
-    purge.add_argument("--run", metavar="KEY", help="this run; at least 8 digits of its key")
-    purge.add_argument("--all-published", action="store_true", help="published and voided runs")
+    purge.add_argument("--run", metavar="KEY", help="this run: at least 8 digits of its key")
+    purge.add_argument("--all-published", action="store_true", help="all published and voided runs")
     purge.add_argument(
         "--older-than",
         type=float,
         metavar="DAYS",
-        help="of these, or of all published and voided runs: without a ledger entry since",
+        help="those of the chosen runs that had no ledger entry for so many days; alone: of all"
+        " published and voided runs",
     )
     purge.add_argument(
         "--abandon",
         action="store_true",
-        help="with --run: also if the run is not finished; the ledger is not changed, and an armed"
-        " stage without its output can then only become LOST",
+        help="with --run: also if the run is not finished; the ledger does not change, and a draw"
+        " that left no output is lost",
     )
-    purge.add_argument("--yes", action="store_true", help="remove them, do not just say so")
+    purge.add_argument("--yes", action="store_true", help="remove the files, not only list them")
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
@@ -84,7 +85,8 @@ def run_cells(arguments: argparse.Namespace) -> int:
     run = named(survey(arguments.state), arguments.run)
     if run.cells is None:
         raise SpecError(
-            "no statement of its cells; not read yet, or purged", field=f"run {run.key[:12]}"
+            "there is no statement of its cells: its source was not read yet, or it was purged",
+            field=f"run {run.key[:12]}",
         )
     write_lines(arguments, run.cells.read_text().splitlines())
     return 0
@@ -100,7 +102,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
     if arguments.abandon and arguments.run is None:
         raise SpecError(
-            field="abandon", allowed="with --run; unfinished runs are given up one by one"
+            field="abandon", allowed="--run KEY too: unfinished runs are given up one by one"
         )
     runs = survey(arguments.state)
     chosen = select(

@@ -105,7 +105,7 @@ def check_running(method: Method, schema: PublicSchema, spec: ReleaseSpec) -> Ru
     if running.held_bytes > limit:
         raise SpecError(
             f"would hold about {running.held_bytes >> 20} MiB besides the table;"
-            f" source.max_memory_bytes allows {limit >> 20} MiB; {fewer}",
+            f" source.max_memory_bytes allows {limit >> 20} MiB; raise it, or {fewer}",
             field=f"method {method.method}",
         )
     return running
@@ -255,8 +255,9 @@ def _solve(
         )
     except UncalibratedError:
         raise SpecError(
+            "need more noise than dpiw can draw exactly",
             field=f"epsilon={spec.epsilon}, delta={spec.delta}",
-            allowed="larger ones; the noise they need is beyond what can be drawn exactly",
+            allowed="a larger epsilon or delta",
         ) from None
     return rho, methods.calibrate(spec, schema, rho)
 
@@ -310,7 +311,8 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     pld = accounting.epsilon(events, delta=delta)
     if Decimal(repr(pld)) > spec.epsilon:  # floats as they are written
         raise PrivacyError(
-            f"the plan's events cost epsilon={pld:.6g}; the spec promises {spec.epsilon}"
+            f"the plan's noise costs epsilon={pld:.6g}, and the spec promises {spec.epsilon}: go on"
+            " with the version of dpiw that planned the run, or ask who maintains the method"
         )
     return pld
 

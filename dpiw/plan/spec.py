@@ -153,11 +153,11 @@ def _check_calibration(spec: ReleaseSpec, step: BetaCalibrate) -> None:
 
 def _check_promise(spec: ReleaseSpec) -> None:
     if spec.epsilon < EPSILON_UNIT:
-        raise SpecError(field="epsilon", allowed=f"a decimal > 0 (at least {EPSILON_UNIT:E})")
+        raise SpecError(f"found {spec.epsilon}", field="epsilon", allowed=f">= {EPSILON_UNIT:E}")
     if spec.epsilon > MAX_EPSILON:
         raise SpecError(field=f"epsilon={spec.epsilon}", allowed=f"at most {MAX_EPSILON}")
     if spec.delta != 0 and spec.delta < DELTA_UNIT:
-        raise SpecError(field="delta", allowed=f"0, or a decimal of at least {DELTA_UNIT:E}")
+        raise SpecError(f"found {spec.delta}", field="delta", allowed=f"0, or >= {DELTA_UNIT:E}")
     if spec.delta >= 1 or spec.delta * spec.nominal_rows > 1:
         raise SpecError(
             field=f"delta={spec.delta}",
@@ -165,14 +165,15 @@ def _check_promise(spec: ReleaseSpec) -> None:
         )
     if spec.relation == "replace_one" and spec.unit.max_rows > 1:
         raise SpecError(
+            f"found {spec.unit.max_rows}, and under relation: replace_one the number of rows is"
+            " public: another person with more or fewer rows would change it",
             field="unit.max_rows",
-            allowed="1 under replace_one; replacing a person by one with another number"
-            " of rows would change the public number of rows",
+            allowed="1, or relation: add_or_remove_one",
         )
     if spec.shares.generator <= 0:
-        raise SpecError(field="shares.generator", allowed="a number > 0")
+        raise SpecError("found 0", field="shares.generator", allowed="a number > 0, at most 1")
     if spec.weights.wanted and spec.shares.weights <= 0:
-        raise SpecError(field="shares.weights", allowed="a number > 0, or weights.method: none")
+        raise SpecError("found 0", field="shares.weights", allowed="> 0, or weights.method: none")
 
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
@@ -194,10 +195,10 @@ def load_spec(path: Path) -> ReleaseSpec:
     mapping = load_file(path, what=name, exact=True)
     if not isinstance(mapping, dict):
         allowed = "a mapping of settings, `key: value`"
-        raise SpecError("no release spec", field=name, allowed=allowed)
+        raise SpecError("holds no release spec", field=name, allowed=allowed)
     if "columns" in mapping and "source" not in mapping:
         allowed = f"the release spec that names it{_beside(path)}"
-        raise SpecError("a data dictionary", field=name, allowed=allowed)
+        raise SpecError("is a data dictionary", field=name, allowed=allowed)
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with marked(path, SpecError):
         return located_spec(parse_spec(mapping), path.resolve().parent)
@@ -286,7 +287,7 @@ def located(base: Path, field: str, text: str) -> Path:
         path = base / Path(text).expanduser()
         path.resolve(strict=False)
         return path
-    raise SpecError(field=field, allowed="a path that can be resolved")
+    raise SpecError("cannot be followed: ~ names no user, or links form a loop", field=field)
 
 
 def load_schema(spec: ReleaseSpec) -> PublicSchema:
@@ -303,10 +304,11 @@ def check_fit(spec: ReleaseSpec, schema: PublicSchema) -> None:
     """Raise SpecError or SchemaError if they differ on the person or on how cells are written."""
     column, person = spec.unit.id_column, schema.identifier
     if column is not None and (person is None or person.name != column):
-        identifier = (
-            f"the dictionary's column of role identifier ({person.name if person else 'none'})"
-        )
-        raise SpecError(field=f"unit.id_column={column}", allowed=identifier)
+        fault, allowed = "the data dictionary gives no column `role: identifier`", f"it at {column}"
+        if person is not None:
+            fault = f"the data dictionary has `role: identifier` at {person.name}"
+            allowed = f"unit.id_column: {person.name}, or that role at {column}"
+        raise SpecError(fault, field=f"unit.id_column={column}", allowed=allowed)
     settled_formats(schema, spec.source.written, file_format=spec.source.format)
 
 

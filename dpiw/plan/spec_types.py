@@ -39,9 +39,9 @@ def _exact_decimal(value: object) -> Decimal:
 
 def _plain_text(value: str) -> str:
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError("holds a NUL or half of a character")
+        raise ValueError("holds a NUL character or half of a surrogate pair; delete it")
     if _CREDENTIALS.search(value):
-        raise ValueError("holds a password; put it in the environment or in a file of its own")
+        raise ValueError("holds a password; delete it, as no spec may hold one")
     return value
 
 
@@ -66,7 +66,7 @@ def _number(value: object) -> float:
     try:
         return float(value)
     except OverflowError:  # a whole number of more than 308 digits
-        raise ValueError("expected a number that a float can hold") from None
+        raise ValueError("expected a number below 1e308") from None
 
 
 def _plain_settings(value: object) -> object:
@@ -146,7 +146,7 @@ def _refused(error: ValidationError, model: type[BaseModel]) -> SpecError:
     ]
     faults.sort(key=lambda item: (item["type"] == "missing", item["type"] != "extra_forbidden"))
     several = [_fault(item, model) for item in faults]
-    rest = [SpecError(f"and {len(several) - _MOST} more")] if len(several) > _MOST else []
+    rest = [SpecError(f"and {len(several) - _MOST} more faults")] if len(several) > _MOST else []
     return SpecError(several=several[:_MOST] + rest)
 
 
@@ -243,7 +243,7 @@ def _allowed(field: FieldInfo) -> str:
         whole = "whole " if field.annotation is int else ""
         return f"a {whole}number from {least:,} to {most:,}"
     if any(getattr(mark, "pattern", None) for mark in field.metadata):
-        return "1 to 63 lower-case letters, digits, - and _, the first no sign"
+        return "1 to 63 lower-case letters, digits, - and _, beginning with a letter or digit"
     if section := _section(field):
         return f"a mapping with the keys {', '.join(_fields(section))}"
     if field.annotation is Decimal:

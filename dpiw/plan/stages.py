@@ -178,26 +178,28 @@ def check_generator(
     draws = weights is not None and weights.draws
     if weights is not None and weights.sampled(spec.synthetic_rows)[1]:
         raise SpecError(
-            "is fitted on further rows of the generator, and a file has no fresh ones",
+            f"needs rows that a model draws, and generator.method={spec.generator.method} takes"
+            " rows from a file",
             field=f"weights.method={spec.weights.method}",
             allowed="measured or none",
         )
     if generator.counted_by is not None:
         if not draws:
             raise SpecError(
-                "another run paid for the rows, and nothing else is drawn",
+                "another run paid for the rows, and with these weights nothing else is drawn",
                 field="generator.settings.counted_by",
-                allowed="weights that measure, such as measured",
+                allowed="weights.method: measured, or no counted_by where this release pays",
             )
         return
     remaining = spec.epsilon - written(declared.epsilon), spec.delta - written(declared.delta)
     fits, spends_all = min(remaining) >= 0, min(remaining) == 0
     if not fits or (draws and spends_all):
         raise SpecError(
-            "are the totals, with what the rows are declared to cost under this unit and"
-            f" relation, epsilon={declared.epsilon:.6g} and delta={declared.delta:.6g}",
+            f"the rows' declared cost for one person is epsilon={declared.epsilon:.6g},"
+            f" delta={declared.delta:.6g}, and the spec's total must cover it"
+            f"{' and leave some of both for the weights' * draws}",
             field=f"epsilon={spec.epsilon}, delta={spec.delta}",
-            allowed="more" if draws else "at least as much",
+            allowed="an epsilon and a delta above these" if draws else "at least these",
         )
 
 
@@ -226,20 +228,20 @@ def check_rows(
             if least == published
             else f"weights.settings.base_rows={usual}"
             if is_set
-            else f"weights.method={spec.weights.method}: takes at least {least} rows"
+            else f"weights.method={spec.weights.method}"
         )
         raise SpecError(
-            f"more than the {rows} rows of generator.settings.rows; each of them is taken"
+            f"needs at least {least} rows; generator.settings.rows holds {rows}, and each is used"
             " at most once",
             field=cause,
-            allowed=f"base_rows or synthetic_rows of at most {rows}, or more rows of the tool",
+            allowed=f"synthetic_rows and base_rows of at most {rows}, or a file with more rows",
         )
     if usual <= rows:
         return []
     return [
-        f"weights.settings.base_rows is not stated: all {rows} rows of generator.settings.rows are"
-        f" weighted, each once, where {usual} are usual; with more rows of the tool there is more"
-        f" to choose the {published} published ones from"
+        f"generator.settings.rows holds {rows} rows, and the {published} published ones are chosen"
+        f" among all of them; usual are {usual} (weights.settings.base_rows). A file with more rows"
+        " gives better weights"
     ]
 
 
@@ -266,22 +268,23 @@ def fitting(
         return generator
     if not unseen:
         raise SpecError(
-            "finds the levels of columns that the data dictionary declares `unseen:"
-            " true`; it has none",
+            "finds the levels of `unseen` columns, and the data dictionary has none",
             field="generator.method=levels",
+            allowed="`unseen: true` at a column of the dictionary, or another generator",
         )
     if odd := [name for name in unseen if "=" in name]:  # `a=b` is a name of level b of a
         raise SpecError(field=f"column {odd[0]}: unseen", allowed="a name without = in it")
     if weights is not None:
         raise SpecError(
-            "rows of found levels are of these columns alone",
+            "generator.method=levels publishes rows of the `unseen` columns alone, without weights",
             field=f"weights.method={spec.weights.method}",
             allowed="none",
         )
     if schema.constraints:
         raise SpecError(
-            "rows of found levels lack the dictionary's other columns",
+            "generator.method=levels publishes rows of the `unseen` columns alone, so that no"
+            " constraint on other columns can hold",
             field="constraints",
-            allowed="a dictionary without constraints for generator.method=levels",
+            allowed="a dictionary of its own for this release, without constraints",
         )
     return generator.within(spec.delta)

@@ -79,7 +79,7 @@ def _cells(plan: Plan) -> list[str]:
             groups.setdefault(description, []).append(column.name)
     lines = [f"{text}: {_listed(names)}" for text, names in groups.items()]
     if lines:
-        lines.append("what is written otherwise is unreadable: missing, or filled in")
+        lines.append("a cell written otherwise counts as unreadable: it is missing, or filled in")
     return [f"  {'' if place else 'cells':<14}  {line}" for place, line in enumerate(lines)]
 
 
@@ -105,8 +105,8 @@ def _kept_back(plan: Plan) -> list[str]:
     if column is None or plan.spec.privacy_unit.id_column is not None:
         return []
     return [
-        f"  person          each row; column {column.name} is kept back and names nobody:"
-        f" to protect whom it names, unit: {{id_column: {column.name}, max_rows: ...}}"
+        f"  person          each row; column {column.name} is not released. If a person may have"
+        f" several rows, write unit: {{id_column: {column.name}, max_rows: ...}}"
     ]
 
 
@@ -148,7 +148,7 @@ def plan_table(plan: Plan) -> str:
             f" {'published' if plan.weights is not None else 'not published'}; forecast: resolution"
             f" {plan.forecast.shown} (at least {RESOLUTION_FLOOR:.0%}), noise"
             f" tau={plan.forecast.tau:.3f}"
-            + "; dpiw rehearse tells whether they help"
+            + "; dpiw rehearse shows whether they help"
             * rehearsable(plan.generator)
         )
     step = parse_post_processing(spec.weights.post_processing).calibrate

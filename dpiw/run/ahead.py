@@ -47,7 +47,10 @@ def missing_files(spec: ReleaseSpec) -> Iterator[str]:
         source.suffix.lower(), spec.source.format
     )
     if suffix_format != spec.source.format:
-        yield f"source.path: {source.name}, and source.format is {spec.source.format}"
+        yield (
+            f"source.path: {source.name} is named like a {suffix_format} file, and source.format is"
+            f" {spec.source.format}; correct one of them"
+        )
     key = Path(spec.signing_key)
     private, makes = key.with_suffix(".key"), new_key_command(spec)
     if key.suffix == ".pub":
@@ -98,10 +101,10 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
         return
     if spec.cadence == "once":
         raise SpecError(
-            "the spec's cadence is once; leave the period out, or name it once. A further"
-            " release of the same people pays again: give the spec another name, a new"
-            " source.snapshot, or another cadence, such as quarterly",
+            "the spec's cadence is once. A further release of the same people pays again: it needs"
+            " another `name` or source.snapshot in the spec, or a cadence such as quarterly",
             field=f"period {period}",
+            allowed="no period, or `once`",
         )
     meant = f"; did you mean {near!r}?" if near else ""
     raise SpecError(
@@ -129,8 +132,8 @@ def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
     if fault := _begins_out_of_turn(spec, key, label, due.moment):
         by_hand = "by hand, which asks before it pays"
         raise SpecError(
-            f"{fault}; a worker publishes one of these alone, unless the spec says `back_fill:"
-            " true`; nothing was reserved",
+            f"{fault}; a worker publishes no other period, unless the spec says `back_fill: true`;"
+            " nothing was reserved",
             next=[Next(by_hand, Command.RELEASE, f" --period {label}")],
         )
 
@@ -179,8 +182,9 @@ def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:
     )
     raise AlreadyPaidError(
         f"{stands} (run {runs[-1][:8]}), with other settings or another version of dpiw;"
-        " this run would pay a second time, and reserved nothing\nallowed at no cost: the"
-        " settings and version of that run, or another name",
+        " this run would pay a second time, and reserved nothing\nat no cost: go back to the"
+        " settings and the version of that run; another `name` in the spec is another release, and"
+        " pays",
         field=named,
         run=runs[-1],
         period=period,
@@ -209,7 +213,7 @@ def check_not_overtaken(spec: ReleaseSpec, ledger: Ledger, record: RunRecord) ->
 
 def _overtaken(spec: ReleaseSpec, record: RunRecord, run: str, stands: str) -> AlreadyPaidError:
     return AlreadyPaidError(
-        f"{stands} (run {run[:8]}) since this run was reserved; it would pay a second"
+        f"{stands} (run {run[:8]}) since this run was reserved; this run would pay a second"
         f" time, and draws nothing\n{given_back(spec, record)}",
         field=f"release {spec.name}, period {record.period}",
         run=run,

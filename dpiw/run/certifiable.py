@@ -58,9 +58,9 @@ def check_certifiable(plan: Plan) -> None:
         _check_noise(stage)
         if "threshold" in stage.parameters and not isinstance(plan.generator, FindsLevels):
             raise PrivacyError(  # or `verify` would look for a list of levels, for ever
-                "a parameter called threshold, which belongs to a method that finds levels",
+                "its parameters() name one `threshold`, as only a method that finds levels may",
                 field=f"stage {stage.name}, method {stage.method}",
-                allowed="another name",
+                allowed="another name for that parameter",
             )
     epsilon, delta = decimals(plan.spec.cost)
     try:
@@ -103,7 +103,9 @@ def _check_noise(stage: StagePlan) -> None:
         event = stage.events[place] if 0 <= place < len(stage.events) else None
         if not isinstance(event, NoiseEvent) or law.sensitivity is None:
             raise PrivacyError(
-                f"noise of {law.values} names no event or no sensitivity", field=named
+                f"released_noise() states noise of {law.values} without its `sensitivity`, or"
+                " without the place in events() of a noise event as its `event`",
+                field=named,
             )
         if law.law not in event.laws:
             raise PrivacyError(
@@ -121,7 +123,7 @@ def _check_noise(stage: StagePlan) -> None:
             )
     if {event for event in stage.events if isinstance(event, NoiseEvent)} - accounted:
         raise PrivacyError(
-            "an event has a noise multiplier, and its noise is not stated", field=named
+            "released_noise() lacks the noise of an event with a noise multiplier", field=named
         )
 
 

@@ -104,15 +104,15 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
         _, step, token, _ = path.name.split(".")
         if not step.isdecimal() or int(step) > steps_by_token.get(token, -1):
             raise old_copy(
-                "a checkpoint of it was drawn under an arm that this ledger does not know", stage
+                "the workspace holds a checkpoint of a draw that the ledger does not know", stage
             )
 
 
 def old_copy(fault: str, stage: str) -> LedgerTamperedError:
     """Return the error for a draw on disk that the ledger does not know."""
     return LedgerTamperedError(
-        f"{fault}; it was restored from an old copy. State what it forgot as loss (`dpiw ledger"
-        " recover --loss-only`), and start a new run: another period or source.snapshot",
+        f"{fault}: the ledger was restored from an old copy. Enter the cost of that draw with `dpiw"
+        " ledger recover --loss-only`, and start a new run: another period or source.snapshot",
         field=f"stage {stage}",
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpiw.errors import Command, Next, ReleaseError, SpecError, UnsupportedRelationError
 from dpiw.ledger import Ledger, Population, StageState
+from dpiw.ledger.accounts import told_column
 from dpiw.ledger.from_releases import budget_options, certified_terms, terms_text
 from dpiw.methods.generators.base import FindsLevels, MadeElsewhere
 from dpiw.plan.spec import ReleaseSpec
@@ -48,8 +49,9 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
         terms = [certified_terms(certificate) for certificate in certificates]
     except ReleaseError as error:
         raise SpecError(
-            f"{error}. Whether {place} holds releases of population {spec.population}, and"
-            " with which terms it was registered, is not known. Nothing was registered",
+            f"{error}. Until that folder can be read, dpiw cannot know whether {place} holds"
+            f" releases of population {spec.population}, and with which terms. Nothing was"
+            " registered",
             field="publish_to",
         ) from None
     for certificate, certified in zip(certificates, terms, strict=True):
@@ -57,9 +59,8 @@ def check_registrable(spec: ReleaseSpec, population: Population, path: Path) -> 
             raise SpecError(
                 f"{_published_text(certificates, spec)}, and the certificate of"
                 f" {certificate.release_id} names other terms ({differing}):"
-                f" {terms_text(certificate)}. They are set once, for life, and a ledger"
-                " with others can neither recover these releases nor spend beside them. If the"
-                " ledger was lost:"
+                f" {terms_text(certificate)}. A population keeps its terms for life, and a ledger"
+                " with other terms cannot recover these releases. If the ledger was lost:"
                 f" {_again(certificate, path)}; then: {recover_command(spec)}. If these are other"
                 " people, name another population in the spec. Nothing was registered"
             )
@@ -132,7 +133,8 @@ def check_registered(spec: ReleaseSpec, ledger: Ledger) -> None:
         fault = f"unit.max_rows={unit.max_rows}: {name} with {population.max_rows}"
         raise _other_terms(SpecError, fault, spec, ledger)
     if not population.protects(unit):
-        fault = f"unit.id_column={unit.id_column}: {name} with {population.id_column}"
+        column = told_column(population.id_column or "no id_column")
+        fault = f"unit.id_column={unit.id_column or 'none'}: {name} with {column}"
         raise _other_terms(SpecError, fault, spec, ledger)
 
 
@@ -140,10 +142,10 @@ def _other_terms(
     kind: type[SpecError | UnsupportedRelationError], fault: str, spec: ReleaseSpec, ledger: Ledger
 ) -> SpecError | UnsupportedRelationError:
     why = _why_for_life(spec, ledger)
-    text = f"{fault}; it keeps these terms for life: state them in the spec"
+    text = f"{fault}, for life; write these terms in the spec if they hold for these people"
     if why:
         return kind(text + why)
-    instead = "or, as nothing was ever reserved from it, never use it, and register another name"
+    instead = "if the registration is wrong, leave it unused, and register another population"
     return kind(text, next=[Next(instead, Command.REGISTER_OTHER)])
 
 
@@ -151,15 +153,15 @@ def _why_for_life(spec: ReleaseSpec, ledger: Ledger) -> str:
     """Why another name would not do; empty if it would."""
     if ledger.runs(spec.population) or ledger.recoveries(spec.population):
         return (
-            ", for something was reserved from it, and they are the promise to these people"
-            " (docs/sharp-edges.md: a wrong registration)"
+            ". Runs were reserved from it, so another name would be a second"
+            " budget for the same people (docs/sharp-edges.md: a wrong registration)"
         )
     with contextlib.suppress(ReleaseError):  # a folder that may be a release
         if not certificates_of(spec) and not drawn_unreleased(spec):
             return ""
     return (
-        "; but something was drawn of these people, which this ledger does not know: it was"
-        " begun again, or is another one (docs/operations.md: a ledger that lost entries)"
+        ". The releases folder or the workspace holds draws of these people that this ledger does"
+        " not know: it is a new or another ledger (docs/operations.md: a ledger that lost entries)"
     )
 
 
@@ -174,11 +176,10 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     generator, spec = run.plan.generator, run.spec
     if isinstance(generator, FindsLevels) and ledger.population(spec.population).renyi:
         raise SpecError(
-            f"population {spec.population} adds costs up as Renyi vectors, which cannot"
-            " hold the delta that this method's threshold costs",
+            f"population {spec.population} is registered with composition renyi, which cannot count"
+            " the delta that this method's threshold costs",
             field="generator.method",
-            allowed="a population registered without Renyi composition, or a method"
-            " without a threshold",
+            allowed="a population of composition basic, or a method without a threshold",
         )
     if not isinstance(generator, MadeElsewhere):
         return
@@ -186,10 +187,10 @@ def check_paid(run: ReleaseRun, ledger: Ledger) -> None:
     if generator.counted_by is None:
         if event.delta and ledger.population(spec.population).renyi:
             raise SpecError(
-                f"population {spec.population} composes by Renyi vectors, which no"
-                " declared delta enters",
+                f"population {spec.population} is registered with composition renyi, which cannot"
+                " count a declared delta",
                 field="generator.settings.delta",
-                allowed="0, or a population that composes by sums",
+                allowed="0, or a population of composition basic",
             )
         return
     paid = ledger.find_run(generator.counted_by)

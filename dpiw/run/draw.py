@@ -110,15 +110,15 @@ def ingest(run: ReleaseRun) -> None:
         if len(waiting) < len(record.stages):
             _void_unarmed(run, ledger, record)
             raise LedgerConflictError(
-                "a stage of this run was drawn on a snapshot that was purged since;"
-                " reading the source again could mix two states of the table in one"
-                " release. Start a new run: another period or source.snapshot",
+                "a stage of this run was drawn from a copy of the table that was purged since, and"
+                " reading the source again could mix two states of the table in one release. Start"
+                " a new run: another period or source.snapshot",
                 field="ingest",
             )
         if any(stage.state is StageState.ARMED for stage in waiting):
             raise GrantSpentError(
-                "a stage of this run is armed, and its snapshot is gone; start the flow"
-                " again to settle it",
+                "a draw of this run was cut off, and its copy of the table is gone. Start the same"
+                " command again: it settles that draw in the ledger first",
                 field="ingest",
             )
         for stage in waiting:  # a read would count, and no draw could follow it here
@@ -188,7 +188,9 @@ def _draw_once(
         resumed = None if path.exists() else last_checkpoint(run, stage)
         if stage.state is not StageState.RESERVED and resumed is None:
             raise GrantSpentError(
-                f"stage {name} is {stage.state.value}; start the flow again to settle it"
+                f"is {stage.state.value} in the ledger, so it is not drawn here. Start the same"
+                " command again: it settles the stage first",
+                field=f"stage {name}",
             )
         make_backend(run.plan.device(name))  # a missing GPU is found before anything is charged
         _check_before_drawing(run, ledger, stage, resumed)
@@ -255,7 +257,8 @@ def _check_before_drawing(
     planned = planned_stage(run, stage.stage)
     if not is_declared(planned, stage):
         raise LedgerConflictError(
-            "the plan would draw other events than the ledger reserved",
+            "the plan would draw other events than the ledger reserved. Go on with the version of"
+            " dpiw that reserved them, or give the reservation back with `dpiw ledger void`",
             field=f"stage {stage.stage}",
         )
     if resumed is not None and not is_of(resumed, planned.settings):

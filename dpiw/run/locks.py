@@ -19,9 +19,9 @@ _FREE_STEPS = "postprocessing"
 def drawing(run: ReleaseRun, stage: str) -> Iterator[None]:
     """Hold a confidential stage; GrantSpentError if a living process holds it."""
     busy = GrantSpentError(
-        "another process is drawing it now, perhaps of a command that was killed; once it"
-        " has ended, the same command goes on, and what it drew is not paid twice (only a"
-        " draw that was cut off is, where max_attempts admits another)",
+        "another process is drawing it now, perhaps one of a command that was killed. Wait until"
+        " that process has ended, and start the same command again: a finished draw is not paid"
+        " twice; a draw that was cut off is paid again, if max_attempts admits that",
         field=f"stage {stage}",
     )
     with _held(run.directory, stage, busy=busy):
@@ -40,14 +40,15 @@ def working(run: ReleaseRun) -> Iterator[None]:
     except OSError as reason:
         cause = os.strerror(reason.errno) if reason.errno else type(reason).__name__
         raise ReleaseError(
-            f"a file operation failed: {cause}", field=f"run {run.release_id}"
+            f"a file operation failed: {cause}; repair it, and start the same command again",
+            field=f"run {run.release_id}",
         ) from reason
 
 
 @contextlib.contextmanager
 def idle(directory: Path) -> Iterator[None]:
     """Hold every lock of a run, so that no step can start; GrantSpentError if a process works."""
-    busy = GrantSpentError("a process is working on it", field=f"run {directory.name}")
+    busy = GrantSpentError("a process is working on it; wait for it", field=f"run {directory.name}")
     with contextlib.ExitStack() as held:
         for name in ("ingest", *PRIVATE_STAGES, _FREE_STEPS):
             held.enter_context(_held(directory, name, busy=busy))

@@ -53,7 +53,7 @@ def more_rows(request: RunRequest, *, rows: int) -> Path:
     ReleaseError if the draws are not in the workspace; else as `dpiw.run.publish.publish`.
     """
     if not 1 <= rows <= MOST_ROWS:
-        raise SpecError(field="rows", allowed=f"a whole number from 1 to {MOST_ROWS}")
+        raise SpecError(f"found {rows}", field="rows", allowed=f"a number from 1 to {MOST_ROWS:,}")
     spec, label = request.spec, request.period
     check_label(spec, label)
     key = load_private_key(Path(spec.signing_key))
@@ -140,7 +140,7 @@ def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
     raise ReleaseError(
         "its folder is neither in the workspace nor where it was published",
         field=f"release {first.release_id}",
-        allowed=f"one of them, as published ({str(record.manifest_digest)[:12]})",
+        allowed=f"it, from a backup (SHA-256 of manifest.json {str(record.manifest_digest)[:12]})",
     )
 
 
@@ -152,9 +152,10 @@ def _prepared(first: ReleaseRun, spec: ReleaseSpec, rows: int) -> MoreRows:
     weights = plan.weights
     if weights is not None and weights.bound_to_rows:
         raise SpecError(
-            f"weights.method={weights.method} drew its noise for the rows that are published;"
-            " others have no weights. Expected another method of weights, or `none`",
+            f"weights.method={weights.method} drew its noise for the published rows alone, so"
+            " further rows have no weights",
             field="rows",
+            allowed="a new release, which pays, with more synthetic_rows or other weights",
         )
     if weights is not None:
         weights.check_release(plan.recipe.weighing, plan.schema)

@@ -82,7 +82,7 @@ def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
         plan.generator.at(copy).kept(plan.schema)
         write_durably(target, copy.read_bytes())
     except SourceError:
-        allowed = "a regular file that is not packed and stays as it is"
+        allowed = "a readable, uncompressed file that nobody changes meanwhile, and no link"
         raise SpecError(field="generator.settings.rows", allowed=allowed) from None
     finally:
         copy.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
 from dpiw.data.threads import prefetched
-from dpiw.errors import LedgerTamperedError, ReleaseError, SignatureError
+from dpiw.errors import Command, LedgerTamperedError, Next, ReleaseError, SignatureError
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunRecord, RunState
 from dpiw.methods.generators.base import FindsLevels
 from dpiw.plan.assumptions import caveats
@@ -255,8 +255,10 @@ def make_visible(
     head = PublishedHead(hash=manifest.facts.ledger_head, manifest_digest=manifest.digest)
     if not ledger.knows(head):
         raise LedgerTamperedError(
-            "the release was built on a ledger entry that this ledger does not hold; it was"
-            " restored from an old copy and must be recovered first"
+            "the release was built on an entry that the ledger lacks: the ledger was restored from"
+            " an old copy. Nothing is published until it is recovered",
+            field=f"release {run.release_id}",
+            next=[Next("to recover it", Command.RECOVER)],
         )
     destination = _destination(run)
     publish_built(built, destination=destination, key=key.public, commit=record)
@@ -271,7 +273,9 @@ def make_root(root: Path) -> None:
             _open_to_readers(root)
     except OSError as reason:
         raise ReleaseError(
-            f"{root} cannot be used: {reason.strerror}", field="publish_to"
+            f"{root} cannot be used: {reason.strerror}",
+            field="publish_to",
+            allowed="a folder that you may write to",
         ) from reason
 
 

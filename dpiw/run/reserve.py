@@ -134,8 +134,9 @@ def check_not_recovered(run: ReleaseRun, ledger: Ledger, record: RunRecord | Non
     )
     if recovery is not None and not is_drawn:
         raise GrantSpentError(
-            f"this run's release was recovered by ledger entry {recovery.head.seq}; it is published"
-            " and never drawn again"
+            f"this run's release was recovered by ledger entry {recovery.head.seq}: it was"
+            " published, and is never drawn again. Use the published folder; another period or"
+            " source.snapshot is a new run"
         )
 
 
@@ -185,6 +186,6 @@ def _settle(run: ReleaseRun, ledger: Ledger, stage: StageRecord) -> None:
         sync_directory(path.parent)  # the rename may not be durable yet
         data = path.read_bytes()
         if drawn_under(data) != stage.token_digest:
-            raise old_copy("its output was drawn under another arm than this ledger's", stage.stage)
+            raise old_copy("the workspace holds a draw that the ledger does not know", stage.stage)
         digest = hashlib.sha256(data).hexdigest()
         ledger.commit_found(run.key, stage.attempt, stage.stage, digest)

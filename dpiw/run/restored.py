@@ -21,13 +21,13 @@ from dpiw.run.checkpoints import check_checkpoints
 from dpiw.run.run import measurement_file, workspace_folder
 
 _RELEASE = (
-    "get it again; or, if it is no release, or `dpiw ledger show` has its run as published, move it"
-    " out of the folder of releases (if its run is in this workspace, its own command then"
-    " publishes it again, with the same bytes, at no cost)"
+    "get the folder again from a backup or a reader. If it is no release, or if `dpiw ledger show`"
+    " has its run as published, you may move it out of the folder of releases instead (if its run"
+    " is in this workspace, its own command then publishes the same bytes again, at no cost)"
 )
 _BUILT = (
-    "copy over it the folder that this run has published; where it has published none, leave it"
-    " where it lies"
+    "copy over it the folder that this run has published, or get it again from a backup; never"
+    " remove the run's folder, as its draws are in it"
 )
 _RUN = (
     "get that file again from a backup, and leave the run's folder where it lies: its draws are in"
@@ -88,7 +88,7 @@ def _is_there(root: Path) -> bool:
         return False
     except OSError as reason:
         raise ReleaseError(
-            f"{reason.strerror}; give this command as who may read them",
+            f"{reason.strerror}; type this command as a user who may read it",
             field=f"folder {root.name}",
         ) from None
     return True
@@ -113,8 +113,9 @@ def check_undrawn(folder: Path, run: RunRecord, attempt: AttemptRecord) -> None:
         check_checkpoints(folder, name, run)
         if measurement_file(folder, name).exists():
             raise LedgerTamperedError(
-                "its output is there, but this ledger never armed it; it was restored from an old"
-                " copy. The reservation is not given back: it pays for that draw",
+                "the workspace holds this stage's output, but the ledger has no entry that it was"
+                " drawn: the ledger was restored from an old copy. The reservation is not given"
+                " back, as it pays for that draw",
                 field=f"stage {name}",
             )
 

@@ -296,7 +296,11 @@ class ReleaseRun:
         schema = PublicSchema.from_mapping(record["schema"])
         plan = restore_plan(spec, schema, record)
         if plan.run_key(record["period"]) != record["key"]:
-            raise LedgerConflictError("its key does not belong to its plan", field="run.json")
+            raise LedgerConflictError(
+                "its key does not belong to its plan: go on with the version of dpiw that began the"
+                " run, or get the file again from a backup",
+                field="run.json",
+            )
         return cls(directory=directory, key=record["key"], period=record["period"], plan=plan)
 
     @property

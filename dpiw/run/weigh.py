@@ -46,12 +46,13 @@ FITTING_ROWS = "fitting_rows.parquet"
 
 def check_output(path: Path, stage: StageRecord) -> None:
     """Raise LedgerTamperedError unless `path` holds the bytes the ledger committed."""
-    if not path.exists():
-        raise LedgerTamperedError("its committed output is missing", field=f"stage {stage.stage}")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != stage.output_digest:
-        raise LedgerTamperedError(
-            "its output is not the committed one", field=f"stage {stage.stage}"
-        )
+    fault = "is missing"
+    if path.exists():
+        if hashlib.sha256(path.read_bytes()).hexdigest() == stage.output_digest:
+            return
+        fault = "is not the one that the ledger committed"
+    message = f"its output {path.name} {fault}; get that file again from a backup"
+    raise LedgerTamperedError(message, field=f"stage {stage.stage}")
 
 
 def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
@@ -66,7 +67,8 @@ def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
     measurement = Measurement.from_bytes(run.measurement(name).read_bytes())
     if not measurement.publishable:
         raise NotPublishableError(
-            "its noise was seeded; it cannot be released", field=f"stage {name}"
+            "its noise was seeded, so no release may hold it; draw it with SecureNoise",
+            field=f"stage {name}",
         )
     return measurement
 
@@ -109,7 +111,8 @@ def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except (SourceError, SchemaError):
-        raise ReleaseError("damaged; remove it, and start the run again", field=name) from None
+        message = "damaged; remove it, and start the run again: it is made again at no cost"
+        raise ReleaseError(message, field=name) from None
 
 
 def draw_synthetic(run: ReleaseRun) -> None:

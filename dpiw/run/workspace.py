@@ -110,7 +110,7 @@ def select(
     if key is None and not all_published and older_than is None:
         raise SpecError("name runs by --run, --all-published or --older-than", field="purge")
     if older_than is not None and older_than < 0:
-        raise SpecError(field="older-than", allowed="days >= 0")
+        raise SpecError(f"found {older_than:g}", field="older-than", allowed="days >= 0")
     chosen = [run for run in runs if run.finished] if key is None else [named(runs, key)]
     if older_than is not None:
         chosen = [run for run in chosen if run.idle_days(now) >= older_than]
@@ -121,7 +121,9 @@ def named(runs: Sequence[WorkspaceRun], key: str) -> WorkspaceRun:
     """Return the run whose key begins so; SpecError if not exactly one does, or it is short."""
     matches = [run for run in runs if run.key.startswith(key) and run.key]
     if len(matches) != 1 or len(key) < 8:
-        raise SpecError(field="run", allowed="the key of one run here, at least its first 8 digits")
+        raise SpecError(
+            f"{len(matches)} keys begin so", field="run", allowed="at least 8 digits of one key"
+        )
     return matches[0]
 
 
@@ -139,10 +141,12 @@ def purge(run: WorkspaceRun, *, abandon: bool = False) -> int:
         state = _state(Ledger.open(run.ledger), run.key)[0] if run.key else _UNREADABLE
         if state == _UNREADABLE:
             raise SpecError(
-                "its run.json cannot be read; look into it", field=f"run {run.directory.name}"
+                "its run.json cannot be read; get the file again from a backup",
+                field=f"run {run.directory.name}",
             )
         if state == _UNREACHABLE:
-            raise LedgerError("its ledger cannot be read", field=f"run {run.key[:12]}")
+            fault = "its ledger cannot be read; make the ledger reachable, and purge the run again"
+            raise LedgerError(fault, field=f"run {run.key[:12]}")
         if state not in _DONE and not abandon:
             raise SpecError(
                 f"run {run.key[:12]} is not finished ({state}). Purging it with --abandon means:"

@@ -263,7 +263,7 @@ def _family(desk: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 KEPT = re.compile(
-    r"[\w.]+(, line \d+)?: refused; dpiw says why on the machine itself"
+    r"[\w.]+(, line \d+)?: refused; to read why, type the same dpiw command on the worker's machine"
     r"|\w+ failed: \w+|audit: \d+ errors? found; read [\w/.-]*audit\.html"
 )
 """All that the text of a refusal may be: a file, a line, a number of findings."""
@@ -328,5 +328,5 @@ def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
         assert KEPT.fullmatch(text), (name, parameters, error, text)
     assert {"AuditFailedError", "SpecError", "SchemaError"} <= {end[3] for end in ends}
     until(lambda: prefect_server.newest_run()["state_type"] == "FAILED", what="the last end")
-    assert b"refused; dpiw says why" in prefect_server.everything_stored()
+    assert b"refused; to read why" in prefect_server.everything_stored()
     assert hits(prefect_server.everything_stored(), [CANARY]) == []

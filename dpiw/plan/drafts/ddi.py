@@ -35,13 +35,13 @@ def read_ddi(path: Path, *, table: str | None = None) -> TableDraft:
 def _parsed(text: str) -> ElementTree.Element:
     """Parse the tree; refuse a DTD before its entities could be expanded or fetched."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise SchemaError("a document type and entities are not allowed", field=_WHAT)
+        raise SchemaError("holds <!DOCTYPE or <!ENTITY, which is refused; delete it", field=_WHAT)
     with contextlib.suppress(ElementTree.ParseError, ValueError):
         root = ElementTree.fromstring(text)  # noqa: S314 - no entities, as refused above
         for element in root.iter():
             element.tag = element.tag.rpartition("}")[2]  # without its namespace
         return root
-    raise SchemaError("not well-formed XML", field=_WHAT)
+    raise SchemaError("is not well-formed XML; export the codebook again", field=_WHAT)
 
 
 def _text(element: ElementTree.Element | None) -> str:

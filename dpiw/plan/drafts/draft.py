@@ -141,7 +141,7 @@ class ColumnDraft:
                 break
         if draft == self:
             return self
-        note = "the metadata's bounds, levels or formats are not admissible as they stand"
+        note = "dpiw does not admit the metadata's bounds, levels or formats, and left them out"
         return dataclasses.replace(draft, notes=(*draft.notes, note))
 
 
@@ -184,13 +184,13 @@ class TableDraft:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
-            raise SchemaError("the metadata names no columns")
+            raise SchemaError("the metadata names no columns; try --header NAMES")
         folded = [folded_name(column.name) for column in self.columns]
         if len({*folded}) < len(folded):
             second = next(n for n, name in enumerate(folded) if name in folded[:n])
             raise SchemaError(
-                f"the metadata names two columns that are equal up to case: columns"
-                f" {folded.index(folded[second]) + 1} and {second + 1}"
+                f"columns {folded.index(folded[second]) + 1} and {second + 1} of the metadata have"
+                " names that are equal up to case; rename one, in the table too"
             )
 
     def settled(self) -> TableDraft:
@@ -207,8 +207,8 @@ class TableDraft:
         """Return the draft with another role for one column; SchemaError if it is missing."""
         names = [column.name for column in self.columns]
         if name not in names:
-            hint = nearest(name, names)
-            raise SchemaError(f"no column of that name in the metadata{hint}", field=role.value)
+            fault = f"the metadata has no column {name!r:.80}{nearest(name, names)}"
+            raise SchemaError(fault, field=f"--{role.value}")
         place, columns = names.index(name), list(self.columns)
         if role is ColumnRole.IDENTIFIER:  # the first one names the person
             columns[:place] = [column.released() for column in columns[:place]]

@@ -38,7 +38,7 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
             field="header",
         )
     if not names or any("\n" in name for name in names):
-        raise SchemaError(field="header", allowed="one line of column names")
+        raise SchemaError(field="header", allowed="one line with the names of the columns")
     if len(names) == 1 and delimiter == "," and "\\t" in line:
         raise SchemaError(
             "found a backslash and a t, expected a tab; in bash write a tab as $'\\t', as"
@@ -58,7 +58,7 @@ def _column(cell: str) -> ColumnDraft:
     name = cell.strip()
     notes = () if cell == name else (_PADDED,)
     if name.casefold() in _IDENTIFYING:
-        note = "taken for what names the person, by its own name alone: is it so?"
+        note = "taken for the column that names the person, by its name alone: check it"
         return ColumnDraft(name=name, role=ColumnRole.IDENTIFIER, notes=(*notes, note))
     return ColumnDraft(name=name, notes=notes)
 
@@ -96,4 +96,4 @@ def draft_table(
         return read(Path(place), table=table)
     except (TypeError, AttributeError, ValueError, LookupError, RecursionError):
         pass  # a shape that no reader expects; what it says may quote the file
-    raise SchemaError("the metadata is not of the form that its standard describes", field=source)
+    raise SchemaError("is not as its standard describes; try --header NAMES", field=f"--{source}")

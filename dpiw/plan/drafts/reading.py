@@ -30,7 +30,7 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
                 data = stream.read(MAX_METADATA_BYTES + 1)
             if len(data) <= MAX_METADATA_BYTES:
                 return data.decode("utf-8-sig")
-    raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES} bytes")
+    raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES >> 20} MiB")
 
 
 def _nearest_beside(path: Path) -> str:
@@ -67,9 +67,11 @@ def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[
     if wanted is not None and wanted in tables:
         return wanted, tables[wanted]
     names = ", ".join(name[:64] for name in list(tables)[:20] if name.isprintable())
-    hint = "" if wanted is None else nearest(wanted, tables)
+    found = "it describes several tables"
+    if wanted is not None:
+        found = f"it describes no table {wanted!r:.80}{nearest(wanted, tables)}"
     raise SchemaError(
-        f"{what}: expected one table; choose one with --table: {names}{hint}"
-        if tables
-        else f"{what}: no table found"
+        found if tables else "it describes no table",
+        field=what,
+        allowed=f"--table with one of {names}" if tables else "a file that describes one",
     )

@@ -42,9 +42,8 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     text = read_text(path, suffixes=(".sql", ".ddl"), what=_WHAT)
     if rows := _ROWS.search(text):
         line = text.count("\n", 0, rows.start(2)) + 1
-        raise SchemaError(
-            f"line {line}: holds statements with rows", field="SQL", allowed="definitions alone"
-        )
+        fault = f"line {line} is a statement with rows; export the definitions without the data"
+        raise SchemaError(fault, field=_WHAT)
     known = [known_dialect.value for known_dialect in Dialects if known_dialect.value]
     if dialect and dialect.casefold() not in known:
         raise SchemaError(field="--dialect", allowed=no_word(dialect, known))
@@ -52,7 +51,7 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
     types = {name.casefold(): levels for name, levels in _enumerations(statements)}
     tables = dict(_tables(statements))
     if not tables:
-        raise SchemaError("no CREATE TABLE with columns found", field=_WHAT)
+        raise SchemaError("holds no definition", field=_WHAT, allowed="CREATE TABLE with columns")
     name, definition = one_of(tables, table, what=_WHAT)
     comments = dict(_comments(statements, name))
     checks = [rule for element in definition.expressions for rule in _conditions(element)]
@@ -66,7 +65,6 @@ def read_sql(path: Path, *, table: str | None = None, dialect: str = "") -> Tabl
 
 
 def _statements(text: str, dialect: str) -> list[Any]:
-    message = "SQL: expected definitions that sqlglot reads; try another --dialect"
     parsed: list[Any] = []
     try:
         pieces = _pieces(sqlglot.tokenize(text, read=dialect or None), text)
@@ -76,7 +74,7 @@ def _statements(text: str, dialect: str) -> list[Any]:
         return parsed
     except (SqlglotError, ValueError, RecursionError):
         pass  # what sqlglot says quotes the file
-    raise SchemaError(message)
+    raise SchemaError("cannot be read; name its --dialect, such as postgres or tsql", field=_WHAT)
 
 
 def _pieces(tokens: list[Any], text: str) -> list[str]:

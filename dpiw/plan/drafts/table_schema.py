@@ -33,9 +33,7 @@ def read_table_schema(path: Path, *, table: str | None = None) -> TableDraft:
     name, resource = one_of(resources, table, what=_WHAT) if resources else ("", alone)
     schema = resource.get("schema")
     if not isinstance(schema, Mapping):
-        raise SchemaError(
-            field="Table Schema", allowed="`fields`; a schema at another address is not read"
-        )
+        raise SchemaError("has no `fields`, and no schema elsewhere is read", field=_WHAT)
     keys = schema.get("primaryKey", ())
     missing = schema.get("missingValues", [""])
     columns = tuple(_column(field, missing) for field in _list(schema.get("fields")))
@@ -59,7 +57,7 @@ def _column(field: Mapping[str, Any], missing: Any) -> ColumnDraft:
     notes = limits.pop("notes")
     if kind is None:
         hint = nearest(field.get("type"), _KINDS)
-        notes = (*notes, f"its type settles no kind; that do {', '.join(_KINDS)}{hint}")
+        notes = (*notes, f"its type settles no kind; these do: {', '.join(_KINDS)}{hint}")
     return ColumnDraft(
         name=_text(field.get("name")),
         kind=kind,

@@ -50,7 +50,7 @@ _HEAD = """\
 #   kind: categorical, levels: [north, south], provenance: earlier release
 #   kind: ordinal, levels: [low, high], provenance: law
 #   kind: boolean
-# Within a bin nothing tells where people are: wide bounds want `cuts` where most are, such as
+# Nothing shows where people are within a bin: give wide bounds `cuts` where most are, such as
 #   kind: continuous, lower: 0, upper: 500000, cuts: [10000, 20000, 40000, 80000, 160000]
 # `nullable: true`: a missing cell is a value of its own. That costs accuracy, and some synthetic
 # cells are missing even if none of the table is: delete it where the form lets no cell be empty.
@@ -69,7 +69,7 @@ def dictionary_text(draft: TableDraft, *, name: str, origin: str) -> str:
         lines += _column_lines(column)
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > MAX_BYTES:
-        raise SchemaError(f"the draft is larger than {MAX_BYTES} bytes")
+        raise SchemaError(f"the draft is larger than {MAX_BYTES} bytes; draft fewer columns")
     return text
 
 
@@ -171,7 +171,8 @@ def spec_text(
         (column.name for column in draft.columns if column.role is ColumnRole.IDENTIFIER), None
     )
     if person == OPEN:
-        raise SchemaError("means an open field in a spec; rename it", field=f"column {OPEN}: name")
+        fault = f"{OPEN} marks an open field of a draft; rename the column, in the table too"
+        raise SchemaError(fault, field=f"column {OPEN}: name")
     rows = OPEN if (draft.max_rows or math.inf) > MOST_ROWS_EACH else draft.max_rows
     unit = _UNIT.format(column=_value(person), rows=rows) if person else _ROW
     return _SPEC.format(
@@ -237,7 +238,7 @@ def dictionary_name(*candidates: str) -> str:
 def next_commands(folder: str) -> list[str]:
     """Return the next commands to type; capital letters mark a decision."""
     return [
-        f'dpiw plan {folder}/{SPEC} --header "$(head -n 1 TABLE)"   # free: names are looked at',
+        f'dpiw plan {folder}/{SPEC} --header "$(head -n 1 TABLE)"   # free: compares the names',
         f"dpiw rehearse {folder}/{SPEC}   # free; minutes for few columns, more for a dozen",
         f"dpiw key new {folder}/keys/curator",
         f"dpiw ledger register --spec {folder}/{SPEC} --create --epsilon E --delta D   # for life",

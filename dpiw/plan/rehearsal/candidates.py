@@ -79,8 +79,8 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
     none = Candidate(name=NONE, plan=compile_plan(_weighted(spec, NONE, {}), schema))
     if none.plan is None or not rehearsable(none.plan.generator):
         raise SpecError(  # of no field: there is nothing to correct
-            f"the generator {spec.generator.method} cannot be rehearsed: its rows are of the real"
-            " population, and no stand-in is; `dpiw plan` says what can be known before",
+            f"the generator {spec.generator.method} cannot be rehearsed: its rows or levels are of"
+            " the real population, and a rehearsal has stand-ins only; see `dpiw plan`",
             field="rehearse",
         )
     compiled = [none]

@@ -199,12 +199,12 @@ def public_rows(
     if not declared_public:
         raise SpecError(
             field="--public-rows",
-            allowed="--i-declare-these-rows-public as well: only you can know",
+            allowed="--i-declare-these-rows-public as well: only you know whether they are",
         )
     spec.confidential.refuse(path, field="--public-rows")
     scaled = _read(path, spec, schema)
     if scaled.rows < LEAST_ROWS:
-        raise SourceError(field="--public-rows", allowed=f"at least {LEAST_ROWS} rows")
+        raise SourceError(f"{scaled.rows} rows", field="--public-rows", allowed=f">= {LEAST_ROWS}")
     return WeightedRows.even(scaled)
 
 
@@ -233,7 +233,7 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
         release = load_release(folder, public_key)
     if PublicSchema.from_mapping(release.schema).released != schema.released:
         raise ReleaseError(
-            "the release's columns are not those of the spec's schema", field="--like"
+            "the release has other columns, levels or bounds than the dictionary", field="--like"
         )
     weights = release.weights if release.certificate.usable else np.ones(len(release.table))
     return WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())

@@ -101,7 +101,7 @@ def test_a_unit_is_told_by_the_name_that_was_typed(tmp_path):
     words = ["register", "adult", *terms, "--ledger", str(tmp_path / "ledger")]
     for _ in range(2):  # typed again, too
         text = told(*words, "--id-column", "Patient ID")
-        assert "a person is a value of Patient ID (which stands there as sha256:61e3897b" in text
+        assert "a person is a value of Patient ID (in the ledger: sha256:61e3897b" in text
     shown = cli("show", "--ledger", str(tmp_path / "ledger"))[1]
     assert re.search(r"id_column=sha256:61e3897b\w{56} \(SHA-256 of the column's name: ", shown)
     known = Ledger.open(tmp_path / "ledger").population("adult")
@@ -197,7 +197,7 @@ def test_one_run_and_its_entries(dated):
     assert "village" not in text
     facts = json.loads(about(dated, "show", "--run", key(0xAA01), "--json"))
     assert [e["seq"] for e in facts["entries"]] == [4, 5, 6, 7]
-    with pytest.raises(SpecError, match="several keys"):
+    with pytest.raises(SpecError, match="2 keys begin so"):
         about(dated, "show", "--run", "0000aa0")
     with pytest.raises(LedgerConflictError):
         about(dated, "show", "--run", "ffff")

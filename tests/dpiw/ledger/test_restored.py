@@ -265,19 +265,19 @@ def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     steps.fit_generator(run, noise=SecureNoise())
     assert spent(place) == 4
     restore(place, before)
-    with pytest.raises(LedgerTamperedError, match="another arm"):
+    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
     measurement = run.measurement("fit_generator")
     data = measurement.read_bytes()
     measurement.write_bytes(b"torn")  # one that cannot be read is not committed, either
-    with pytest.raises(LedgerTamperedError, match="another arm"):
+    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
     measurement.write_bytes(data)
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert (stage.state, stage.output_digest) == (StageState.ARMED, None)
     lose(place, "2")
     assert spent(place) == 4
-    with pytest.raises(LedgerTamperedError, match="another arm"):
+    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
 
 

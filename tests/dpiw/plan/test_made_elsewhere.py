@@ -111,7 +111,7 @@ def test_a_file_of_few_rows_is_weighted_whole_and_the_plan_says_so(workplace):
     assert not planned(workplace).warnings  # `base_rows` is stated
     plan = planned(workplace, top=UNSTATED)
     (warning,) = plan.warnings
-    assert "all 400 rows" in warning
+    assert "holds 400 rows" in warning
     assert f"warning: {warning}" in plan_table(plan)
 
 

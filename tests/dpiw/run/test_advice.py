@@ -243,7 +243,7 @@ def test_another_name_is_offered_only_while_nothing_was_reserved(workplace, caps
     assert main(["plan", str(workplace.spec)]) == UnsupportedRelationError.exit_code
     for text in (str(refused.value), capsys.readouterr().err):
         assert ("register OTHER" in text) is not held
-        assert ("something was reserved from it" in text) is held
+        assert ("Runs were reserved from it" in text) is held
 
 
 def test_a_plan_names_no_other_file_beside_the_source(workplace, capsys):

@@ -196,7 +196,7 @@ def test_a_delta_is_no_renyi_vector(make_workplace):
         terms(name="city", epsilon=Decimal(5), composition=CompositionRule.RENYI)
     )
     write_spec(place, top={"population": "city"})
-    with pytest.raises(SpecError, match="composes by Renyi vectors"):
+    with pytest.raises(SpecError, match="cannot count a declared delta"):
         reserved(place)
     write_spec(place, top={"population": "city"}, delta=0)
     reserved(place)
