@@ -58,7 +58,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "events_changed": _error("Publish nothing of this run: it was drawn under another plan."),
     "events_unreadable": _error(
-        "Nothing shows that the charge is enough. Audit with the version of dpiw that wrote it."
+        "Nothing shows that the charge is enough. Audit with the version of dpiw that reserved it."
     ),
     "entry_forged": _error(_HALT),
     "entries_not_signed": _error(
@@ -67,7 +67,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "cost_above_charge": _error(
         "People lost more privacy than the ledger counts. Withhold the release, and record the"
-        " difference as a loss: dpiw ledger recover --loss-only."
+        " recomputed cost as a loss: dpiw ledger recover --loss-only."
     ),
     "threshold_too_low": _error(
         "A listed level may belong to one person. Withhold the list of levels. If it is published,"

@@ -228,8 +228,8 @@ def _check_encryption(url: URL, host: str) -> None:
         return
     raise LedgerError(
         "the URL reaches a server over a network without checking which server answers; expected"
-        " sslmode=verify-full in the URL (with sslrootcert, unless the system's certificates do),"
-        " or gssencmode=require",
+        " sslmode=verify-full (and sslrootcert=FILE, unless the system knows the certificate) or"
+        " gssencmode=require in the URL",
         field="ledger",
     )
 
