@@ -107,7 +107,7 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
-        return None, [Finding("ledger_unreadable", "ledger", str(error))]
+        return None, [Finding("ledger_unreadable", "ledger", error.message)]
     snapshot = ledger.snapshot()
     try:
         exported = snapshot.export()
@@ -121,7 +121,7 @@ def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
-    text = "its budget, its sum, its reads or the state of a run is not what we count"
+    text = "the ledger's budget, sum, reads or state of a run is not what this audit counts"
     return [
         Finding("recount_differs", f"population {name}", text)
         for name in sorted({*book.populations, *counted.populations})
@@ -161,10 +161,10 @@ def _rows_paid_before(folder: FolderFacts, counted: Tally | None) -> list[Findin
     if certificate is None or payer is None:
         return []
     subject, name = f"release {folder.name}", str(payer)[:12]
-    text = f"the declared cost of its rows is not in its total: run {name} is said to have paid"
+    text = f"its total lacks the declared cost of its rows, which run {name} is said to have paid"
     findings = [Finding("rows_paid_before", subject, text)]
     if counted is not None and not _has_paid(counted.runs.get(str(payer)), certificate):
-        text = f"run {name} has drawn nothing that was charged with what is declared of its rows"
+        text = f"the ledger has no draw of run {name} that paid the declared cost of these rows"
         findings.append(Finding("rows_not_paid", subject, text))
     return findings
 

@@ -81,7 +81,7 @@ def recompute(counted: Tally) -> tuple[dict[Key, Recomputed], list[Finding]]:
             try:
                 cost = _account(attempt, cache)
             except (PrivacyError, TypeError, ValueError, KeyError) as error:
-                text = f"{type(error).__name__}: its events are not those of this version of dpiw"
+                text = f"this version of dpiw cannot read its events ({type(error).__name__})"
                 findings.append(Finding("events_unreadable", _subject(run, attempt), text))
                 continue
             costs[run.key, attempt.number] = cost
@@ -133,7 +133,7 @@ def _own_account(events: Sequence[PrivacyEvent], delta: float) -> OwnAccount | N
 def _compare(subject: str, attempt: AttemptTally, cost: Recomputed) -> list[Finding]:
     findings = [Finding("cost_above_charge", subject, t) for t in _above_charge(attempt, cost)]
     if cost.own is None:
-        text = "its events are accounted for, but not a second time by the audit's own account"
+        text = "the audit's own method cannot compute the cost of its events; dpiw's accounting can"
         findings.append(Finding("cost_not_recounted", subject, text))
     differences = (*_contradictions(cost), *_disagreements(cost), *_other_vector(cost))
     return findings + [Finding("accountants_disagree", subject, text) for text in differences]
@@ -145,12 +145,12 @@ def _above_charge(attempt: AttemptTally, cost: Recomputed) -> Iterator[str]:
     if Decimal(least) > charged * (1 + _ROUNDING):
         delta = decimal_text(attempt.cost.delta, DELTA_UNIT)
         yield (
-            f"its events cost epsilon={least:.9g} at delta={delta} ({_NAMES[name]}); charged was"
-            f" {decimal_text(attempt.cost.epsilon, EPSILON_UNIT)}"
+            f"its events cost epsilon={least:.9g} at delta={delta} ({_NAMES[name]}), and only"
+            f" {decimal_text(attempt.cost.epsilon, EPSILON_UNIT)} was charged"
         )
     vector = attempt.cost.renyi
     if vector and any(c < r for c, r in zip(vector, cost.renyi, strict=False)):
-        yield "at some order its events diverge more than the vector that was charged"
+        yield "at one Renyi order at least, its events cost more than was charged"
 
 
 _NAMES = {

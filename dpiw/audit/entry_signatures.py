@@ -58,11 +58,11 @@ class EntrySigners:
             for key, entries in others.items()
         ]
         if self.forged:
-            text = "its signature is not one over what it says"
+            text = "the signature does not match the entry's content"
             findings.append(Finding("entry_forged", listed_entries(self.forged), text))
         if self.published and self.given and not self.signed.keys() & set(self.given):
             keys = "the given key" if len(self.given) == 1 else "a given key"
-            text = f"none is signed by {keys}: nothing shows who wrote them"
+            text = f"none is signed by {keys}, so nothing shows who wrote this ledger"
             findings.append(Finding("entries_not_signed", "entries", text))
         if self.missing:
             text = "no signature, though an earlier entry of the same kind has one"

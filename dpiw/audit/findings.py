@@ -37,127 +37,135 @@ class Kind:
 _error, _warning, _note = (partial(Kind, severity) for severity in Severity)
 
 
-_HALT = "Stop every run on this ledger. Keep a copy of it, compare with backups, then recover it."
+_HALT = (
+    "The ledger no longer proves what was spent. Stop every run on it, keep a copy, compare it with"
+    " backups, and recover it (docs/operations.md: a ledger that lost entries)."
+)
 
 KINDS: Mapping[str, Kind] = {
     "ledger_unreadable": _error(_HALT),
     "chain_broken": _error(_HALT),
     "recount_differs": _error(
-        "Two implementations disagree: spend nothing until it is known which one is wrong."
+        "dpiw and the audit count differently. Spend nothing until it is known which is wrong."
     ),
     "illegal_step": _error(_HALT),
-    "overspent": _error("Stop all runs of this population: its budget is used up and more."),
+    "overspent": _error(
+        "People may lose more privacy than promised. Stop all runs, and inform the data's owner."
+    ),
     "too_many_attempts": _error("Publish nothing of this run; find out who reserved again."),
     "too_many_reads": _error(
-        "The ledger's program was circumvented. Stop all runs of this population."
+        "Somebody went around dpiw, and no epsilon pays for it. Stop all runs of this population."
     ),
     "events_changed": _error("Publish nothing of this run: it was drawn under another plan."),
-    "events_unreadable": _error("Find out which program wrote this reservation."),
+    "events_unreadable": _error(
+        "Nothing shows that the charge is enough. Audit with the version of dpiw that reserved it."
+    ),
     "entry_forged": _error(_HALT),
     "entries_not_signed": _error(
-        "Who has no key can have written all of this ledger. Ask the curator by another way for its"
-        " head and for the folders, or for the key that signs it."
+        "Anyone could have written this ledger. Ask the curator, by another way, for the ledger's"
+        " head and the folders, or for the key that signs its entries."
     ),
     "cost_above_charge": _error(
-        "The charge is too small. Withhold the release, and count the recomputed cost as spent."
+        "People lost more privacy than the ledger counts. Withhold the release, and record the"
+        " recomputed cost as a loss: dpiw ledger recover --loss-only."
     ),
     "threshold_too_low": _error(
-        "Withhold the list of levels: one of them may be a single person's. If it is published, "
-        "count the delta of the recomputed probability as spent."
+        "A listed level may belong to one person. Withhold the list of levels. If it is published,"
+        " count the delta of the recomputed probability as spent."
     ),
     "noise_too_small": _error(
-        "The noise is less than was charged. Withhold the release; if it is published, count what"
-        " its scale and sensitivity cost as spent, and draw no more with this method."
+        "People are protected less than the certificate says. Withhold the release, and draw no"
+        " more with this method. If it is published, count what its scale and sensitivity cost."
     ),
     "accountants_disagree": _error(
-        "Report this as a defect of the accounting or of the audit; until it is known of which, "
-        "trust the largest of the numbers."
+        "One of the methods is wrong, so report this as a defect of dpiw. Until it is known which,"
+        " trust the largest number."
     ),
     "folder_unsound": _error(
-        "Do not use this folder. Replace it by an untouched copy, or withdraw the release."
+        "This may not be what the curator signed. Get an untouched copy, or withdraw the release."
     ),
     "other_key": _error(
-        "Ask the curator by another way which public keys are theirs. If the other is another key,"
-        " use nothing that it signed; if it is one, audit again with all of them, each by a --key."
+        "Ask the curator, by another way, which public keys are theirs. If this key is not, use"
+        " nothing that it signed. If it is, audit again with a --key for each of them."
     ),
     "folder_unknown": _error(
-        "Nothing shows that this release was paid for. If its run is committed in this ledger, "
-        "start it again: that records it. Else withdraw it, or find the ledger it is in."
+        "Nothing shows that this release was paid for. If the ledger has its run as committed,"
+        " start that run again, which records it. Else withdraw it, or find the ledger that paid."
     ),
     "rows_not_paid": _error(
         "Nothing shows that its rows were paid for. Withdraw it, or find the ledger that paid."
     ),
     "head_missing": _error(
-        "See first whether your copy of the ledger is older than this release, or the folder is"
-        " another ledger's. Else it was restored or rewritten: stop every run and recover it."
+        "Your copy of the ledger may be older than this release, or the release may belong to"
+        " another ledger. If neither, the ledger lost entries: stop every run and recover it."
     ),
     "certificate_disagrees": _error(
-        "The release states other facts than the ledger. Withdraw it until this is explained."
+        "Its promise is not shown. Withdraw the release until somebody explains the difference."
     ),
     "previous_disagrees": _error(
         "The releases do not form one chain. Look for a release that was left out or put in."
     ),
     "key_not_pinned": _warning(
-        "Run the audit again with the curator's public key, or with each curator's."
+        "Anyone could have signed these folders. Audit again with each curator's --key FILE."
     ),
     "several_keys": _warning(
-        "Ask the curator whose the other key is, and since when it signs; then give both."
+        "Ask the curator whose keys these are, since when. Audit again with a --key for each."
     ),
     "folder_missing": _warning(
-        "If the run ended between commit and rename, start it again: the same bytes appear. "
-        "Otherwise ask where the folder is."
+        "If the run was stopped while it published, start it again: it writes the same bytes."
+        " Otherwise ask where the folder is; its cost is spent."
     ),
-    "folder_renamed": _warning("Give the folder its own name again."),
-    "folder_twice": _warning("Keep one of the two."),
+    "folder_renamed": _warning("Rename the folder to the name that its certificate states."),
+    "folder_twice": _warning("Keep one of the two folders."),
     "draw_lost": _warning("The charge stands. Make sure that nobody kept the output of that draw."),
     "draw_conflict": _warning(
-        "Two outputs claimed one draw; both are charged. The second must never be released."
+        "One draw left two outputs, and both are charged. Never release the second one."
     ),
     "cost_not_recounted": _warning(
-        "Use a version of the audit that knows these events, or account for them by hand."
+        "Only dpiw's accounting checked the charge. Audit with a version that knows these events."
     ),
     "recovered": _warning(
         "Ask which entries were lost, and whether the stated loss covers every draw of that time."
     ),
     "cost_declared": _warning(
-        "Ask who declared it for their evidence: no mechanism of ours stands behind it."
+        "dpiw did not draw these rows and cannot prove their cost. Ask for the declarer's evidence."
     ),
     "rows_paid_before": _warning(
-        "Its cost is that of its weights alone. Count the run it names to what these rows cost."
+        "Its total is the cost of its weights alone. Add the cost of the run that it names."
     ),
     "loss_stated": _warning(
-        "A custodian says that this was drawn and is on no other record. Ask what it was."
+        "A custodian states that this was drawn, and no other record shows it. Ask what it was."
     ),
     "unknown_entry": _warning(
-        "This version of the audit cannot judge the entry; use the version that wrote it."
+        "The audit's totals may be too small. Audit with the version of dpiw that wrote the entry."
     ),
     "stage_armed": _warning(
-        "A process draws now, or died. A rerun settles it: committed if its output is there, "
-        "otherwise lost."
+        "A process is drawing now, or it was killed. If none is running, start the run again: dpiw"
+        " records the draw as committed if its output exists, and else as lost."
     ),
     "not_published": _warning(
-        "Budget is spent and no release shows for it. Start the run again to publish it: that is"
-        " free. Else ask where its output is."
+        "Budget is spent, and no release came of it. Start the run again to publish it at no cost."
+        " If that fails, ask where its output is."
     ),
     "entry_other_key": _warning(
-        "Ask the curator whose key that is, and since when it may spend. If it is a curator's, give"
-        " it too: --key may be repeated."
+        "Ask the curator whose key that is, and since when it may spend. If it is a curator's,"
+        " audit again with one more --key."
     ),
     "entry_unsigned": _warning(
-        "Ask the curator why: who had no key could have written this entry and all after it."
+        "Anyone could have written this entry and all after it. Ask the curator why it is unsigned."
     ),
-    "attempt_voided": _note("What was given back before anything was drawn holds nothing."),
+    "attempt_voided": _note("Nothing was drawn, so the charge was given back. Nothing to do."),
     "period_twice": _note(
-        "Two tables, if each run had a source.snapshot of its own. Else the spec was changed: ask"
-        " why, and which of the two is in use. Both are paid for."
+        "Both runs are paid for. If each had its own source.snapshot, there were two tables."
+        " Otherwise the spec was changed: ask why, and which release is in use."
     ),
     "unpaid_reads": _note(
         "Operators saw how each of these reads ended, and no epsilon paid for it. Ask why there"
         " are many: somebody may try settings to learn about the table."
     ),
     "noise_not_checked": _note(
-        "A version of dpiw that states no sensitivity made it: compare the certificate's scales"
-        " with its events by hand."
+        "An earlier version of dpiw, which states no sensitivity, made it: compare the"
+        " certificate's scales with its events by hand."
     ),
     "clock_backwards": _note("Times are labels; the numbers of the entries decide the order."),
 }
@@ -190,7 +198,7 @@ class Finding:
         return _FOLLOWS if self.follows else KINDS[self.code].action
 
 
-_FOLLOWS = "Repair the ledger first, and audit again: this may be the broken entry's doing alone."
+_FOLLOWS = "The broken chain alone may have caused this. Recover the ledger, and audit again."
 
 _OF_FOLDERS_ALONE = frozenset(
     {"folder_unsound", "other_key", "threshold_too_low", "noise_too_small"}

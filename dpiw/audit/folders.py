@@ -67,7 +67,7 @@ def check_folders(
     named = [(digest, run.key[:12], "published") for digest, run in runs.items()]
     named += [(digest, recovered.run, "recovered") for digest, recovered in lost.items()]
     findings += [
-        Finding("folder_missing", f"run {run}", f"{how} as {digest[:12]}; no folder")
+        Finding("folder_missing", f"run {run}", f"{how} as {digest[:12]}; no folder given")
         for digest, run, how in named
         if digest not in seen
     ]
@@ -86,7 +86,7 @@ def _published(counted: Tally) -> dict[str, RunTally]:
 def _twice(facts: Sequence[FolderFacts]) -> list[Finding]:
     first: dict[str | None, str] = {}
     return [
-        Finding("folder_twice", f"release {folder.name}", f"a copy of {original}")
+        Finding("folder_twice", f"release {folder.name}", f"the same as {original}")
         for folder in facts
         if folder.manifest_digest is not None
         and (original := first.setdefault(folder.manifest_digest, folder.name)) != folder.name
@@ -109,10 +109,10 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
     if recovered is None and first in counted.recovered:
         # Its entry was lost; it carries the head of what was recovered, and no cost of its own.
         return findings if counted.recovered[first].head == _head(folder) else [Finding(
-            "certificate_disagrees", subject, "more rows of a release under another head"
+            "certificate_disagrees", subject, "its head is not that of the release it adds rows to"
         )]  # fmt: skip
     if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
-        text = f"the ledger has no publishing entry of its manifest {folder.manifest_digest[:12]}"
+        text = f"no entry of the ledger published its manifest {folder.manifest_digest[:12]}"
         if folder.release is not None:
             text += published_otherwise(folder.release.certificate, counted)
         findings.append(Finding("folder_unknown", subject, text))
@@ -120,14 +120,14 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
         return findings
     certificate = folder.release.certificate
     if folder.name != certificate.release_id:
-        text = f"its own name is {certificate.release_id}"
+        text = f"its certificate names it {certificate.release_id}"
         findings.append(Finding("folder_renamed", subject, text))
     if recovered is not None:
         if not _recovered_as_stated(recovered, folder.release, heads):
-            text = f"not what entry {recovered.seq} recovered it as"
+            text = f"its head, cost or account is not what entry {recovered.seq} recovered"
             findings.append(Finding("certificate_disagrees", subject, text))
     elif certificate.ledger_head not in counted.places:
-        text = f"the ledger lacks the head {certificate.ledger_head[:12]} it names"
+        text = f"the ledger lacks its certificate's head {certificate.ledger_head[:12]}"
         findings.append(Finding("head_missing", subject, text))
     elif folder.run_key is not None:
         run = counted.runs[folder.run_key]
@@ -135,7 +135,7 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
         if first != (run.manifest_digest if folder.manifest_digest in run.further else None):
             differences.append("more_rows_of")
         for name in differences:
-            text = f"{name}: not what the ledger says"
+            text = f"it states another {name} than the ledger"
             findings.append(Finding("certificate_disagrees", subject, text))
         findings += _check_previous(folder.release, run, counted)
     return findings
@@ -289,7 +289,7 @@ def _check_previous(release: VerifiedRelease, run: RunTally, counted: Tally) -> 
     possible = between(history, *_writing_interval(release.certificate, run, counted))
     if release.manifest.facts.previous in possible:
         return []
-    text = "it does not continue the release that was published or recovered before it"
+    text = "it names another release as the one before it than the ledger"
     return [Finding("previous_disagrees", f"release {release.folder.name}", text)]
 
 
@@ -306,7 +306,7 @@ def check_folder(
             raise ReleaseError("a link", allowed="a folder")
         release = verify(folder, public_key=public_keys or None)
     except ReleaseError as error:
-        text = f"{type(error).__name__}: {error}"
+        text = error.message
         if isinstance(error, SignatureError) and public_keys:
             other_key = _own_key(folder)
     except OSError as error:

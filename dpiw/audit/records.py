@@ -93,7 +93,7 @@ def cost_of(payload: Fields, *, composition: str) -> Units:
     """What an entry charges, in the form that a population's rule adds up."""
     cost = units(payload)
     if len(cost.renyi) != (len(ORDERS) if composition == "renyi" else 0):
-        raise IllegalError(f"its cost is not one that {composition} composition adds")
+        raise IllegalError(f"its Renyi vector is missing, or not one of {composition} composition")
     return cost
 
 

@@ -239,7 +239,8 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
         for path, data in zip(paths, texts, strict=True):
             write_durably(path, data)
     except OSError as reason:
-        raise ReleaseError(reason.strerror, field=f"audit report {folder.name}") from reason
+        found = f"{reason.strerror}: name a folder that you can write, with --out"
+        raise ReleaseError(found, field=f"audit report {folder.name}") from reason
     return paths
 
 

@@ -11,7 +11,7 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
     """Findings on all runs, recoveries, losses and unpaid reads of a ledger."""
     findings = []
     for digest, release in counted.recovered.items():
-        text = f"release {digest[:12]}, run {release.run}, was lost"
+        text = f"the ledger had lost release {digest[:12]} of run {release.run}; charged again"
         findings.append(Finding("recovered", f"entry {release.seq}", text))
     for seq, name, loss in counted.losses:
         findings.append(Finding("loss_stated", f"entry {seq}", f"population {name}: {loss}"))
@@ -30,16 +30,16 @@ def findings_of_runs(counted: Tally) -> list[Finding]:
                 findings.append(Finding("attempt_voided", subject, text))
             for name, stage in attempt.stages.items():
                 if stage.state == "lost":
-                    text = f"stage {name} was armed and left no output"
+                    text = f"stage {name} was armed (it may have drawn), and left no output"
                     if run.manifest_digest is not None:
                         text += f"; its attempt's charge, {attempt.cost}, is in its release's total"
                     findings.append(Finding("draw_lost", subject, text))
                 if stage.state == "armed":
-                    text = f"stage {name} is armed, and neither committed nor lost"
+                    text = f"stage {name} is armed (it may draw), and neither committed nor lost"
                     findings.append(Finding("stage_armed", subject, text))
                 if stage.conflicts:
                     outputs = f"{stage.conflicts} further output{'s' * (stage.conflicts > 1)}"
-                    text = f"stage {name}: {outputs}"
+                    text = f"stage {name}: {outputs} beside the committed one"
                     findings.append(Finding("draw_conflict", subject, text))
         findings += _waiting(run)
     return findings
@@ -64,7 +64,7 @@ def _period_twice(counted: Tally) -> list[Finding]:
 def _declared(attempt: AttemptTally) -> list[str]:
     return [
         f"stage {name}: epsilon={event['epsilon']}, delta={event['delta']} of its charge was"
-        " declared for rows made elsewhere"
+        " declared, not computed, for rows made elsewhere"
         for name, stage in attempt.stages.items()
         for event in stage.events
         if event.get("type") == "declared"
@@ -86,7 +86,7 @@ def published_otherwise(certificate: Certificate, counted: Tally) -> str:
         same = (run.plan_digest, run.period) == (certificate.plan_digest, certificate.period)
         if same and run.manifest_digest is not None:
             return (
-                f"; run {run.key[:12]}, which it names, is published as {run.manifest_digest[:12]}:"
-                " this folder was changed and signed again, or drawn once more under another ledger"
+                f"; the ledger published its run {run.key[:12]} as {run.manifest_digest[:12]}, so"
+                " this folder was changed and signed again, or drawn under another ledger"
             )
     return ""

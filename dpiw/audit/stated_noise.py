@@ -38,7 +38,7 @@ def check_stated_noise(folder: FolderFacts) -> list[Finding]:
             findings += [Finding("noise_too_small", subject, text) for text in _faults(stage)]
             findings += [Finding("noise_not_checked", subject, text) for text in _unchecked(stage)]
         except _UNREADABLE:
-            text = f"stage {stage.stage}: what it states of its noise cannot be read"
+            text = f"stage {stage.stage}: the certificate's statement of its noise cannot be read"
             findings.append(Finding("noise_too_small", subject, text))
     return findings
 
@@ -48,13 +48,13 @@ def _faults(stage: CertifiedStage) -> Iterator[str]:
         event = stage.events[_index(law["event"])]
         values = f"stage {stage.stage}: noise of {law['values']!r}"
         if law["law"] not in _LAWS.get(event["type"], ()):
-            yield f"{values} is of another law than the event it names"
+            yield f"{values} is of law {law['law']!r}, and charged was {event['type']!r}"
             continue
         scale, sensitivity = _positive(law["scale"]), _positive(law["sensitivity"])
         least = _positive(event["noise_multiplier"]) * sensitivity
         if scale < least * (1 - _ROUNDING):
             yield (
-                f"{values} has scale {scale:.6g}; charged was noise of at least {least:.6g},"
+                f"{values} has scale {scale:.6g}; the charge needs at least {least:.6g}, which is"
                 f" multiplier {event['noise_multiplier']:.6g} times sensitivity {sensitivity:.6g}"
             )
 
@@ -107,7 +107,7 @@ def check_thresholds(folder: FolderFacts) -> list[Finding]:
         try:
             faults += _threshold_faults(stage, certificate.unit)
         except _UNREADABLE:
-            faults.append(f"stage {stage.stage}: what it states of its threshold cannot be read")
+            faults.append(f"stage {stage.stage}: its stated threshold or noise cannot be read")
     return [Finding("threshold_too_low", f"release {folder.name}", text) for text in faults]
 
 
@@ -117,7 +117,7 @@ def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]
         return
     columns = len(stage.parameters["columns"])
     if sum(event["count"] for event in events) != columns:
-        yield f"stage {stage.stage}: shows levels of {columns} columns; charged for fewer or more"
+        yield f"stage {stage.stage}: shows levels of {columns} columns, and paid for another number"
         return
     scale, threshold = stage.noise[0]["scale"], stage.parameters["threshold"]
     if not (math.isfinite(scale) and math.isfinite(threshold)):
@@ -128,13 +128,13 @@ def _threshold_faults(stage: CertifiedStage, unit: PrivacyUnit) -> Iterator[str]
     if sum(event["count"] for event in gaussians) != columns or not all(
         scale >= event["noise_multiplier"] * moved * (1 - _TAIL_ROUNDING) for event in gaussians
     ):
-        yield f"stage {stage.stage}: its noise of {scale:.6g} rows is less than what it paid for"
+        yield f"stage {stage.stage}: its noise of {scale:.6g} rows is less than the charge needs"
     chance = _chance(threshold, scale, unit.max_rows)
     for event in events:
         if not chance <= event["delta"] * (1 + _TAIL_ROUNDING):
             yield (
-                f"stage {stage.stage}: a level of one person alone is shown with probability up to"
-                f" {chance:.3g}; charged was {event['delta']:.3g}"
+                f"stage {stage.stage}: a level that only one person has is shown with probability"
+                f" up to {chance:.3g}, and only delta={event['delta']:.3g} was charged"
             )
 
 

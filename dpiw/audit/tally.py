@@ -44,7 +44,7 @@ def tally(entries: Sequence[Fields]) -> Tally:
         except IllegalError as error:
             counted.tell("illegal_step", subject, str(error))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
-            counted.tell("illegal_step", subject, f"malformed {entry.get('kind')} entry")
+            counted.tell("illegal_step", subject, f"unreadable fields of kind {entry.get('kind')}")
     return counted
 
 
@@ -58,7 +58,7 @@ def _chained(entry: Fields, number: int, previous: str) -> bool:
 def _check_clock(counted: Tally, entry: Fields) -> None:
     before = counted.times.get(entry["seq"] - 1, "")
     if entry["at"] < before:
-        counted.tell("clock_backwards", f"entry {entry['seq']}", f"{entry['at']} after {before}")
+        counted.tell("clock_backwards", f"entry {entry['seq']}", f"{entry['at']}, after {before}")
     counted.times[entry["seq"]] = entry["at"]
 
 
@@ -66,7 +66,7 @@ def _take(counted: Tally, entry: Fields) -> None:
     kind = entry["kind"]
     if kind == "genesis":
         if entry["payload"]["format"] not in (2, 3):
-            raise IllegalError("its format is neither 2 nor 3")
+            raise IllegalError("its ledger format is not 2 or 3, which this audit knows")
         return
     if kind == "register":
         _register(counted, entry)
@@ -79,7 +79,7 @@ def _take(counted: Tally, entry: Fields) -> None:
     elif kind in _STEPS:
         run = counted.runs[entry["run_key"]]
         if entry["population"] != run.population:
-            raise IllegalError("it names another population than the run's")
+            raise IllegalError("it names another population than its run's reservation")
         before, drawn = run.held, run.drawn
         if kind in ("read", "arm", "resume", "void"):
             _not_recovered(counted, run)
@@ -103,11 +103,11 @@ def _register(counted: Tally, entry: Fields) -> None:
         raise IllegalError(f"population {name} is registered a second time")
     composition, budget = str(payload.get("composition", "basic")), units(payload).amount
     if composition not in ("basic", "renyi") or (composition == "renyi" and budget.delta == 0):
-        raise IllegalError(f"population {name}: no composition rule that can hold")
+        raise IllegalError(f"population {name}: composition must be basic, or renyi with a delta")
     if type(payload["max_unpaid_reads"]) is not int or payload["max_unpaid_reads"] < 1:
-        raise IllegalError(f"population {name}: no limit on reads without a draw")
+        raise IllegalError(f"population {name}: max_unpaid_reads is no whole number >= 1")
     if payload["id_column"] is None and payload["max_rows"] != 1:
-        raise IllegalError(f"population {name}: rows of a unit that nothing names")
+        raise IllegalError(f"population {name}: max_rows is above 1 without an id_column")
     same = ("relation", "max_rows", "id_column", "max_unpaid_reads")
     counted.populations[name] = PopulationTally(
         name=name,
@@ -124,7 +124,7 @@ def _add(counted: Tally, population: PopulationTally, entry: Fields, charge: Uni
     population.history.append((entry["seq"], total))
     if (charge.epsilon > 0 or charge.delta > 0) and not fits(population, total):
         place = f"entry {entry['seq']} ({entry['kind']})"
-        text = f"with {place} it holds more than its lifetime budget"
+        text = f"with {place} its charges exceed its lifetime budget"
         counted.tell("overspent", f"population {population.name}", text)
 
 
@@ -141,14 +141,14 @@ def _check_reads(counted: Tally, entry: Fields, run: RunTally) -> None:
     most = population.max_unpaid_reads
     if counted.unpaid_reads(population.name) - goes_on >= most:
         place = f"entry {entry['seq']} ({entry['kind']})"
-        text = f"{place} opens its table after {most} times without a draw"
+        text = f"{place} reads its table after {most} reads without a draw, the most for life"
         counted.tell("too_many_reads", f"population {population.name}", text)
 
 
 def _check_drawable(counted: Tally, entry: Fields, population: PopulationTally) -> None:
     if not fits(population, population.spent):
         place = f"entry {entry['seq']} ({entry['kind']})"
-        text = f"{place} draws while more is held than its lifetime budget"
+        text = f"{place} draws although its charges exceed its lifetime budget"
         counted.tell("overspent", f"population {population.name}", text)
 
 
@@ -160,11 +160,11 @@ def _recover(counted: Tally, entry: Fields) -> None:
     for item in payload["releases"]:
         digest, lost = item["manifest_digest"], RecoveredTally.stated(entry, item, composition=rule)
         if lost.head in counted.places or digest in counted.recovered:
-            raise IllegalError("it recovers a release that is not missing")
+            raise IllegalError("it recovers a release that was not lost, or was recovered before")
         if lost.after is not None and not (lost.previous and lost.after in counted.places):
-            raise IllegalError("it names a release before it whose entry is not here")
+            raise IllegalError("it names an earlier release whose entry this ledger lacks")
         if not lost.held.covers(lost.drawn):
-            raise IllegalError("it states more as drawn than as held")
+            raise IllegalError("it states more as drawn than as charged")
         releases_charge = releases_charge.plus(_charge_of(counted, population, lost))
         counted.recovered[digest] = lost
     reads = payload["reads"]
@@ -207,7 +207,7 @@ def _charge_of(counted: Tally, population: PopulationTally, lost: RecoveredTally
 
 def _not_recovered(counted: Tally, run: RunTally) -> None:
     if any(release.is_of(run) for release in counted.recovered.values()):
-        raise IllegalError("it goes on with a run whose release was recovered")
+        raise IllegalError("it continues or voids a run whose release was recovered")
 
 
 def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
@@ -217,7 +217,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
         raise IllegalError("its cost is under another relation than the population's")
     cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
-        raise IllegalError("it reserves a loss")
+        raise IllegalError("it reserves a lost delta, which only a recovery may state")
     resumable = payload.get("resumable", {})
     stages = {
         name: StageTally(state="reserved", events=list(events), resumption=resumable.get(name))
@@ -235,7 +235,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     if known != (population.name, *terms):
         raise IllegalError("it reserves a known run under other terms")
     if number != len(run.attempts) + 1 or not stages:
-        raise IllegalError("not the run's next attempt, or without stages")
+        raise IllegalError("its attempt is not the run's next one, or has no stages")
     _not_recovered(counted, run)
     _check_again(counted, run, stages, entry)
     counted.runs[key] = run
@@ -259,7 +259,7 @@ def _check_repeats(payload: Fields) -> None:
         counts = [event["count"] for event in payload["stages"][name]]
         valid = all(type(count) is int and count in (1, draws) for count in counts)
         if not valid or counts.count(draws) != 1:
-            raise IllegalError(f"stage {name}: what a resume may repeat is not charged")
+            raise IllegalError(f"stage {name}: its events do not pay for what a resume may repeat")
 
 
 def _check_again(
@@ -288,7 +288,7 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
     name, kind = entry["stage"], entry["kind"]
     stage = _attempt(run, entry).stages[name]
     if stage.state != before:
-        raise IllegalError(f"stage {name} is {stage.state}; {kind} needs {before}")
+        raise IllegalError(f"{kind} needs a stage that is {before}; {name} is {stage.state}")
     stage.state = after
     return stage
 
@@ -303,7 +303,7 @@ def _digest(entry: Fields, name: str) -> str:
 def _read(run: RunTally, entry: Fields) -> None:
     attempt = _attempt(run, entry)
     if not any(stage.state == "reserved" for stage in attempt.stages.values()):
-        raise IllegalError("it reads the table where no stage waits for a draw")
+        raise IllegalError("it reads the table although no stage waits for a draw")
     attempt.reads += 1
 
 
@@ -321,7 +321,7 @@ def _checkpoint(run: RunTally, entry: Fields) -> None:
     apart = 1 if stage.checkpoint is None else stage.resumption["every"]
     admissible = type(step) is int and 0 < step - before <= apart
     if not admissible or step > stage.resumption["steps"]:
-        raise IllegalError(f"stage {entry['stage']} has no checkpoint at such a step")
+        raise IllegalError(f"stage {entry['stage']} may have no checkpoint at this step")
     stage.checkpoint = int(step)
 
 
@@ -347,7 +347,7 @@ def _conflict(run: RunTally, entry: Fields) -> None:
 def _void(run: RunTally, entry: Fields) -> None:
     attempt = _attempt(run, entry)
     if attempt.voided or any(s.state != "reserved" for s in attempt.stages.values()):
-        raise IllegalError("it gives back an attempt that was armed or voided")
+        raise IllegalError("it gives back an attempt that may have drawn, or was given back")
     if units(entry["payload"]) != attempt.cost:
         raise IllegalError("a void gives back the attempt's cost, no other")
     attempt.voided = True
@@ -357,7 +357,7 @@ def _void(run: RunTally, entry: Fields) -> None:
 
 def _certify(run: RunTally, entry: Fields) -> None:
     if run.state != "committed":
-        raise IllegalError(f"it certifies a run that is {run.state}")
+        raise IllegalError(f"it certifies a run that is {run.state}, not committed")
     _digest(entry, "nonce")
     run.certified.append(int(entry["seq"]))
 
@@ -367,7 +367,7 @@ def _publish(run: RunTally, entry: Fields) -> None:
         _publish_rows(run, entry)
         return
     if run.state != "committed":
-        raise IllegalError(f"it publishes a run that is {run.state}")
+        raise IllegalError(f"it publishes a run that is {run.state}, not committed")
     run.manifest_digest = str(entry["payload"]["manifest_digest"])
     run.published = int(entry["seq"])
 

@@ -55,13 +55,14 @@ class CompositionRule(enum.Enum):
 def _positive_decimal(name: str, value: Decimal, below: Decimal) -> None:
     # Floats are refused: 0.1 is not the decimal the custodian signed.
     if not isinstance(value, Decimal) or not value.is_finite() or not 0 <= value < below:
-        raise SpecError(field=f"population.{name}", allowed=f"a decimal >= 0 and below {below}")
+        allowed = f"an exact decimal (in Python Decimal('0.5'), no float) from 0 to below {below:f}"
+        raise SpecError(f"found {value!s:.40}", field=f"population.{name}", allowed=allowed)
 
 
 def column_label(name: str) -> str:
     """A column's name as an entry may hold it: a short label, else `sha256:` and its digest."""
     if not isinstance(name, str) or not name:
-        raise SpecError(field="population.id_column", allowed="a column's name")
+        raise SpecError(field="population.id_column", allowed="a column's name, not empty")
     with contextlib.suppress(SpecError):
         return check_label("population.id_column", name)
     return f"sha256:{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
@@ -106,13 +107,14 @@ class Population:
         check_count("population.max_rows", self.max_rows)
         check_count("population.max_unpaid_reads", self.max_unpaid_reads)
         if not isinstance(self.relation, NeighbouringRelation):
-            raise setting_error(self, "population.relation", "a NeighbouringRelation")
+            raise setting_error(self, "population.relation", "a member of NeighbouringRelation")
         if self.id_column is not None:
             object.__setattr__(self, "id_column", column_label(self.id_column))
         elif self.max_rows > 1:
-            raise SpecError("needed when max_rows > 1", field="population.id_column")
+            allowed = "the column that identifies a person, because max_rows is above 1"
+            raise SpecError(field="population.id_column", allowed=allowed)
         if not isinstance(self.composition, CompositionRule):
-            raise setting_error(self, "population.composition", "basic or renyi")
+            raise setting_error(self, "population.composition", "a member of CompositionRule")
         _positive_decimal("epsilon", self.epsilon, LARGEST_EPSILON)
         _positive_decimal("delta", self.delta, Decimal(1))
         if self.budget.epsilon_units == 0:
@@ -177,7 +179,9 @@ class Population:
         )
         if dict(payload) != population.to_payload():
             raise SpecError(
-                f"not the terms of its registration, or not of rule {RULE}", field="population"
+                f"its entry does not hold the terms that dpiw writes for this budget (rule {RULE}):"
+                " somebody changed the entry, or another version of dpiw wrote it",
+                field=f"population {name}",
             )
         return population
 
@@ -256,8 +260,9 @@ class Account:
         name, limit = self.population.name, self.population.max_unpaid_reads
         if self.unpaid_reads - pending >= limit:
             raise BudgetExceededError(
-                f"its tables were read {limit} times without a draw, which is all that its"
-                f" registration allows for life (max_unpaid_reads={limit}); nothing was read",
+                f"its tables were read {limit} times without a draw, and its registration allows"
+                f" no more for life (max_unpaid_reads={limit}). Nothing was read, and no further"
+                " run of this population can read; what was drawn can still be published",
                 field=f"population {name}",
                 requested="1 read",
                 remaining="0 reads",
@@ -271,11 +276,12 @@ class Account:
         """
         if self.overdrawn:
             raise BudgetExceededError(
-                f"overdrawn; it holds {self.spent} of {self.population.budget}, so nothing"
-                " more is drawn, not even what is reserved",
+                f"its lifetime budget is {self.population.budget}, and {self.spent} is charged"
+                " to it. Nothing more can be drawn, not even by a run that holds a reservation",
                 field=f"population {self.population.name}",
                 requested=str(charge.cost),
                 remaining=str(self.remaining),
+                next=[Next("who spent it", Command.SHOW)],
             )
 
     def admit(self, charge: Charge) -> None:
@@ -287,7 +293,7 @@ class Account:
         population = self.population
         check_kind(population, charge)
         if charge.renyi is not None and charge.renyi.lost_delta:
-            raise SpecError("a reservation states no loss", field="renyi")
+            raise SpecError("found a lost delta, which only a recovery states", field="renyi")
         units = charge.renyi.units if charge.renyi is not None else (1,)
         if not all(0 < amount <= BEYOND for amount in units):
             raise SpecError(
@@ -343,8 +349,8 @@ class Account:
         remaining = decimal_text(self.remaining.epsilon_units, EPSILON_UNIT)
         reached = decimal_text(after.epsilon_units, EPSILON_UNIT)
         return (
-            f"population {name}: this run asks {charge.cost}, with which the Renyi filter would"
-            f" stand at epsilon={reached}; epsilon={remaining} is left of {budget}"
+            f"population {name}: this run asks {charge.cost}. With it, the Renyi filter would stand"
+            f" at epsilon={reached}, above the budget; epsilon={remaining} is left of {budget}"
         )
 
     def _worth(self, held: Charge) -> PrivacyCost:
@@ -362,15 +368,16 @@ def check_kind(population: Population, charge: Charge) -> None:
     """Raise unless the charge is of the population's relation and composition rule."""
     if charge.cost.relation is not population.relation:
         raise UnsupportedRelationError(
-            f"population {population.name} is registered under {population.relation.value}; "
-            f"a cost under {charge.cost.relation.value} cannot be charged to it"
+            f"population {population.name} is registered under {population.relation.value}; a cost"
+            f" under {charge.cost.relation.value} cannot be charged to it. In the spec, set"
+            f" relation: {population.relation.value}, or name another population"
         )
     if (charge.renyi is not None) != population.renyi:
         rule = population.composition.value
         raise SpecError(
             f"population {population.name} is registered with composition {rule}",
             field="renyi",
-            allowed=f"{'a' if population.renyi else 'no'} vector of {len(ORDERS)} orders",
+            allowed=f"a RenyiVector of {len(ORDERS)} orders" if population.renyi else "None",
         )
 
 

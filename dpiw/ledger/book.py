@@ -114,7 +114,7 @@ class Book:
     def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | None:
         check_fields(entry)
         if not entry.authored():
-            raise LedgerConflictError("its signature is not one over this entry", field="by")
+            raise LedgerConflictError("the signature does not match this entry", field="by")
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
             return None
@@ -145,7 +145,7 @@ class Book:
     def _registered(self, entry: Entry) -> Population:
         name = check_name("population.name", entry.population or "")
         if name in self.populations:
-            raise LedgerConflictError("already registered", field=f"population {name}")
+            raise LedgerConflictError("registered a second time", field=f"population {name}")
         return Population.from_payload(name, entry.payload)
 
     def _keep(self, account: Account, entry: Entry) -> None:
@@ -170,8 +170,8 @@ def _not_recovered(book: Book, run: RunRecord) -> None:
     recovery = book.recovered_by(run.run_key, run.plan_digest, run.period)
     if recovery is not None:
         raise GrantSpentError(
-            f"this run's release was recovered by entry {recovery.head.seq}; it is spent: neither"
-            " drawn nor reserved again, nor given back"
+            f"this run's release was recovered by entry {recovery.head.seq}, so its cost is spent."
+            " A new source.snapshot or period in the spec makes a new run, and pays again"
         )
 
 
@@ -179,16 +179,17 @@ def _void(book: Book, entry: Entry) -> RunRecord:
     run = _own_run(book, entry)
     attempt = known_attempt(run, entry.attempt)
     if attempt.voided:
-        raise LedgerConflictError(f"attempt {attempt.attempt} is already voided")
+        raise LedgerConflictError(f"attempt {attempt.attempt} was given back before")
     for stage in attempt.stages.values():
         if stage.state is not StageState.RESERVED:
             raise GrantSpentError(
-                f"attempt {attempt.attempt} cannot be voided: stage {stage.stage} is "
-                f"{stage.state.value}, and nothing armed is ever refunded"
+                f"attempt {attempt.attempt} cannot be voided, because its stage {stage.stage} is"
+                f" {stage.state.value}. A charge is given back only while every stage is reserved",
+                next=[_STATES],
             )
     _not_recovered(book, run)
     if attempt.charge.to_payload() != dict(entry.payload):
-        raise LedgerConflictError(field="void", allowed="the whole cost of the attempt")
+        raise LedgerConflictError(field="void", allowed="exactly the cost of the attempt")
     voided = {
         name: replace(stage, state=StageState.VOIDED) for name, stage in attempt.stages.items()
     }
@@ -232,10 +233,11 @@ def _checkpoint(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.ARMED)
     step, terms, last = entry.payload["step"], stage.resumption, stage.checkpoint
     if terms is None:
-        raise _conflict_at(stage, "reserved without terms of resumption")
+        raise _conflict_at(stage, "a checkpoint needs a reservation with `resumptions`")
     first, most = (0, 0) if last is None else (last.step + 1, last.step + terms.every)
     if type(step) is not int or not first <= step <= min(most, terms.steps):
-        raise _conflict_at(stage, "not a step its next checkpoint may be at")
+        found = f"step {step!r:.20} is no place of its next checkpoint; expected a whole number"
+        raise _conflict_at(stage, f"{found} from {first} to {min(most, terms.steps)}")
     digest = check_digest("digest", entry.payload["digest"])
     return _with_stage(run, replace(stage, checkpoint=Checkpoint(step=step, digest=digest)))
 
@@ -245,14 +247,14 @@ def _resume(book: Book, entry: Entry) -> RunRecord:
     _not_recovered(book, run)
     _check_drawable(book, run, run.attempts[stage.attempt - 1])
     if stage.checkpoint is None or stage.resumes_left < 1:
-        found = "no checkpoint on record, or no resume left of those reserved"
-        raise GrantSpentError(found, field=f"stage {stage.stage}")
+        found = "it left no checkpoint, or was resumed as often as its reservation pays for"
+        raise GrantSpentError(found, field=f"stage {stage.stage}", next=[_STATES])
     step = entry.payload["step"]
     if type(step) is not int or step != stage.checkpoint.step:
-        raise _conflict_at(stage, "it resumes from its last checkpoint")
+        raise _conflict_at(stage, f"it can be resumed from step {stage.checkpoint.step} only")
     token = check_digest("token_digest", entry.payload["token_digest"])
     if token in stage.tokens:
-        raise _conflict_at(stage, "a resume needs a new token")
+        raise _conflict_at(stage, "its token was used before; each resume needs a new one")
     return _with_stage(run, replace(stage, token_digest=token, earlier_tokens=stage.tokens))
 
 
@@ -271,7 +273,7 @@ def _conflict(book: Book, entry: Entry) -> RunRecord:
     run, stage = _stage_in(book, entry, StageState.COMMITTED)
     digest = check_digest("output_digest", entry.payload["output_digest"])
     if digest == stage.output_digest or digest in stage.conflicts:
-        raise _conflict_at(stage, "this output is already on record")
+        raise _conflict_at(stage, "the ledger has recorded this output before")
     charge = run.attempts[stage.attempt - 1].charge.to_payload()
     if charge != {name: entry.payload[name] for name in charge}:
         allowed = "the attempt's cost to be charged again"
@@ -283,8 +285,8 @@ def _certify(book: Book, entry: Entry) -> RunRecord:
     run = _own_run(book, entry)
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
-            f"this run is {run.state.value}; only one whose stages are all committed, and that is"
-            " not published yet, can be certified",
+            f"this run is {run.state.value}. It can be certified only after every stage is"
+            " committed, and before it is published",
             next=[_STATES],
         )
     check_digest("nonce", entry.payload["nonce"])
@@ -297,8 +299,8 @@ def _publish(book: Book, entry: Entry) -> RunRecord:
         return _publish_rows(run, entry)
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
-            f"this run is {run.state.value}; only one whose stages are all committed "
-            "can be published",
+            f"this run is {run.state.value}. It can be published only after every stage is"
+            " committed, and once",
             next=[_STATES],
         )
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
@@ -309,10 +311,10 @@ def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
     if run.manifest_digest is None or entry.payload["rows_of"] != run.manifest_digest:
         raise LedgerConflictError(
-            field="rows_of", allowed="the manifest that this run has published"
+            field="rows_of", allowed="the SHA-256 of the manifest that this run published"
         )
     if digest in (run.manifest_digest, *run.further):
-        raise LedgerConflictError("this run has published it already", field="manifest_digest")
+        raise LedgerConflictError("this run has published it before", field="manifest_digest")
     return replace(run, further=(*run.further, digest))
 
 
@@ -320,22 +322,23 @@ def known_run(book: Book, run_key: str | None) -> RunRecord:
     """Return the run, or raise LedgerConflictError."""
     run = book.runs.get(run_key or "")
     if run is None:
-        raise LedgerConflictError("this run has no reservation in this ledger", next=[_STATES])
+        raise LedgerConflictError("this ledger holds no run of this key", next=[_STATES])
     return run
 
 
 def _own_run(book: Book, entry: Entry) -> RunRecord:
     run = known_run(book, entry.run_key)
     if entry.population != run.population:
-        found = "this run was first reserved with another one"
-        raise LedgerConflictError(found, field="population")
+        allowed = f"{run.population}, for which this run was reserved"
+        raise LedgerConflictError(f"found {entry.population}", field="population", allowed=allowed)
     return run
 
 
 def known_attempt(run: RunRecord, attempt: int | None) -> AttemptRecord:
     """Return the attempt, or raise LedgerConflictError."""
     if attempt is None or not 1 <= attempt <= len(run.attempts):
-        raise LedgerConflictError("this run has no such attempt", field=f"attempt {attempt}")
+        allowed = f"one of this run's attempts, 1 to {len(run.attempts)}"
+        raise LedgerConflictError(field=f"attempt {attempt}", allowed=allowed, next=[_STATES])
     return run.attempts[attempt - 1]
 
 
@@ -343,7 +346,7 @@ def known_stage(run: RunRecord, attempt: int | None, stage: str | None) -> Stage
     """Return the stage, or raise LedgerConflictError."""
     record = known_attempt(run, attempt).stages.get(stage or "")
     if record is None:
-        raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}")
+        raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}", next=[_STATES])
     return record
 
 

@@ -41,7 +41,8 @@ def operator() -> str:
     actor = os.environ.get(VARIABLE)
     if actor:
         if not _ACTOR.fullmatch(actor):
-            raise SpecError(field=VARIABLE, allowed="up to 128 letters, digits and `_.:+@-`")
+            allowed = "up to 128 letters, digits and `_.:+@-`, such as ci@host, or no such variable"
+            raise SpecError(field=VARIABLE, allowed=allowed)
         return actor
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -278,7 +279,8 @@ def canonical(value: Any, *, field: str) -> Any:
         return value
     if isinstance(value, str):
         if not (_LABEL.fullmatch(value) or _NUMBER.fullmatch(value)):
-            raise SpecError(field=field, allowed="a short name, digest or decimal, not free text")
+            allowed = "a decimal, or up to 128 letters, digits and `_.:+-` (no free text)"
+            raise SpecError(field=field, allowed=allowed)
         return value
     if isinstance(value, Mapping):
         return {
@@ -292,7 +294,7 @@ def canonical(value: Any, *, field: str) -> Any:
 
 def _key(key: Any, *, field: str) -> str:
     if not isinstance(key, str) or not _LABEL.fullmatch(key):
-        raise SpecError(field=field, allowed="keys that are short names")
+        raise SpecError(field=field, allowed="keys of up to 128 letters, digits and `_.:+-`")
     return key
 
 
@@ -320,12 +322,13 @@ def check_fields(entry: Entry) -> None:
 def check_genesis(entry: Entry) -> None:
     """Raise LedgerConflictError unless this may be a ledger's first entry, in a readable format."""
     if entry.seq != 1:
-        raise LedgerConflictError("a ledger has one first entry")
+        raise LedgerConflictError("only entry 1 may be of kind genesis, which begins a ledger")
     format_number = entry.payload["format"]
     if format_number not in READABLE:
         formats = " and ".join(map(str, READABLE))
         raise LedgerConflictError(
-            f"written in format {format_number}; this version of dpiw reads formats {formats}"
+            f"written in format {format_number}; this version of dpiw reads formats {formats}: use"
+            " the version that wrote the ledger"
         )
 
 
@@ -339,9 +342,8 @@ def check_digest(field: str, value: str) -> str:
 def check_name(field: str, value: str) -> str:
     """Return `value` if it is a safe name (`^[a-z0-9][a-z0-9_-]{0,62}$`); else raise SpecError."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise SpecError(
-            field=field, allowed="1 to 63 lower-case letters, digits, - and _, the first no sign"
-        )
+        allowed = "1 to 63 lower-case letters, digits, - and _; the first a letter or digit"
+        raise SpecError(field=field, allowed=allowed)
     return value
 
 

@@ -48,7 +48,7 @@ def certified_terms(certificate: Certificate) -> Population:
             max_unpaid_reads=account["max_unpaid_reads"],
         )
     except (SpecError, ValueError) as error:
-        found = "the terms in its certificate are no registration's"
+        found = "no population can be registered with the terms in its certificate"
         raise _unfit(certificate, found) from error
 
 
@@ -158,7 +158,7 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
     """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
-    changed = "; where the curator's key was changed, --key is given once for each, older ones too"
+    changed = "; if the curator changed keys, type --key once for each of them, older ones too"
     verified = []
     for folder in folders_of(roots):
         try:
@@ -184,7 +184,8 @@ def missing_releases(
         other = by_paid.setdefault(paid, release)
         if other.certificate.ledger_head != release.certificate.ledger_head:
             raise LedgerConflictError(
-                "of the same draws, under different heads of the ledger",
+                "they are of the same draws and name different ledger heads, so one of them is"
+                " wrong: ask the curator which, and recover without it",
                 field=f"releases {other.certificate.release_id} and "
                 f"{release.certificate.release_id}",
             )
@@ -248,11 +249,12 @@ def _account(certificate: Certificate, part: str, population: Population) -> Cha
             raise SpecError("not in canonical form")
         check_kind(population, charge)
     except (KeyError, TypeError, AttributeError, SpecError) as error:
-        raise _unfit(certificate, f"account.{part} cannot be read") from error
+        found = f"account.{part} in its certificate is no charge of population {population.name}"
+        raise _unfit(certificate, found) from error
     worth = Account(population=population, held=charge, drawn=charge).spent
     spent = _cost(certificate, certificate.spent_epsilon, certificate.spent_delta)
     if part == "held" and worth != spent:
-        raise _unfit(certificate, "its account is not worth what it says was spent")
+        raise _unfit(certificate, "in its certificate, account.held is not what it says was spent")
     return charge
 
 
@@ -298,14 +300,14 @@ def certificate_vector(stated: Certificate) -> RenyiVector:
         if not names or not names <= set(events):
             raise _unfit(
                 stated,
-                "an attempt's stages are not those whose events its certificate lists;"
-                " its Renyi cost cannot be recomputed",
+                "its certificate lists no events for a stage of one of its attempts, so the Renyi"
+                " cost cannot be computed",
             )
         attempt_events = [event for name in sorted(names) for event in events[name]]
         times = _times(attempt_events, epsilon, delta)
         total = total.plus(RenyiVector(units=accounting.renyi_vector(attempt_events)), times=times)
     if not any(total.units):
-        raise _unfit(stated, "its certificate lists no attempt that held anything")
+        raise _unfit(stated, "its certificate lists no attempt that was charged")
     return total
 
 

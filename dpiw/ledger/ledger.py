@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpiw.errors import KEEP_AND_AUDIT, AlreadyPaidError, Command, LedgerConflictError, Next
+from dpiw.errors import AlreadyPaidError, Command, LedgerConflictError, Next
 from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.entries import (
@@ -95,7 +95,7 @@ class Ledger(LedgerReader):
         ledger = cls.open(url, clock=clock, actor=actor, key=key)
         fault = None if is_new else ledger.verify().fault
         if fault is not None:
-            raise tampered(ledger.location, fault, next=[KEEP_AND_AUDIT])
+            raise tampered(ledger.location, fault)
         return ledger
 
     def register(self, population: Population) -> Population:
@@ -108,10 +108,10 @@ class Ledger(LedgerReader):
                 return population
             if registered.to_payload() != population.to_payload():
                 raise LedgerConflictError(
-                    f"registered with other terms ({registered.differing(population)}); a"
-                    " budget is set once, for life, and does not grow. While nothing was"
-                    " ever reserved from it: register these people under another name,"
-                    " and never use this one (docs/sharp-edges.md: a wrong registration)",
+                    f"registered with other terms ({registered.differing(population)}); terms are"
+                    " set once, for life, and a budget does not grow. Only if nothing was ever"
+                    " reserved from it, register these people under another name, and never use"
+                    " this one (docs/sharp-edges.md: a wrong registration)",
                     field=f"population {population.name}",
                     next=[Next("what is left of it", Command.SHOW)],
                 )
@@ -285,8 +285,8 @@ class Ledger(LedgerReader):
                 )
         if conflict:  # raised only once the entry is durable
             raise LedgerConflictError(
-                "another output was committed; this one is on record, its cost is charged"
-                " again, and it must never be released",
+                "another output of this stage was committed before. The ledger recorded this output"
+                " and charged its cost again; never release it",
                 field=f"stage {stage}",
             )
 
@@ -340,7 +340,7 @@ class Ledger(LedgerReader):
                     page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest
                 ).head
             if run.manifest_digest != manifest_digest:
-                raise LedgerConflictError("this run was published with another manifest")
+                raise LedgerConflictError("this run was published with another manifest before")
             return run.published
 
     def publish_rows(self, run_key: str, manifest_digest: str) -> None:
@@ -362,8 +362,8 @@ def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:
     for run in book.runs.values():
         if run.drawn and run.is_rival_of(own) and run.run_key not in beside:
             raise AlreadyPaidError(
-                f"run {run.run_key[:8]} draws it, or has drawn it; this run would pay a second"
-                " time, and draws nothing. Its reservation may be given back (`dpiw ledger void`)",
+                f"run {run.run_key[:8]} draws it, or has drawn it. This run would pay a second"
+                " time, so it draws nothing; give its reservation back with `dpiw ledger void`",
                 field=f"release {own.release}, period {own.period}",
                 run=run.run_key,
                 period=own.period,

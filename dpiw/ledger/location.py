@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from dpiw.errors import Command, DPIWError, LedgerError, LedgerTamperedError, Next
+from dpiw.errors import KEEP_AND_AUDIT, Command, DPIWError, LedgerError, LedgerTamperedError, Next
 
 EXPECTED = "expected a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -27,9 +27,21 @@ def unusable(ledger: object, found: str, *, allowed: str = "") -> LedgerError:
     return LedgerError(found, field=f"ledger {ledger}", allowed=allowed)
 
 
-def tampered(ledger: object, found: object, *, next: Iterable[Next] = ()) -> LedgerTamperedError:
+def tampered(
+    ledger: object, found: object, *, next: Iterable[Next] = (KEEP_AND_AUDIT,)
+) -> LedgerTamperedError:
     """The error about the content of the ledger at this path or URL."""
     return LedgerTamperedError(found, field=f"ledger {ledger}", next=next)
+
+
+class Faults:
+    """What several stores find."""
+
+    LOCKED = "locked by another process: wait until that process ends, then start the run again"
+    DAMAGED = "not a database, or damaged: name the ledger's own file, or restore it from a backup"
+    REFUSED = "the database refused the entry, because a guard of the ledger forbids it"
+    TABLE_GONE = "its table is gone: somebody removed or renamed it"
+    GUARDS_CHANGED = "its append-only guards were changed, so entries may have been changed, too"
 
 
 BEGIN = Next("to begin one", Command.REGISTER, " --create")
@@ -71,8 +83,8 @@ def check_location(text: str, *, error: type[DPIWError]) -> None:
     inner = rest if separator else text
     if any(_PASSWORD.search(reading) for reading in (inner, unquote(inner))):
         raise error(
-            "holds a password, or what looks like one; a URL must hold no password: put"
-            " it where PGPASSFILE says",
+            "holds a password, or what looks like one. Take it out of the URL, and put it into the"
+            " file that the variable PGPASSFILE names",
             field="ledger",
         )
     if not separator:
@@ -82,9 +94,9 @@ def check_location(text: str, *, error: type[DPIWError]) -> None:
     options = {name for name, _ in parse_qsl(rest.partition("?")[2], keep_blank_values=True)}
     if not options <= _SCHEMES[scheme]:
         raise error(
-            "its URL has an option that is not admissible",
+            "the URL has an option that dpiw does not allow",
             field="ledger",
-            allowed=f"none but {', '.join(sorted(_SCHEMES[scheme]))}",
+            allowed=f"no other options than {', '.join(sorted(_SCHEMES[scheme]))}",
         )
 
 

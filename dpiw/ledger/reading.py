@@ -14,15 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
 
-from dpiw.errors import (
-    KEEP_AND_AUDIT,
-    BudgetExceededError,
-    Command,
-    DPIWError,
-    GrantSpentError,
-    Next,
-    SpecError,
-)
+from dpiw.errors import BudgetExceededError, Command, DPIWError, GrantSpentError, Next, SpecError
 from dpiw.ledger.accounts import Account, Population
 from dpiw.ledger.book import Book, known_run, known_stage
 from dpiw.ledger.entries import (
@@ -46,6 +38,8 @@ from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
 Row = Mapping[str, Any]
+
+_EMPTY = "it has no entries, not even its first: somebody removed them"
 
 
 class FaultKind(enum.Enum):
@@ -105,7 +99,8 @@ def _entries(rows: Sequence[Row], location: str) -> list[Entry]:
     try:
         return [from_stored(row) for row in rows]
     except ValueError as error:
-        raise tampered(location, "unreadable entry") from error
+        found = "it holds an unreadable entry, which somebody changed or damaged"
+        raise tampered(location, found) from error
 
 
 def replay(
@@ -137,15 +132,16 @@ def _chain_fault(
     seq, _ = after(head)
     row = rows[index]
     if row["seq"] != seq:
-        return Fault(FaultKind.MISSING, seq, "no entry of this number")
+        found = "the ledger has no entry of this number: entries were removed or lost"
+        return Fault(FaultKind.MISSING, seq, found)
     hashes = {stored["hash"] for stored in rows}
     if entry is None:
-        edited = Fault(FaultKind.EDITED, seq, "its fields do not match its hash")
+        edited = Fault(FaultKind.EDITED, seq, "its content does not match its hash")
         return _moved_fault(row, hashes, len(rows)) or edited
     if entry.previous in hashes:
-        return Fault(FaultKind.OUT_OF_ORDER, seq, "it continues an entry of another number")
+        return Fault(FaultKind.OUT_OF_ORDER, seq, "it was written after another entry")
     # Its own hash is sound, so the likelier forgery is the entry before it, hashed again.
-    reason = "the next entry continues another text of this one"
+    reason = "the next entry was written after another version of this one"
     return Fault(FaultKind.EDITED, max(1, seq - 1), reason)
 
 
@@ -159,13 +155,13 @@ def _moved_fault(row: Row, hashes: set[str], count: int) -> Fault | None:
         if entry_hash({**fields, "seq": seq}) == row["hash"]:
             moved = row["previous"] in hashes or row["previous"] == NO_ENTRY
             kind = FaultKind.OUT_OF_ORDER if moved else FaultKind.MISSING
-            return Fault(kind, row["seq"], f"here stands the entry written as number {seq}")
+            return Fault(kind, row["seq"], f"this entry was written as number {seq}")
     return None
 
 
 def _rule_fault(book: Book, entry: Entry) -> Fault | None:
     if entry.seq == 1 and entry.kind is not EntryKind.GENESIS:
-        return Fault(FaultKind.ILLEGAL_TRANSITION, 1, "not a first entry")
+        return Fault(FaultKind.ILLEGAL_TRANSITION, 1, "its kind is not genesis")
     try:
         book.apply(entry)
     except BudgetExceededError as error:
@@ -173,7 +169,7 @@ def _rule_fault(book: Book, entry: Entry) -> Fault | None:
     except DPIWError as error:
         return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, error.message)
     except (KeyError, TypeError, ValueError, AttributeError):
-        reason = f"malformed {entry.kind.value} payload"
+        reason = f"its payload is not one that dpiw writes for kind {entry.kind.value}"
         return Fault(FaultKind.ILLEGAL_TRANSITION, entry.seq, reason)
     return None
 
@@ -297,7 +293,7 @@ class LedgerReader:
         with self._store.transaction(write=False) as connection:
             head = self._store.head(connection)
         if head is None:
-            raise tampered(self.location, "it has no entries")
+            raise tampered(self.location, _EMPTY)
         return head
 
     def contains(self, hash: str) -> bool:
@@ -315,8 +311,8 @@ class LedgerReader:
         if lacking is not None:
             raise tampered(
                 self.location,
-                f"lacks the published head {lacking[:12]}; restored from an old copy, or"
-                " another ledger. Spending is refused until it is recovered",
+                f"lacks the published head {lacking[:12]}: it was restored from an old copy, or it"
+                " is another ledger. dpiw spends nothing from it until it is recovered",
                 next=[Next("to recover it", Command.RECOVER)],
             )
 
@@ -327,7 +323,7 @@ class LedgerReader:
         book = Book()
         head, fault = replay(rows, book=book, head=None)
         if not rows:
-            fault = Fault(FaultKind.MISSING, 1, "the ledger is empty")
+            fault = Fault(FaultKind.MISSING, 1, _EMPTY)
         report = VerifyReport(entries=len(rows), head=head, fault=fault)
         return LedgerSnapshot(location=self.location, rows=tuple(rows), report=report, book=book)
 
@@ -351,17 +347,16 @@ class LedgerReader:
     def _catch_up(self, connection: Connection) -> None:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
-            raise tampered(
-                self.location, f"entry {seen.seq} is no longer what it was", next=[KEEP_AND_AUDIT]
-            )
+            found = f"entry {seen.seq} is no longer what it was when this process read it"
+            raise tampered(self.location, found)
         rows = self._store.rows(connection, after=0 if seen is None else seen.seq)
         self._head, fault = replay(rows, book=self._book, head=seen)
         if fault is not None:
             # From the beginning, so that it is named the same whatever was seen before.
             _, replayed_fault = replay(self._store.rows(connection), book=Book(), head=None)
-            raise tampered(self.location, replayed_fault or fault, next=[KEEP_AND_AUDIT])
+            raise tampered(self.location, replayed_fault or fault)
         if self._head is None:
-            raise tampered(self.location, "it has no entries")
+            raise tampered(self.location, _EMPTY)
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)
@@ -394,7 +389,7 @@ def label(clock: Clock) -> str:
     """The time as an entry shows it: UTC, ISO 8601, whole seconds."""
     now = clock()
     if now.tzinfo is None:
-        raise SpecError(field="clock", allowed="a time with a zone")
+        raise SpecError(field="clock", allowed="a datetime with a time zone: datetime.now(UTC)")
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -405,13 +400,13 @@ def granted(book: Book, grant: Grant) -> StageRecord:
     token = record.token_digest or ""
     same = hmac.compare_digest(token, token_digest(grant.token))
     if not same or run.population != grant.population:
-        raise GrantSpentError(
-            "this grant is not the one that was armed", field=f"stage {grant.stage}"
-        )
+        found = "this grant is not the one that `arm` or `resume` gave last for the stage"
+        raise GrantSpentError(found, field=f"stage {grant.stage}")
     return record
 
 
 def _check_state(record: StageRecord, *usable: StageState) -> None:
     if record.state not in usable:
         place = f"stage {record.stage} of attempt {record.attempt}"
-        raise GrantSpentError(f"{place} is {record.state.value}")
+        needed = " or ".join(state.value for state in usable)
+        raise GrantSpentError(f"{place} is {record.state.value}; only one that is {needed} draws")

@@ -126,10 +126,10 @@ def recovery_of(book: _Book, entry: Entry) -> Recovery:
     check_releases(book, releases, loss, reads=reads)
     releases_charge = asked_for(book, account, releases)
     if loss != stated_loss(account.plus(releases_charge), loss.cost):
-        raise SpecError("not the charge of this loss", field="recover.loss")
+        raise SpecError("it charges another amount than this loss costs", field="recover.loss")
     charged = Charge.from_payload(entry.payload, relation)
     if charged != releases_charge.plus(loss):
-        raise _conflict("not the charge that the listed releases ask for")
+        raise _conflict("it charges another amount than its releases and its loss cost")
     return Recovery(
         population=account.population.name,
         releases=releases,
@@ -146,18 +146,18 @@ def check_releases(
 ) -> None:
     """Raise LedgerConflictError unless exactly what is missing is recovered."""
     if type(reads) is not int or not 0 <= reads <= MOST_READS:
-        raise SpecError(field="recover.reads", allowed=f"a whole number of 0 to {MOST_READS}")
+        raise SpecError(field="recover.reads", allowed=f"a whole number from 0 to {MOST_READS}")
     for release in releases:
         if book.in_chain(release.hash):
-            raise _conflict(f"head {release.hash[:12]} is not missing")
+            raise _conflict(f"head {release.hash[:12]} is not missing; leave its release out")
         if release.after is not None and not (release.previous and book.in_chain(release.after)):
             head = f"head {release.after[:12]}, of the release before it,"
             raise _conflict(f"{head} is not in this ledger")
     digests = [release.manifest_digest for release in (*recovered(book.recoveries), *releases)]
     if len(set(digests)) != len(digests):
-        raise _conflict("a release is recovered once")
+        raise _conflict("a release is listed twice, or was recovered before; leave it out")
     if not releases and loss.free and not reads:
-        raise _conflict("nothing to recover; neither a release nor a loss")
+        raise _conflict("nothing to recover: no release, no loss and no read was given")
 
 
 def _conflict(found: str) -> LedgerConflictError:
@@ -245,7 +245,7 @@ def check_charges(population: Population, releases: Iterable[RecoveredRelease]) 
         for charge in (release.charge, release.held, release.drawn):
             check_kind(population, charge)
         if not release.drawn.beyond(release.held).free:
-            raise SpecError(field="recover.drawn", allowed="a part of what was held")
+            raise SpecError(field="recover.drawn", allowed="no more than recover.held")
 
 
 def check_run(text: str) -> str:

@@ -54,10 +54,10 @@ def check_same_reservation(
     before = {**record.charge.to_payload(), "relation": relation, "stages": stages}
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):
-        raise _conflict(attempt, "reserved before with another cost or stages")
+        raise _conflict(attempt, "this attempt was reserved with another cost, stages or events")
     if record.voided:
         following = len(run.attempts) + 1
-        raise _conflict(attempt, f"key reused after void; the next attempt is {following}")
+        raise _conflict(attempt, f"this attempt was voided; reserve attempt {following} instead")
 
 
 def _conflict(attempt: int, found: str) -> LedgerConflictError:
@@ -78,7 +78,7 @@ def run_with_attempt(run: RunRecord | None, entry: Entry, charge: Charge) -> Run
         for name, events in entry.payload["stages"].items()
     }
     if not stages:
-        raise SpecError(field="stages", allowed="at least one")
+        raise SpecError(field="stages", allowed="at least one stage and its privacy events")
     attempt = AttemptRecord(
         attempt=entry.attempt or 0,
         charge=charge,
@@ -100,7 +100,7 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
             raise SpecError(
                 "its privacy events do not pay for the steps that a resume may repeat",
                 field=f"stage {name}",
-                allowed="an event that counts them",
+                allowed=f"one event of count {terms.steps + terms.reserve}, and others of count 1",
             )
         resumptions[name] = terms
     return resumptions
@@ -108,7 +108,7 @@ def resumptions_of(payload: Mapping[str, Any]) -> dict[str, Resumption]:
 
 def _first_attempt(entry: Entry, attempt: AttemptRecord) -> RunRecord:
     if attempt.attempt != 1:
-        raise _conflict(attempt.attempt, "this run's first attempt is 1")
+        raise _conflict(attempt.attempt, "this run has no attempt yet; its first one is 1")
     return RunRecord(
         run_key=check_digest("run_key", entry.run_key or ""),
         population=entry.population or "",
@@ -135,7 +135,9 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
         prior = current.get(name)
         if prior is None or (prior.events, prior.resumption) != (stage.events, stage.resumption):
             raise LedgerConflictError(
-                "not the stage or events this run was first reserved with", field=f"stage {name}"
+                "this run was first reserved without this stage, or with other events for it;"
+                " another plan is another run, with a key of its own",
+                field=f"stage {name}",
             )
         if prior.state not in (StageState.LOST, StageState.VOIDED):
             raise GrantSpentError(
@@ -144,8 +146,8 @@ def _further_attempt(run: RunRecord, entry: Entry, attempt: AttemptRecord) -> Ru
             )
     if run.counted_attempts >= run.max_attempts:
         raise GrantSpentError(
-            f"this run has used its max_attempts={run.max_attempts} (those given back do"
-            " not count); a new period or source.snapshot is a new run, and pays again",
+            f"this run has used up its max_attempts={run.max_attempts} (attempts given back do not"
+            " count). A new source.snapshot or period in the spec makes a new run, and pays again",
             field=f"{_lost(run)}attempt {attempt.attempt}",
         )
     release = run.release or _release(entry)  # earlier versions did not state it
@@ -172,4 +174,5 @@ def check_same_run(run: RunRecord, population: str | None, payload: Mapping[str,
     }
     for name, (before, now) in terms.items():
         if before != now:
-            raise LedgerConflictError("this run was first reserved with another one", field=name)
+            allowed = f"{before}, as in the run's first reservation"
+            raise LedgerConflictError(f"found {now!s:.80}", field=name, allowed=allowed)

@@ -278,7 +278,8 @@ def _check_promise(certificate: LocalCertificate, parameters: LocalParameters) -
     for name in ("release_id", "unit", "epsilon", "delta", "mechanisms", "noise", "unprotected",
                  "parameters_digest"):  # fmt: skip
         if not _agree(getattr(certificate, name), getattr(meant, name)):
-            raise ManifestError(f"not that of {PARAMETERS}", field=f"{CERTIFICATE} {name}")
+            found = f"not that of {PARAMETERS}, so one of the two was changed: use neither"
+            raise ManifestError(found, field=f"{CERTIFICATE} {name}")
 
 
 def _agree(one: Any, other: Any) -> bool:

@@ -85,7 +85,8 @@ def privatise(
         raise SourceError(field="features", allowed="one column for each feature of the parameters")
     response = parameters.response
     if labels.shape != ((0,) if response is None else (records,)):
-        raise SourceError(field="label", allowed="one for each record, if there is a label")
+        allowed = "none, as no label is asked" if response is None else "one index for each record"
+        raise SourceError(field="labels", allowed=allowed)
     if not np.isfinite(reported_features).all():
         raise SourceError(field="features", allowed="finite numbers")
     if parameters.dimension and records:
@@ -151,7 +152,8 @@ def report_once(
             _keep(path, _new_report(person, parameters, source))
         data = path.read_bytes()
     except OSError as reason:
-        raise ReleaseError(reason.strerror, field=path.name) from reason
+        found = f"the report's file cannot be written or read: {reason.strerror}"
+        raise ReleaseError(found, field=path.name) from reason
     return _read(data, path.name, parameters)
 
 
@@ -165,10 +167,10 @@ def refuse_unnamed(parameters: LocalParameters, bare: Collection[str]) -> None:
     unnamed = [name for name in parameters.bare if name not in agreed]
     if unnamed:
         raise PrivacyError(
-            f"tells {', '.join(map(repr, unnamed))} as it is, without noise: nothing protects it",
+            f"asks for {', '.join(map(repr, unnamed))} without noise, so nothing would protect your"
+            " answer. Nothing was drawn",
             field=NAME,
-            allowed="private features alone, or your word for each: bare=[NAME], or"
-            " --bare NAME. Nothing was drawn",
+            allowed=f"your consent to each: --bare NAME, or in Python bare={unnamed}",
         )
 
 
@@ -176,7 +178,7 @@ def _new_report(
     person: Mapping[str, Any], parameters: LocalParameters, noise: NoiseSource
 ) -> dict[str, Any]:
     if not noise.publishable:
-        raise NotPublishableError("a report is sent: expected the operating system's noise")
+        raise NotPublishableError("noise from a seed protects no report: leave out `noise`")
     parameters.check()
     features, labels = told_record(person, parameters)
     reported_features, answers = privatise(features, labels, parameters=parameters, noise=noise)
@@ -202,6 +204,7 @@ def _read(data: bytes, name: str, parameters: LocalParameters) -> dict[str, Any]
     value = parse_canonical(data, what=name)
     report: dict[str, Any] = typed(value, dict, what=name)
     if report.get("parameters") != parameters.digest:
-        raise ManifestError("the report of another collection, or of other parameters", field=name)
+        found = "it holds the report of another collection, or of other parameters"
+        raise ManifestError(found, field=name, allowed="a file of this collection, or a new name")
     checked: dict[str, Any] = record(report, [*parameters.names, *RESERVED], what=name)
     return checked

@@ -180,10 +180,9 @@ def read_parameters(spec: LocalSpec) -> LocalParameters:
     if names:
         raise SpecError(
             f"{Path(spec.parameters).name}, which clients were given, is of another spec ("
-            f"{', '.join(_FIELDS.get(name, name) for name in names)}); put the spec back"
-            " to publish their reports, also to publish more of them: for that change"
-            " `publish_to` alone. Another collection, of new reports, needs another"
-            " `name`, `parameters` and `reports`",
+            f"{', '.join(_FIELDS.get(name, name) for name in names)}). Put these fields back to"
+            " publish the clients' reports; to publish more of them, change `publish_to` alone."
+            " For a collection of new reports, change `name`, `parameters` and `reports`",
             field="parameters",
         )
     return parameters
@@ -274,7 +273,7 @@ _TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
 def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
     if not path.exists():
         raise SourceError(
-            "no such file or folder; paths start at the collection's", field="reports"
+            "no such file or folder; a relative path starts at the spec's folder", field="reports"
         )
     frame = pd.DataFrame()
     if path.is_dir():
@@ -287,7 +286,9 @@ def _frame(path: Path, keys: set[str]) -> pd.DataFrame:
             frame.index = pd.Index([f"row {row + 1}" for row in range(len(frame))])
     if frame.empty:
         raise SourceError(
-            field="reports", allowed="reports in a folder of JSON files, a .csv or a .parquet file"
+            "no report can be read there",
+            field="reports",
+            allowed="a folder of .json files, a report in each, or a .csv or .parquet file",
         )
     if set(frame.columns) != keys:
         raise SourceError(field="reports", allowed=f"rows of exactly {_listed(keys)}")
@@ -332,7 +333,7 @@ def _feature_values(
     _refuse(frame, ~within, f"{name}: expected numbers within +-{farthest:.6g}")
     if private:
         off = values / lattice_step(parameters.stddev) % 1 != 0
-        _refuse(frame, off, f"{name}: expected multiples of the lattice step; was it rounded?")
+        _refuse(frame, off, f"{name}: expected every digit as the client wrote it")
     return values
 
 
@@ -364,9 +365,9 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
     """
     if len(reports.features) < spec.least_reports:
         raise SourceError(
-            f"{len(reports.features):,} so far, and nothing is published of fewer than "
-            f"{spec.least_reports:,}, for a release is never replaced: wait for more, or"
-            " state `least_reports` in the spec",
+            f"{len(reports.features):,} so far; none are published before {spec.least_reports:,},"
+            " because a release is never replaced. Wait for more, or set `least_reports` in the"
+            " spec",
             field="reports",
         )
     key, folder = load_private_key(Path(spec.signing_key)), Path(spec.publish_to) / spec.name
@@ -404,9 +405,9 @@ def _same(folder: Path, path: Path, key: PrivateKey) -> Path:
     expected = FileEntry(size=path.stat().st_size, sha256=file_digest(path))
     if manifest.files[REPORTS] != expected or manifest.signer != key.public:
         raise ReleaseError(
-            f"release folder {folder.name} exists and holds other reports: a release is never"
-            " replaced; to publish more of this collection, change `publish_to` in the spec, and"
-            " that alone: its name stays, for the reports are of it"
+            f"release folder {folder.name} exists, with other reports or signed by another key, and"
+            " a release is never replaced. To publish more reports of this collection, change"
+            " `publish_to` alone in the spec; `name` stays"
         )
     return folder
 

@@ -62,7 +62,7 @@ class LocalSample:
     def indicators(self) -> Array:
         """Unbiased indicators of the levels, shape (n, levels); some lie outside [0, 1]."""
         if self.parameters.response is None:
-            raise ReleaseError("this collection asked for none", field="label")
+            raise ReleaseError("this collection asked for no label", field="label")
         return np.asarray(self.parameters.response.inverse()[:, self.labels].T)
 
     def indicator(self, level: str) -> Array:
@@ -100,7 +100,7 @@ def load_local(folder: str | Path, public_key: str | Path | None = None) -> Loca
         levels = pd.Index(parameters.levels)
         labels = np.asarray(levels.get_indexer(table.column(parameters.label).to_pylist()))
         if (labels < 0).any():
-            raise ReleaseError("a label that is no level", field=REPORTS)
+            raise ReleaseError("a label is none of the parameters' levels", field=REPORTS)
     features = np.array(columns, dtype=np.float64).reshape(len(columns), table.num_rows).T
     return LocalSample(
         parameters=parameters, features=features, labels=labels.astype(np.int64),
@@ -206,11 +206,12 @@ def least_squares(
     """
     is_label = target == sample.parameters.label
     if is_label is (level is None):
-        raise ReleaseError(field="level", allowed="for a label only")
+        allowed = f"one of {', '.join(sample.parameters.levels)}" if is_label else "no level"
+        raise ReleaseError(field="level", allowed=f"{allowed} for the target {target!r}")
     others = [name for name in sample.names if name != target]
     places = sample.chosen(others if features is None else features)
     if not is_label and target in (features or ()):
-        raise ReleaseError(field="features", allowed="others than the target")
+        raise ReleaseError(field="features", allowed=f"names other than the target {target!r}")
     told, noise = sample.features[:, places], sample.parameters.variances[list(places)]
     half, middle = sample.units(places)
     response, unit, origin = sample.indicator(str(level)) if is_label else None, 1.0, 0.0
@@ -224,7 +225,7 @@ def least_squares(
     net, ratio = net_spread(told, noise)
     if net <= 1e-10:
         raise WeightError(
-            "the noise outweighs the features' spread; fewer features, or more reports",
+            "the noise outweighs the features' spread: name fewer features, or get more reports",
             field="least squares",
         )
     values = np.asarray(np.linalg.solve(moments, matrix.T @ response / len(sample)), np.float64)

@@ -99,8 +99,8 @@ SQUARED = PolynomialLoss(coefficients=(0.5, -1.0, 0.5), name="squared", usable=m
 LOSSES: dict[str, Loss] = {"exponential": EXPONENTIAL, "squared": SQUARED}
 
 NO_LOGISTIC = (
-    "no estimate of the logistic loss from features with Gaussian noise is unbiased, as it is not"
-    " entire; logistic_surrogate(reach) is a polynomial that states its distance from it"
+    "the logistic loss has no unbiased estimate from features with Gaussian noise, as it is not"
+    " entire; use loss=logistic_surrogate(reach), a polynomial that states its distance from it"
 )
 
 
@@ -220,7 +220,7 @@ def feasibility(
     number of rows that is none, or an unknown loss.
     """
     if not (0 < norm < math.inf and rows > 0):
-        raise ReleaseError(field="feasibility", allowed="a finite norm > 0 and rows > 0")
+        raise ReleaseError(field="norm, rows", allowed="a finite norm > 0 and rows > 0")
     noise = parameters.stddev * norm
     response = parameters.response
     answer = 1.0 if response is None else 1 / (response.keep - response.exchange)
@@ -232,9 +232,9 @@ def feasibility(
     else:
         most = loss_named(loss).usable
         usable = noise <= most * (1 + 1e-9)
-        reason = f"noise times norm is {noise:.3g}, and at most {most:.3g} can be borne"
+        reason = f"noise times norm is {noise:.3g}, and this loss allows at most {most:.3g}"
         if not usable:
-            reason += f": a ball of norm {most / parameters.stddev:.3g}, or a larger epsilon"
+            reason += f": set norm below {most / parameters.stddev:.3g}, or use a larger epsilon"
     return Feasibility(
         noise=noise, inflation=inflation, standard_error=error, usable=usable, reason=reason
     )
@@ -282,12 +282,14 @@ def fit_margin(
     mu = penalty if curvature is None else curvature
     if not (0 <= penalty < math.inf and 0 < mu < math.inf):
         raise ReleaseError(
-            field="penalty", allowed=">= 0, and curvature > 0 where the penalty is 0"
+            field="penalty", allowed="a number >= 0; if it is 0, also give curvature > 0"
         )
     if _farthest(sample.parameters, places) * norm > chosen.reach * (1 + 1e-9):
-        raise ReleaseError("the surrogate must reach norm times the longest record", field="loss")
+        least = _farthest(sample.parameters, places) * norm
+        raise ReleaseError(field="loss", allowed=f"a surrogate of reach above {least:.3g}")
     if len(sample) < 2 * OFFSET:
-        raise ReleaseError(field="reports", allowed=f"at least {2 * OFFSET} for one pass")
+        found = f"found {len(sample):,}"
+        raise ReleaseError(found, field="reports", allowed=f"at least {2 * OFFSET} for one pass")
     risk = CorrectedRisk(
         matrix=np.column_stack([np.ones(len(sample)), sample.features[:, places]]),
         indicator=sample.indicator(level),

@@ -50,7 +50,7 @@ def total_fault(epsilon: Decimal, delta: Decimal, *, noised: bool) -> SpecError 
     if not (epsilon.is_finite() and MIN_EPSILON <= epsilon <= MAX_EPSILON):
         return SpecError(field="epsilon", allowed=f"a decimal in [{MIN_EPSILON}, {MAX_EPSILON}]")
     if not noised and not delta.is_zero():
-        return SpecError(field="delta", allowed="0, as no feature is private: no Gaussian noise")
+        return SpecError(field="delta", allowed="0, because no feature is private")
     if noised and not (delta.is_finite() and MIN_DELTA <= delta <= MAX_DELTA):
         allowed = f"a decimal in [{MIN_DELTA}, {MAX_DELTA}], as a feature is private"
         return SpecError(field="delta", allowed=allowed)
@@ -73,8 +73,8 @@ class Feature:
         for bound in ("low", "high"):
             object.__setattr__(self, bound, float(getattr(self, bound)))
         if not 0 < self.high - self.low < math.inf:  # which no infinite or missing bound passes
-            allowed = "finite low < high, whose difference a float can hold"
-            raise ManifestError(field=f"feature {self.name}", allowed=allowed)
+            found, allowed = f"found low={self.low:g}, high={self.high:g}", "finite low < high"
+            raise ManifestError(found, field=f"feature {self.name}", allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +104,17 @@ class LocalParameters(Document):
     def __post_init__(self) -> None:
         settle(self, what=NAME)
         if not self.names or len(set(self.names)) < len(self.names):
-            raise ManifestError(field=NAME, allowed="features and label of different names")
+            raise ManifestError(field=NAME, allowed="features and a label of different names")
         if not self.dimension and self.label is None:
             raise ManifestError(
-                "nothing in it is private; a report would be the record", field=NAME
+                "nothing in it is private, so a report would be the record",
+                field=NAME,
+                allowed="a label, or a feature with private: true",
             )
         if any(name in RESERVED for name in self.names):
-            raise ManifestError(f"no feature may be called {' or '.join(RESERVED)}", field=NAME)
+            raise ManifestError(f"no name may be {' or '.join(RESERVED)}; rename it", field=NAME)
         if (self.label is None) is not (self.kept == 0 and not self.levels):
-            raise ManifestError("a label has levels and is kept with some probability", field=NAME)
+            raise ManifestError("label, levels and kept go together: all, or none", field=NAME)
         if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):
             raise ManifestError(field=f"{NAME} levels", allowed="two different levels or more")
         for name, (low, high) in (("radius", RADIUS), ("stddev", STDDEV)):
@@ -191,11 +193,11 @@ class LocalParameters(Document):
         epsilon, delta = Decimal(self.epsilon), Decimal(self.delta)
         fault = total_fault(epsilon, delta, noised=self.dimension > 0)
         if fault is not None:
-            raise PrivacyError(f"{NAME} {fault}; do not report")
+            raise PrivacyError(f"{NAME} {fault}; do not report with it, and tell the collector")
         if not self.exact_delta() <= float_below(delta):
             raise PrivacyError(
-                f"its noise costs more than epsilon={self.epsilon}, delta={self.delta}; do"
-                " not report",
+                f"its noise costs more than the epsilon={self.epsilon}, delta={self.delta} that it"
+                " promises; do not report with it, and tell the collector",
                 field=NAME,
             )
 

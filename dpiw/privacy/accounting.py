@@ -97,8 +97,8 @@ class _Search:
         if low and high:
             return low[0]  # a jump in the cost: its lower side
         raise PrivacyError(
-            "no noise level meets the target epsilon; the events that do not depend on it"
-            " may already cost more",
+            "no noise level meets the target epsilon: the other draws may already cost more."
+            " Raise epsilon",
             field="calibration",
         )
 

@@ -36,32 +36,34 @@ def declared_event(
     group = rows_per_unit
     if relation is NeighbouringRelation.REPLACE_ONE and group > 1:
         raise SpecError(
+            f"found {group} under relation: replace_one, which does not cover a person who is"
+            " replaced by one with another number of rows",
             field="generator.settings.rows_per_unit",
-            allowed="1 under a declared replace_one, which says nothing of the number of"
-            " rows, and so nothing of a unit that is replaced by one of another"
-            " number; or rows made for whole units, or under add_or_remove_one",
+            allowed="1, from a generator that protects whole persons, or settings.relation:"
+            " add_or_remove_one",
         )
     if relation is not unit.relation:
         if unit.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE:
             raise SpecError(
-                "says nothing of the number of rows, and cannot pay for relation=add_or_remove_one",
+                "does not cover a person who is added or removed, as this release promises",
                 field="generator.settings.relation=replace_one",
-                allowed="a replace-one release",
+                allowed="relation: replace_one in the spec, or rows made under add_or_remove_one",
             )
         group *= 2
     with exactly():
         group_epsilon = epsilon * group
         if group_epsilon > _MOST_EPSILON:
-            most = f"at most {_MOST_EPSILON} for a group of {group} rows; nothing can pay for more"
-            raise SpecError(field="generator.settings.epsilon", allowed=most)
+            found = f"{epsilon:.6g} a row is {group_epsilon:.6g} for a group of {group} rows"
+            most = f"at most {_MOST_EPSILON} for the group"
+            raise SpecError(found, field="generator.settings.epsilon", allowed=most)
         factor = sum(((epsilon * step).exp() for step in range(group)), Decimal(0))
         delta = delta * factor
         delta *= 1 + Decimal("1e-40") if group > 1 else 1  # the exponentials are rounded
     if delta >= 1:
         raise SpecError(
-            f"is {delta:.3g} for a group of {group} rows",
+            f"comes to {delta:.3g} for a group of {group} rows",
             field="generator.settings.delta",
-            allowed="a smaller one, or rows made for this unit",
+            allowed="less than 1 for the group: declare rows made for whole persons",
         )
     return DeclaredEvent(epsilon=_ledger_float(group_epsilon), delta=_ledger_float(delta))
 

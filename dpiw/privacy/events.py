@@ -45,7 +45,7 @@ class EventKind(ABC):
         strength = getattr(self, self.strength)
         if not (math.isfinite(strength) and strength > 0):
             raise UncalibratedError(
-                field=type(self).__name__, allowed="a finite noise multiplier or epsilon > 0"
+                field=type(self).__name__, allowed="a multiplier or epsilon > 0: calibrate first"
             )
 
     @abstractmethod
@@ -333,7 +333,8 @@ EVENT_TYPES: Mapping[str, type[PrivacyEvent]] = {
 def check_event(event: PrivacyEvent) -> None:
     """Raise UncalibratedError for a noise not finite and > 0, PrivacyError for other faults."""
     if type(event) not in EVENT_TYPES.values():
-        raise PrivacyError(f"privacy event of unknown type {type(event).__name__}")
+        found = f"privacy event of unknown type {type(event).__name__}"
+        raise PrivacyError(found, allowed="an event of dpiw.privacy.events")
     event.check()
 
 
@@ -402,6 +403,6 @@ def level_threshold(*, scale: float, rows: int, delta: float) -> float:
     from scipy.special import ndtri
 
     if not (math.isfinite(scale) and scale > 0 and rows >= 1 and 0 < delta < 0.5):
-        raise UncalibratedError(field="threshold", allowed="noise, rows >= 1 and 0 < delta < 1/2")
+        raise UncalibratedError(field="threshold", allowed="scale > 0, rows > 0, 0 < delta < 1/2")
     whole, single = (-float(ndtri(part)) for part in (delta, delta / rows))
     return (max(rows + scale * whole, 1 + scale * single) + scale * _LATTICE) * _UP

@@ -32,7 +32,7 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**-500, 2.0**500
 def lattice_step(scale: float, *, bits: int = _VECTOR_BITS) -> float:
     """Return the power of two with 2^bits <= scale/step < 2^(bits+1), else UncalibratedError."""
     if not (math.isfinite(scale) and _SMALLEST_SCALE <= scale <= _LARGEST_SCALE):
-        allowed = "a finite number > 0, set by calibration"
+        allowed = "a finite number > 0: calibrate the noise before you draw it"
         raise UncalibratedError(field="noise scale", allowed=allowed)
     _, exponent = math.frexp(scale)
     return math.ldexp(1.0, exponent - 1 - bits)
@@ -207,7 +207,8 @@ def draw_below(bound: int, *, noise: NoiseSource) -> int:
 
 def _check_length(values: NDArray[Any], law: NoiseLaw) -> None:
     if values.size != law.dimension:
-        raise UncalibratedError("its dimension is not the length of the values", field="noise law")
+        found = "its dimension is not the number of values; make a law of that dimension"
+        raise UncalibratedError(found, field="noise law")
 
 
 def _integers(values: NDArray[np.float64], *, step: float, what: str) -> NDArray[np.int64]:

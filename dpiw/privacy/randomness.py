@@ -94,7 +94,7 @@ def _check_scores(scores: NDArray[np.int64]) -> None:
         raise SpecError(field="scores", allowed="a non-empty vector of 64-bit integers")
     if np.any(scores > LARGEST_INTEGER) or np.any(scores < -LARGEST_INTEGER):
         raise PrivacyError(
-            "a score leaves the lattice range, |score| <= 2^62 steps", field="scores"
+            "a score leaves the lattice range: clip |score| to 2^62 steps", field="scores"
         )
 
 

@@ -126,8 +126,9 @@ def order_budgets(epsilon_units: int, delta_units: int) -> tuple[int, ...]:
         whole = (int(value.to_integral_value(ROUND_FLOOR)) for value in exact)
         most = tuple(min(max(0, units), BEYOND - 1) for units in whole)
     if not any(most):
-        found = "too small for its delta under `renyi`"
-        raise SpecError(found, field="population.epsilon", allowed="a larger one")
+        found = "too small for its delta with composition renyi"
+        allowed = "a larger epsilon or delta, or composition basic"
+        raise SpecError(found, field="population.epsilon", allowed=allowed)
     return most
 
 
@@ -155,7 +156,8 @@ def _shifts(delta_units: int) -> tuple[Decimal, ...]:
     Source: Canonne, Kamath & Steinke (2020), proposition 12.
     """
     if delta_units <= 0:
-        raise SpecError("`renyi` needs a delta > 0", field="population.delta")
+        allowed = "more than 0 with composition renyi, or composition basic"
+        raise SpecError(field="population.delta", allowed=allowed)
     with exactly():
         share = delta_units * DELTA_UNIT / len(ORDERS)
         return tuple(

@@ -53,7 +53,7 @@ class PrivacyUnit:
         if self.max_rows < 1:
             raise setting_error(self, "unit.max_rows", "a whole number >= 1")
         if self.max_rows > 1 and self.id_column is None:
-            found = "needed when unit.max_rows > 1, to bound rows per person"
+            found = f"needed for unit.max_rows={self.max_rows}: the column that identifies a person"
             raise SpecError(found, field="unit.id_column")
 
 

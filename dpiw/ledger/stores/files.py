@@ -21,7 +21,7 @@ from urllib.parse import quote
 from dpiw.data import files
 from dpiw.data.files import folder_fault, names_in, owner_fault
 from dpiw.errors import nearest
-from dpiw.ledger.location import no_ledger, unusable
+from dpiw.ledger.location import Faults, no_ledger, unusable
 
 APPLICATION_ID = 0x44504C31
 """SQLite's header field that marks a dpiw ledger: `DPL1`."""
@@ -55,20 +55,20 @@ def check_file(path: Path, *, local_file_system: str | None = None) -> None:
     if stat.S_ISDIR(status.st_mode):
         inside = [name for name in names_in(path, ".sqlite") if (path / name).is_file()]
         such_as = f", such as {path / min(inside)}" if inside else ""
-        raise unusable(path, "a folder", allowed=f"the ledger's own file{such_as}")
+        raise unusable(path, "found a folder", allowed=f"the ledger's own file{such_as}")
     if not stat.S_ISREG(status.st_mode):
         raise unusable(path, "not a regular file", allowed="the ledger's own file")
     if status.st_mode & 0o022:
-        raise unusable(path, "others may write to it", allowed="file mode 0600")
+        raise unusable(path, "other users may write to it", allowed="mode 0600 (chmod 600)")
     if fault := owner_fault(status):
         raise unusable(path, fault)
     _check_one_name(path)
     check_directory(path, local_file_system=local_file_system)
     # Before connecting: a connection turns on WAL, and must not do so to somebody else's file.
     if status.st_size == 0:
-        raise unusable(path, "not a database, or corrupt")
+        raise unusable(path, Faults.DAMAGED)
     if _application_id(path) != APPLICATION_ID:
-        raise unusable(path, "this file is not a dpiw ledger")
+        raise unusable(path, "this database is not a dpiw ledger", allowed="the ledger's own file")
 
 
 def _application_id(path: Path) -> int:
@@ -82,9 +82,9 @@ def _application_id(path: Path) -> int:
         with closing(sqlite3.connect(location, uri=True)) as connection:
             return int(connection.execute("PRAGMA application_id").fetchone()[0])
     except sqlite3.OperationalError as error:
-        raise unusable(path, "cannot be read") from error
+        raise unusable(path, "cannot be read: check its permissions") from error
     except sqlite3.DatabaseError as error:
-        raise unusable(path, "not a database, or corrupt") from error
+        raise unusable(path, Faults.DAMAGED) from error
 
 
 def _check_one_name(path: Path) -> None:
@@ -92,8 +92,8 @@ def _check_one_name(path: Path) -> None:
     if is_mount_point(real, _mounts()):
         raise unusable(
             path,
-            "this file is mounted alone, so it has another name elsewhere; mount its"
-            " folder instead",
+            "this file is mounted alone, so it has another name elsewhere; mount its folder"
+            " instead",
         )
     for _ in range(_PATIENCE):
         drafts = list(drafts_of(real))
@@ -107,8 +107,8 @@ def _check_one_name(path: Path) -> None:
     note = ", left by a creation that was killed" if drafts else ""
     raise unusable(
         path,
-        f"this file has {names} names (hard links){note}; {remedy}, or no process sees"
-        " what another one writes",
+        f"this file has {names} names (hard links){note}, and processes that use different names"
+        f" do not see each other's entries: {remedy}",
     )
 
 
@@ -131,7 +131,7 @@ def check_directory(path: Path, *, local_file_system: str | None = None) -> None
     try:
         status = folder.stat()
     except OSError as error:
-        raise unusable(path, "its folder cannot be written") from error
+        raise unusable(path, "its folder cannot be reached: check its permissions") from error
     if fault := folder_fault(status):  # others could plant a log, which SQLite would replay
         raise unusable(path, f"its folder {fault}")
     _check_file_system(path, folder, local_file_system)
@@ -151,7 +151,7 @@ def make_directory(path: Path, *, local_file_system: str | None = None) -> None:
         if files.make_folder(folder, mode=0o700):
             folder.chmod(0o700)  # the umask may have taken more
     except FileNotFoundError as error:
-        found = "its folder is to lie in one that does not exist; make that one first"
+        found = f"its folder is in one that does not exist; make {folder.parent} first, or mount it"
         raise unusable(path, found) from error
     except OSError as error:
         a_file = f"{folder.name} is a file; expected a folder"
@@ -210,4 +210,5 @@ def check_no_remains(path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         # SQLite would replay the old log into the new ledger.
         if os.path.lexists(f"{path}{suffix}") and not os.path.lexists(path):
-            raise unusable(path, f"remains of a removed ledger ({suffix}) beside it")
+            found = f"remains of a removed ledger ({path.name}{suffix}) are in its folder"
+            raise unusable(path, f"{found}: restore that ledger's file, or move the remains away")

@@ -31,7 +31,14 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, no_ledger, tampered, unusable
+from dpiw.ledger.location import (
+    EXPECTED,
+    POSTGRESQL_OPTIONS,
+    Faults,
+    no_ledger,
+    tampered,
+    unusable,
+)
 from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
@@ -72,18 +79,21 @@ _KEEPALIVES = {
 
 # SQLSTATE, or its class -> what the caller sees
 _REASONS = {
-    "25P03": "it was silent for too long, and the server ended the transaction",
-    "55P03": "locked by another process",
-    "42P01": "its table is gone",
-    "3F000": "its table is gone",
-    "42501": "this role lacks a privilege on it",
-    "25006": "the server is read-only",
-    "08": "the connection broke",
-    "57P": "the connection broke",
-    "22": "the database refused the entry",
-    "23": "the database refused the entry",
+    "25P03": "this process was silent for too long, so the server ended the transaction",
+    "55P03": Faults.LOCKED,
+    "42P01": Faults.TABLE_GONE,
+    "3F000": Faults.TABLE_GONE,
+    "42501": "this role lacks a privilege on it (docs/operations.md: a ledger in PostgreSQL)",
+    "25006": "the server is read-only: name the primary",
+    "08": "the connection broke: start the run again",
+    "57P": "the connection broke: start the run again",
+    "22": Faults.REFUSED,
+    "23": Faults.REFUSED,
 }
-_UNREACHABLE = "no answer: no server there, no such database, not let in, or the connection broke"
+_UNREACHABLE = (
+    "no answer: check that the server runs, that the URL's host, port and database are right, and"
+    " that the server lets this user in (the password is in the file that PGPASSFILE names)"
+)
 
 
 class PostgreSQLStore(Store):
@@ -117,9 +127,9 @@ class PostgreSQLStore(Store):
             if not objects.entries and not objects.remains:
                 raise no_ledger(f"ledger {self.location}: no ledger there")
             if not objects.entries:
-                raise tampered(self.location, "its table is gone")
+                raise tampered(self.location, Faults.TABLE_GONE)
             if not guards_hold(connection):
-                raise tampered(self.location, "its append-only guards were changed")
+                raise tampered(self.location, Faults.GUARDS_CHANGED)
 
     def create(self, first: Entry) -> bool:
         """Make schema, table, guards and the first entry in one transaction."""
@@ -129,7 +139,7 @@ class PostgreSQLStore(Store):
             if objects.entries:
                 return False
             if objects.remains:
-                raise tampered(self.location, "its table is gone")
+                raise tampered(self.location, Faults.TABLE_GONE)
             if not objects.schema:
                 connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
             metadata.create_all(connection, checkfirst=False)
@@ -153,7 +163,7 @@ class PostgreSQLStore(Store):
         if warnings:
             # Such as: the wait for the synchronous standby was cancelled after the local commit.
             raise unusable(
-                self.location, "the server warned at the commit; read again what is kept"
+                self.location, "the server warned at the commit: see its log, and dpiw ledger show"
             )
 
     def _check_settings(self, connection: Connection, isolation: str) -> None:
@@ -166,11 +176,11 @@ class PostgreSQLStore(Store):
             if server[name] not in admissible:
                 raise unusable(
                     self.location,
-                    f"{name}={server[name]} on this server; not safe to spend, expected "
-                    f"{' or '.join(admissible)}",
+                    f"{name}={server[name]} on this server, with which it could lose a charge",
+                    allowed=f"{name}={' or '.join(admissible)}",
                 )
         if server["isolation"] != isolation.lower():
-            raise unusable(self.location, "the server refused the isolation level")
+            raise unusable(self.location, f"the server refused the isolation level {isolation}")
         pinned = {
             "synchronous_commit": server["synchronous_commit"],
             "lock_timeout": self._lock_timeout,
@@ -229,8 +239,9 @@ def _check_encryption(url: URL, host: str) -> None:
     if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
         return
     raise LedgerError(
-        "over a network, expected sslmode=verify-full (with sslrootcert, unless the"
-        " system's is meant) or gssencmode=require in the URL",
+        "the URL reaches a server over a network without checking which server answers; expected"
+        " sslmode=verify-full (and sslrootcert=FILE, unless the system knows the certificate) or"
+        " gssencmode=require in the URL",
         field="ledger",
     )
 

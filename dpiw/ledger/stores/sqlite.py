@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from dpiw.data import files
 from dpiw.errors import LedgerError
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import no_ledger, tampered, unusable
+from dpiw.ledger.location import Faults, no_ledger, tampered, unusable
 from dpiw.ledger.stores.files import (
     APPLICATION_ID,
     DRAFT_PREFIX,
@@ -131,15 +131,15 @@ class SQLiteStore(Store):
             problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
             # A forged `kind` is no damage of the file: it is left for the chain to name.
             if any(p != "ok" and not p.startswith("CHECK constraint") for p in problems):
-                raise unusable(self._path, "the file is corrupt")
+                raise unusable(self._path, Faults.DAMAGED)
             if not sa.inspect(connection).has_table(entries.name):
-                raise tampered(self._path, "its table is gone")
+                raise tampered(self._path, Faults.TABLE_GONE)
             stored = connection.execute(
                 sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
             )
             meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
             if {name: _squeeze(sql) for name, sql in stored} != meant:
-                raise tampered(self._path, "its append-only guards were changed")
+                raise tampered(self._path, Faults.GUARDS_CHANGED)
 
     def create(self, first: Entry) -> bool:
         """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
@@ -158,7 +158,7 @@ class SQLiteStore(Store):
                 prefix=DRAFT_PREFIX.format(name=path.name), dir=path.parent
             )
         except OSError as error:
-            raise unusable(path, "its folder cannot be written") from error
+            raise unusable(path, "its folder cannot be written: check its permissions") from error
         os.close(handle)
         draft = Path(name)
         try:
@@ -175,12 +175,10 @@ def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
     name, options = url.database, dict(url.query)
     kind = options.pop("local_file_system", None)
     if not name or name == ":memory:" or name.startswith("file:") or options:
-        raise LedgerError(
-            field="ledger",
-            allowed="sqlite:///PATH, a plain file without options but local_file_system",
-        )
+        allowed = "sqlite:///PATH of a file, with no option but local_file_system"
+        raise LedgerError(field="ledger", allowed=allowed)
     if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
-        raise LedgerError("local_file_system: expected one type of file system", field="ledger")
+        raise LedgerError(field="ledger", allowed="one type of file system as local_file_system")
     return SQLiteStore(
         Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
     )
@@ -204,7 +202,7 @@ def _put_in_place(draft: Path, path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise unusable(path, "cannot be put in its place") from error
+        raise unusable(path, "cannot be made here: use a folder that allows hard links") from error
     files.sync_directory(path.parent)
     return True
 
@@ -240,9 +238,8 @@ def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
             cursor.execute(f"PRAGMA {name} = {setting}")
             (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
             if value != expected:
-                raise LedgerError(
-                    f"SQLite refused {name}={setting}; not safe to spend", field="ledger"
-                )
+                found = f"SQLite refused {name}={setting}, without which a crash can lose a charge"
+                raise LedgerError(found, field="ledger")
 
 
 def _on_begin(connection: Connection) -> None:
@@ -264,11 +261,11 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         original = getattr(error, "orig", None) or error
         text = str(original)
         if "locked" in text or "busy" in text:
-            raise unusable(path, "locked by another process") from error
+            raise unusable(path, Faults.LOCKED) from error
         if not path.exists():
             raise no_ledger(f"ledger {path}: no such file", begin=False) from error
         if isinstance(original, sqlite3.IntegrityError):
-            raise unusable(path, "the database refused the entry") from error
+            raise unusable(path, Faults.REFUSED) from error
         if isinstance(original, sqlite3.OperationalError):
-            raise unusable(path, f"cannot be used ({type(original).__name__})") from error
-        raise unusable(path, "not a database, or corrupt") from error
+            raise unusable(path, "cannot be used: check permissions and free disk space") from error
+        raise unusable(path, Faults.DAMAGED) from error

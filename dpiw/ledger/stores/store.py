@@ -68,7 +68,7 @@ class Store(ABC):
     @property
     def path(self) -> Path:
         """The ledger's file. Raises LedgerError if it is not a file."""
-        raise unusable(self.location, "it is not a file")
+        raise unusable(self.location, "it is not a file: reach it by its `location`")
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
@@ -110,4 +110,4 @@ class Store(ABC):
         # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
         condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
         if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
-            raise unusable(self.location, "the database did not keep the entry")
+            raise unusable(self.location, "the database did not keep the entry: a rule removed it")

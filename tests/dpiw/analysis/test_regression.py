@@ -72,7 +72,7 @@ def separated(**columns):
     frame, w = source()
     frame["m"] = np.random.default_rng(12).choice(list("st"), len(frame))
     frame["some"] = frame["g"] == "r"
-    frame["days"] = np.where(frame["some"], 1.0 + frame["z"], 0.0)
+    frame["days"] = np.where(frame["some"], 1.0 + frame["z"] ** 2, 0.0)
     for name, values in columns.items():
         frame[name] = values(frame)
     return frame, w

@@ -269,13 +269,13 @@ def test_what_was_paid_for_is_sound():
     ("changes", "said"),
     [
         ({"parameters": {**PARAMETERS, "threshold": PARAMETERS["threshold"] - 1}}, "up to 3."),
-        ({"noise": ({"scale": SCALE * 2 / 3},)}, "less than what it paid for"),
+        ({"noise": ({"scale": SCALE * 2 / 3},)}, "less than the charge needs"),
         ({"noise": ({"scale": SCALE * 1.1},)}, "shown with probability up to"),
-        ({"unit": PrivacyUnit(relation=ADD, max_rows=4, id_column="id")}, "less than what it"),
-        ({"events": as_json(NOISE)}, "shows levels of 2 columns; charged for fewer or more"),
+        ({"unit": PrivacyUnit(relation=ADD, max_rows=4, id_column="id")}, "less than the charge"),
+        ({"events": as_json(NOISE)}, "shows levels of 2 columns, and paid for another number"),
         ({"events": as_json(NOISE, dataclasses.replace(THRESHOLD, count=1))}, "of 2 columns"),
-        ({"events": as_json(THRESHOLD)}, "less than what it paid for"),
-        ({"events": as_json(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "was 1e-09"),
+        ({"events": as_json(THRESHOLD)}, "less than the charge needs"),
+        ({"events": as_json(NOISE, dataclasses.replace(THRESHOLD, delta=1e-9))}, "1e-09 was"),
     ],
 )  # fmt: skip
 def test_what_was_not_is_found(changes, said):

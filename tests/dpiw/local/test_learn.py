@@ -168,7 +168,7 @@ def test_what_the_noise_forbids_is_refused_and_says_what_would_do():
     assert feasibility(parameters, norm=5 * most, rows=2000, loss="squared").usable
     ask = {"norm": most, "penalty": 5.0, "rng": rng}
     for change, named in (
-        ({"norm": 1.001 * most}, f"a ball of norm {most:.3g}"), ({"penalty": 0.0}, "curvature"),
+        ({"norm": 1.001 * most}, f"set norm below {most:.3g}"), ({"penalty": 0.0}, "curvature"),
         ({"loss": "logistic"}, "not entire"), ({"loss": logistic_surrogate(0.01)}, "reach"),
         ({"features": ["x"]}, "feature"), ({"norm": 0.0}, "norm"), ({"norm": math.nan}, "norm"),
     ):  # fmt: skip
