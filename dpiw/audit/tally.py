@@ -217,7 +217,9 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
         raise IllegalError("its cost is under another relation than the population's")
     cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
-        raise IllegalError("it reserves a lost delta, which only a recovery may state")
+        raise IllegalError(
+            "it reserves a delta for forgotten draws, which only `dpiw ledger recover` may state"
+        )
     resumable = payload.get("resumable", {})
     stages = {
         name: StageTally(state="reserved", events=list(events), resumption=resumable.get(name))

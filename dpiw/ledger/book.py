@@ -346,7 +346,11 @@ def known_stage(run: RunRecord, attempt: int | None, stage: str | None) -> Stage
     """Return the stage, or raise LedgerConflictError."""
     record = known_attempt(run, attempt).stages.get(stage or "")
     if record is None:
-        raise LedgerConflictError(f"attempt {attempt} has no stage {stage!r}", next=[_STATES])
+        allowed = f"one of {', '.join(known_attempt(run, attempt).stages)}"
+        raise LedgerConflictError(
+            f"not a stage of attempt {attempt}", field=f"stage {stage}", allowed=allowed,
+            next=[_STATES],
+        )  # fmt: skip
     return record
 
 

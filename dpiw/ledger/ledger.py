@@ -340,7 +340,12 @@ class Ledger(LedgerReader):
                     page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest
                 ).head
             if run.manifest_digest != manifest_digest:
-                raise LedgerConflictError("this run was published with another manifest before")
+                raise LedgerConflictError(
+                    f"published before with manifest {str(run.manifest_digest)[:12]}, now with"
+                    f" {manifest_digest[:12]}; nothing was recorded. Keep the first folder, and"
+                    " check it with `dpiw verify`",
+                    field=f"run {run_key[:8]}",
+                )
             return run.published
 
     def publish_rows(self, run_key: str, manifest_digest: str) -> None:

@@ -111,8 +111,9 @@ class LocalParameters(Document):
                 field=NAME,
                 allowed="a label, or a feature with private: true",
             )
-        if any(name in RESERVED for name in self.names):
-            raise ManifestError(f"no name may be {' or '.join(RESERVED)}; rename it", field=NAME)
+        if taken := sorted({*RESERVED} & {*self.names}):
+            fault = f"a feature or label is called {taken[0]}, which every report has of its own"
+            raise ManifestError(f"{fault}; its collector must rename it", field=NAME)
         if (self.label is None) is not (self.kept == 0 and not self.levels):
             raise ManifestError("label, levels and kept go together: all, or none", field=NAME)
         if self.label is not None and len(set(self.levels)) < max(2, len(self.levels)):

@@ -157,7 +157,7 @@ def _shifts(delta_units: int) -> tuple[Decimal, ...]:
     """
     if delta_units <= 0:
         allowed = "more than 0 with composition renyi, or composition basic"
-        raise SpecError(field="population.delta", allowed=allowed)
+        raise SpecError("found 0", field="population.delta", allowed=allowed)
     with exactly():
         share = delta_units * DELTA_UNIT / len(ORDERS)
         return tuple(

@@ -68,7 +68,7 @@ def _kind(
 
 METHODS = (*GENERATORS, *WEIGHTS)
 
-_LISTED = "generator.method=levels: finds the levels of columns that the data dictionary declares"
+_LISTED = "generator.method=levels: finds the levels of `unseen` columns"
 _UNSEEN = "column full is declared `unseen: true`, and this method needs its levels"
 _NARROW = {"privbayes", "histogram", "mst", "aim", "bayes", "external", "levels"}
 _DENSE = (*(set(GENERATORS) - _NARROW), *(set(WEIGHTS) - {"discriminator"}))

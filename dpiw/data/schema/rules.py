@@ -63,7 +63,9 @@ class Rules:
         for constraint in constraints:
             field = f"constraint {constraint.name}"
             if constraint.name in names:
-                raise SchemaError("stated twice; rename one", field=f"{field}: name")
+                raise SchemaError(
+                    "another constraint has this name; rename one", field=f"{field}: name"
+                )
             names.add(constraint.name)
             for name in constraint.columns:
                 if name not in columns:

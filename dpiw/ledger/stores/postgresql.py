@@ -224,8 +224,8 @@ def _check_url(url: URL) -> None:
     # As SQLAlchemy reads the URL: a `?` in the user's name begins no options for it.
     unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
     if unknown or url.password is not None:
-        found = ", ".join(unknown) or "a password"
-        raise LedgerError(f"the URL may not hold {found}", field="ledger")
+        found = ", ".join(unknown) or "a password, which stands in the file that PGPASSFILE names"
+        raise LedgerError(f"the URL may not hold {found}; remove it", field="ledger")
     _check_encryption(url, str(hosts[0]))
 
 

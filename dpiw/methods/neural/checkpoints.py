@@ -27,8 +27,8 @@ def read_checkpoint(data: bytes, *, kind: str) -> Measurement:
         stored = Measurement.from_bytes(data)
     if stored is None or stored.kind != kind:
         raise PrivacyError(
-            "training: found a damaged checkpoint, or one of another training; restore this run's"
-            " checkpoint from a backup, and start the run again"
+            "training: found a damaged checkpoint, or one of another training; restore the run's"
+            " folder from a backup, and start the run again. Without a backup this draw is lost"
         )
     return stored
 

@@ -178,7 +178,8 @@ class Measured(WeightEstimator):
             most = int(MOST_ROWS / stack.norm)
             raise SpecError(
                 field=f"nominal_rows={nominal_rows}",
-                allowed=f"at most {most} with these features' shares",
+                allowed=f"at most {most} for `measured` weights with these features; release by"
+                " regions, or set weights.method: none",
             )
         noise = sum_noise(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
         return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
