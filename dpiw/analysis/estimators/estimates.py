@@ -147,7 +147,8 @@ def grouped(
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
     if not isinstance(by, str | None):
         raise ReleaseError(
-            field="by", allowed="the name of one column; for each level of another use `where`"
+            field="by",
+            allowed="the name of one column; to split by another, use `where` for each level",
         )
     if by is None:
         return estimator(sample, values, name)

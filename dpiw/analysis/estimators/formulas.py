@@ -129,7 +129,9 @@ def uncomputed(
             why = restored(_fault(text, frame, fault), names)
             return ReleaseError(f"{restored(text, names)!r}: {why}", field=f"formula {formula!r}")
     return ReleaseError(
-        f"it cannot be computed ({type(reason).__name__})", field=f"formula {formula!r}"
+        f"its parts can be computed, but not together ({type(reason).__name__}): remove terms one"
+        " at a time to find which",
+        field=f"formula {formula!r}",
     )
 
 

@@ -29,9 +29,12 @@ def name_fault(name: object) -> SchemaError | None:
     """What is wrong with a column's name, or None."""
     if not isinstance(name, str) or not name.strip():
         return SchemaError("a column name is empty, or not text; write it in quotes")
-    if len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        allowed = f"at most {MAX_NAME_LENGTH} printable characters"
-        return SchemaError("a column name is too long or unprintable", allowed=allowed)
+    if len(name) > MAX_NAME_LENGTH:
+        fault = f"a column name has {len(name)} characters"
+        return SchemaError(fault, allowed=f"at most {MAX_NAME_LENGTH}")
+    if odd := [letter for letter in name if not letter.isprintable()]:
+        fault = f"a column name holds U+{ord(odd[0]):04X}, which no screen shows"
+        return SchemaError(f"{fault}; type the name again, in the file too")
     if name != name.strip():
         field = f"column {name}: name"
         return SchemaError("has white space at its ends; remove it, in the file too", field=field)

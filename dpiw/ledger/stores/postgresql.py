@@ -224,8 +224,8 @@ def _check_url(url: URL) -> None:
     # As SQLAlchemy reads the URL: a `?` in the user's name begins no options for it.
     unknown = sorted(set(url.query) - POSTGRESQL_OPTIONS)
     if unknown or url.password is not None:
-        found = ", ".join(unknown) or "a password, which stands in the file that PGPASSFILE names"
-        raise LedgerError(f"the URL may not hold {found}; remove it", field="ledger")
+        found = ", ".join(unknown) or "a password: put it into the file that PGPASSFILE names"
+        raise LedgerError(f"remove from the URL {found}", field="ledger")
     _check_encryption(url, str(hosts[0]))
 
 
@@ -240,7 +240,7 @@ def _check_encryption(url: URL, host: str) -> None:
         return
     raise LedgerError(
         "the URL reaches a server over a network without checking which server answers; expected"
-        " sslmode=verify-full (and sslrootcert=FILE, unless the system knows the certificate) or"
+        " sslmode=verify-full and sslrootcert=FILE, or sslrootcert=system, or"
         " gssencmode=require in the URL",
         field="ledger",
     )
