@@ -218,7 +218,7 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     cost = cost_of(payload, composition=population.composition)
     if cost.lost_delta:
         raise IllegalError(
-            "it reserves a delta for forgotten draws, which only `dpiw ledger recover` may state"
+            "it reserves a delta for draws that a lost ledger forgot; only a recovery may state one"
         )
     resumable = payload.get("resumable", {})
     stages = {

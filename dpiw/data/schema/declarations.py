@@ -33,8 +33,9 @@ def name_fault(name: object) -> SchemaError | None:
         fault = f"a column name has {len(name)} characters"
         return SchemaError(fault, allowed=f"at most {MAX_NAME_LENGTH}")
     if odd := [letter for letter in name if not letter.isprintable()]:
-        fault = f"a column name holds U+{ord(odd[0]):04X}, which no screen shows"
-        return SchemaError(f"{fault}; type the name again, in the file too")
+        fault = f"its name holds U+{ord(odd[0]):04X}, which no screen shows"
+        fault += "; type the name again, in the file too"
+        return SchemaError(fault, field=f"column {name!a}")
     if name != name.strip():
         field = f"column {name}: name"
         return SchemaError("has white space at its ends; remove it, in the file too", field=field)

@@ -239,10 +239,10 @@ def _check_encryption(url: URL, host: str) -> None:
     if url.query.get("sslmode") == "verify-full" or url.query.get("gssencmode") == "require":
         return
     raise LedgerError(
-        "the URL reaches a server over a network without checking which server answers; expected"
-        " sslmode=verify-full and sslrootcert=FILE, or sslrootcert=system, or"
-        " gssencmode=require in the URL",
+        "the URL reaches a server over a network without checking which server answers",
         field="ledger",
+        allowed="in the URL sslmode=verify-full with sslrootcert=FILE (or system), or else"
+        " gssencmode=require",
     )
 
 
