@@ -51,7 +51,7 @@ def check_output(path: Path, stage: StageRecord) -> None:
         if hashlib.sha256(path.read_bytes()).hexdigest() == stage.output_digest:
             return
         fault = "is not the one that the ledger committed"
-    message = f"its output {path.name} {fault}; get that file again from a backup"
+    message = f"its output {path.name} {fault}; restore it from a backup of the run's folder"
     raise LedgerTamperedError(message, field=f"stage {stage.stage}")
 
 
