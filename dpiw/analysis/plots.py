@@ -61,7 +61,7 @@ def _histogram(ax: Any, sample: WeightedSample, column: str, bins: Bins) -> None
         ax.bar(range(heights.size), heights)
         ax.set_xticks(range(heights.size), [str(label) for label in parts.labels], parse_math=False)
         return
-    is_dated = values.dtype.kind == "M"  # of which the local clock counts
+    is_dated = values.dtype.kind == "M"  # shown by the local clock
     cells = values.dt.tz_localize(None) if is_dated else pd.Series(numbers(sample, column))
     edges = _declared_bins(sample, column)
     if bins is not None:

@@ -146,7 +146,7 @@ def _parser() -> Parser:
         "--header",
         metavar="NAMES",
         help="compare the dictionary with the table's first line, typed as text, or with the names"
-        " and types of a Parquet file, of which nothing else is read",
+        " and types of a Parquet file, and read nothing else in it",
     )
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)

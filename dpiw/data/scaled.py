@@ -89,5 +89,5 @@ def regrouped(tables: Iterable[ScaledTable], rows: int) -> Iterator[ScaledTable]
 
 
 def _stored(values: NDArray[Any]) -> pa.Array:
-    texts = values.dtype == object  # of which an empty array would have no type
+    texts = values.dtype == object  # an empty array of texts would have no type
     return pa.array(values, type=pa.large_string() if texts else None)

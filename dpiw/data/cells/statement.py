@@ -155,16 +155,24 @@ def statement(
     for column in tally.schema.columns:
         counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
+        figures = (
+            counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown,
+        )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
-        rows.append((column.name, kind, *(f"{figure:,}" for figure in vars(counts).values())))
+        rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
         if not identifier:
             fates.append(f"- column {column.name}: {_became(column, counts, tally.rows)}")
         if tally.rows and counts.missing + counts.unreadable + counts.unknown == tally.rows:
             unread.append(column.name)
         notes += _column_notes(column, tally, formats[column.name], file_format)
-    names, kinds, *widths = (max(map(len, cells)) for cells in zip(*rows, strict=True))
-    row_form = "  ".join(f"{{:{side}}}" for side in (names, kinds, *(f">{w}" for w in widths)))
-    table = [row_form.format(*row) for row in rows]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    table = [
+        "  ".join(
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
     beginning = [
         _OPENING,
         f"rows that hold no cell: {tally.empty:,}",

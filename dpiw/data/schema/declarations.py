@@ -30,12 +30,12 @@ def name_fault(name: object) -> SchemaError | None:
     if not isinstance(name, str) or not name.strip():
         return SchemaError("a column name is empty, or not text; write it in quotes")
     if len(name) > MAX_NAME_LENGTH:
-        fault = f"a column name has {len(name)} characters"
-        return SchemaError(fault, allowed=f"at most {MAX_NAME_LENGTH}")
-    if odd := [letter for letter in name if not letter.isprintable()]:
-        fault = f"its name holds U+{ord(odd[0]):04X}, which no screen shows"
-        fault += "; type the name again, in the file too"
-        return SchemaError(fault, field=f"column {name!a}")
+        return SchemaError(
+            "a column name is too long", allowed=f"at most {MAX_NAME_LENGTH} letters"
+        )
+    if not name.isprintable():  # not quoted: a typed header may be a row of the table
+        fault = "a column name holds a character that no screen shows"
+        return SchemaError(f"{fault}; type the name again, in the file too")
     if name != name.strip():
         field = f"column {name}: name"
         return SchemaError("has white space at its ends; remove it, in the file too", field=field)

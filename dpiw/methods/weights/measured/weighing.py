@@ -129,7 +129,7 @@ def weigh_measured(
         reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs = normalised(reweighted.tilt.log_weights)
-    del base_rows  # its features, of which those of the chosen rows take the place
+    del base_rows  # the features of the chosen rows replace its own
     choice = calibrated(
         logs,
         rows,
