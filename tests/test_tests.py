@@ -1,6 +1,7 @@
 """The rules of the tests' own house: who imports whom, and how long a file may be."""
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.named_tests import TESTS
 
@@ -71,3 +73,38 @@ def test_a_test_file_is_of_one_subject() -> None:
     """At most 500 lines: a longer one has two."""
     lines = {path.name: len(path.read_text().splitlines()) for path in PATHS}
     assert not {name: count for name, count in lines.items() if count > 500}
+
+
+def installed(asked: str) -> set[str]:
+    """Distributions that pip installs for a requirement, with all that they require."""
+    found: set[str] = set()
+    seen, left = set(), [Requirement(asked)]
+    while left:
+        wanted = left.pop()
+        if str(wanted) in seen:
+            continue
+        seen.add(str(wanted))
+        found.add(re.sub(r"[-_.]+", "-", wanted.name).lower())
+        for extra in ("", *wanted.extras):
+            for line in importlib.metadata.requires(wanted.name) or []:
+                needed = Requirement(line)
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    left.append(needed)
+    return found
+
+
+def test_a_fresh_clone_installs_what_the_tests_import() -> None:
+    """Not what an environment kept of an earlier day."""
+    extras = re.search(r"'\.\[(.*?\btest\b.*?)\]'", (TESTS.parent / "Makefile").read_text())[1]
+    there = installed(f"dpiw[{extras}]")
+    sources = importlib.metadata.packages_distributions()
+    for path in PATHS:
+        names = []
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.append(node.module)
+        for top in {name.partition(".")[0] for name in names} & {*sources}:
+            owners = {re.sub(r"[-_.]+", "-", name).lower() for name in sources[top]}
+            assert owners & there, f"{path.relative_to(TESTS)} imports {top}: add it to `test`"

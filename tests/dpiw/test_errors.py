@@ -10,7 +10,6 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-import tblib.pickling_support
 
 from dpiw import errors
 from dpiw.audit.findings import AuditFailedError
@@ -94,11 +93,10 @@ ASIDE = sorted(
 
 @pytest.mark.parametrize(("kind", "name"), ASIDE)
 def test_a_text_for_a_person_stays_in_its_process(kind, name):
-    """Whatever pickles, copies or prints an error, also with the reducers of distributed."""
+    """Whatever pickles, copies or prints an error."""
     error, text = _made(kind), "Quillonworth7731"
     setattr(error, name, text)
     error.add_note("a note")
-    tblib.pickling_support.install()
     ways = [partial(pickle.dumps, protocol=protocol) for protocol in range(2, 6)]
     for dump in (*ways, cloudpickle.dumps):
         again = pickle.loads(dump(error))

@@ -1,7 +1,6 @@
 """A real Prefect server for the flow tests, and a way to run the flow as a person would."""
 
 import contextlib
-import copyreg
 import http.server
 import importlib.metadata
 import io
@@ -281,16 +280,12 @@ def train():
 
 
 def pickled(error: BaseException) -> bytes:
-    """An error as processes pickle it, also with distributed's reducers for exceptions."""
+    """An error as processes pickle it, and as Prefect does."""
     import cloudpickle
-    import distributed  # noqa: F401 - registers reducers for exceptions, for all of this process
-    from tblib.pickling_support import install, pickle_exception
 
     buffer = io.BytesIO()
     bare = pickle.Pickler(buffer)
     bare.dispatch_table = {}
     bare.dump(error)
-    install()  # as distributed does when it is imported, for all classes that exist by then
-    assert copyreg.dispatch_table[type(error)] is pickle_exception
     kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
     return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])
