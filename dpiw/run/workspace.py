@@ -36,7 +36,9 @@ CONSEQUENCES = {
     " If another stage is committed, the run cannot be finished",
     "lost": "the lost stage can be drawn again only if no other stage is committed",
     "committed": "nothing: all draws are on disk, and a rerun publishes them",
-    _UNKNOWN: "its ledger does not know this run: it never began, or an old copy was restored",
+    _UNKNOWN: "if an old copy of the ledger was restored, nothing but this folder shows what the"
+    " run drew: first type `dpiw ledger recover`. If the run never began, a rerun reads the source"
+    " again, as it is by then",
 }
 """What purging an unfinished run means for a rerun."""
 

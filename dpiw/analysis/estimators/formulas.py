@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.names import restored
-from dpiw.errors import ReleaseError, nearest_first, optional
+from dpiw.errors import ReleaseError, nearest_first, optional, shown
 
 
 def check_left(formula: str) -> None:
@@ -149,4 +149,6 @@ def _fault(factor: str, frame: pd.DataFrame, fault: Exception) -> str:
                 return f"column {name!r} has no level {word!r}; its levels, {near}"
     if texts:
         return f"it cannot be computed: column {texts[0]!r} holds text"
-    return f"it cannot be computed ({type(fault.__cause__ or fault).__name__})"
+    reason = fault.__cause__ or fault
+    said = f"{type(reason).__name__}: {shown(reason, most=200)}"
+    return f"it cannot be computed ({said}); change it, or leave it out"

@@ -16,7 +16,6 @@ from dpiw.data.cells.formats import FORMAT_FIELDS, CellFormat
 from dpiw.data.cells.plain import day_number, is_zone, one_form, second_number, word_form
 from dpiw.data.schema.declarations import (
     FREE_TEXT,
-    MAX_NAME_LENGTH,
     MOST_DIGITS,
     RESERVED_NAMES,
     Fault,
@@ -313,8 +312,8 @@ class Column:
             raise SchemaError(field="columns", allowed=expected)
         values = dict(mapping)
         field = f"column {values['name']}: "
-        if len(values["name"]) > MAX_NAME_LENGTH:  # later messages would repeat it
-            raise SchemaError(f"a column's `name` is longer than {MAX_NAME_LENGTH} characters")
+        if fault := name_fault(values["name"]):  # later messages would repeat the name
+            raise SchemaError(fault, field="a column's name")
         known = {field.name for field in dataclasses.fields(cls)} - {"written"} | {*FORMAT_FIELDS}
         if odd := [str(key)[:40] for key in values if key not in known]:
             near = nearest(odd[0], known) or "; docs/spec.md lists the keys of a column"
@@ -343,7 +342,7 @@ class Column:
 
     def _check_name(self) -> None:
         if fault := name_fault(self.name):
-            raise fault
+            raise SchemaError(fault, field="a column's name")
         if folded_name(self.name) in RESERVED_NAMES and self.role is not ColumnRole.IDENTIFIER:
             raise self._refuse("name", "reserved for weights; rename the column, in the file too")
 

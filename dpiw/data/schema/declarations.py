@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from dpiw.errors import SchemaError, nearest
+from dpiw.errors import nearest
 
 Fault = tuple[str, str]
 """A field, and what is wrong with it."""
@@ -25,20 +25,16 @@ def folded_name(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
 
 
-def name_fault(name: object) -> SchemaError | None:
-    """What is wrong with a column's name, or None."""
+def name_fault(name: object) -> str | None:
+    """What is wrong with a column's name, or None; not quoted: a typed header may be a row."""
     if not isinstance(name, str) or not name.strip():
-        return SchemaError("a column name is empty, or not text; write it in quotes")
+        return "is empty, or not text; write it in quotes"
     if len(name) > MAX_NAME_LENGTH:
-        return SchemaError(
-            "a column name is too long", allowed=f"at most {MAX_NAME_LENGTH} letters"
-        )
-    if not name.isprintable():  # not quoted: a typed header may be a row of the table
-        fault = "a column name holds a character that no screen shows"
-        return SchemaError(f"{fault}; type the name again, in the file too")
+        return f"is longer than {MAX_NAME_LENGTH} characters"
+    if not name.isprintable():
+        return "holds a character that no screen shows; type the name again, in the file too"
     if name != name.strip():
-        field = f"column {name}: name"
-        return SchemaError("has white space at its ends; remove it, in the file too", field=field)
+        return "has white space at its ends; remove it, in the file too"
     return None
 
 

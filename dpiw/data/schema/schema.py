@@ -22,7 +22,7 @@ from dpiw.data.scaled import ScaledTable
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema.confidential import Confidential
 from dpiw.data.schema.constraints import Constraint, in_order, read_constraint
-from dpiw.data.schema.declarations import folded_name
+from dpiw.data.schema.declarations import folded_name, name_fault
 from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.schema.rules import Rules
 from dpiw.errors import SchemaError, SourceError, each, nearest
@@ -108,6 +108,9 @@ class PublicSchema:
         for key, items in (("columns", columns), ("constraints", constraints)):
             if not isinstance(items, (list, tuple)):
                 raise SchemaError(field=key, allowed="a list")
+        for place, column in enumerate(columns, start=1):
+            if isinstance(column, Mapping) and (fault := name_fault(column.get("name"))):
+                raise SchemaError(fault, field=f"column {place} of {len(columns)}: name")
         return cls(
             name=mapping["name"],
             columns=each(Column.from_mapping, columns, SchemaError),

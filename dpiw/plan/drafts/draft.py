@@ -64,7 +64,7 @@ class ColumnDraft:
 
     def __post_init__(self) -> None:
         if fault := name_fault(self.name):
-            raise fault
+            raise SchemaError(fault, field="a column's name")
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
         object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
         if self.lower is None and self.upper is None and not self.levels:

@@ -97,6 +97,14 @@ def test_what_to_write_instead_computes():
         assert np.isfinite(analysis.linear_regression(source(), whole).values).all()
 
 
+@pytest.mark.parametrize(
+    ("term", "why"), [("bs(age, df=1)", "ValueError: .*`df`"), ("cr(age)", "ValueError: .*'knots'")]
+)
+def test_the_reason_of_a_term_that_cannot_be_computed_is_formulaic_s(term, why):
+    with pytest.raises(ReleaseError, match=why):
+        analysis.logistic_regression(source(), f"ill ~ {term}")
+
+
 def test_without_the_library_it_is_named(monkeypatch):
     def without(name, *_):
         raise ModuleNotFoundError(name, name=name)

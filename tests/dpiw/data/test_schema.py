@@ -123,9 +123,13 @@ def test_reserved_names_are_refused(name):
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "a" * 200, "a\x00", 7])
-def test_bad_names_are_refused(name):
+def test_bad_names_are_refused_by_their_place(name):
     with pytest.raises(SchemaError):
         Column(name=name, kind=ColumnKind.BOOLEAN)
+    columns = [{"name": "first", "kind": "boolean"}, {"name": name, "kind": "boolean"}]
+    with pytest.raises(SchemaError) as refused:
+        PublicSchema.from_mapping({"name": "s", "columns": columns})
+    assert refused.value.field == "column 2 of 2: name"
 
 
 @pytest.mark.parametrize(
