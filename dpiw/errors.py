@@ -407,7 +407,10 @@ class LedgerTamperedError(LedgerError):
     """The hash chain is broken, or the ledger lacks a head that was published."""
 
     exit_code = 33
-    advice = "stop, change nothing in the ledger, and run `dpiw audit`"
+    advice = (
+        "start nothing: if the message names `dpiw ledger recover`, type it; else change nothing in"
+        " the ledger, and run `dpiw audit`"
+    )
 
 
 class WeightError(DPIWError):

@@ -93,7 +93,10 @@ _KINDS = {
     str: "text", bool: "true or false", int: "a whole number", float: "a decimal number",
     list: "a list", dict: "a JSON object", Mapping: "a JSON object", type(None): "null",
 }  # fmt: skip
-_NOT_OURS = "another version of dpiw wrote this file, or somebody changed it"
+_NOT_OURS = (
+    "another version of dpiw wrote this file, or somebody changed it; do not use it: ask its"
+    " publisher for it again, and which version wrote it"
+)
 
 
 def _in_words(value: Any) -> str:

@@ -51,8 +51,12 @@ def check_output(path: Path, stage: StageRecord) -> None:
         if hashlib.sha256(path.read_bytes()).hexdigest() == stage.output_digest:
             return
         fault = "is not the one that the ledger committed"
-    message = f"its output {path.name} {fault}; restore it from a backup of the run's folder"
-    raise LedgerTamperedError(message, field=f"stage {stage.stage}")
+    raise LedgerTamperedError(
+        f"its output {path.name} {fault}; restore it from a backup of the run's folder. Without one"
+        " this run ends here and its charge stands; `dpiw release --pay-again` pays for a new one,"
+        " with another period or source.snapshot",
+        field=f"stage {stage.stage}",
+    )
 
 
 def committed_measurement(run: ReleaseRun, name: str) -> Measurement:
