@@ -111,9 +111,10 @@ def check_checkpoints(folder: Path, stage: str, record: RunRecord) -> None:
 def old_copy(fault: str, stage: str) -> LedgerTamperedError:
     """Return the error for a draw on disk that the ledger does not know."""
     return LedgerTamperedError(
-        f"{fault}: the ledger was restored from an old copy. Charge that draw with `dpiw ledger"
-        " recover --loss-only`: the epsilon that `dpiw plan` shows for its stage, and the spec's"
-        " delta. Then start a new run, with another period or source.snapshot",
+        f"{fault}: the ledger was restored from an old copy. A reservation of this run without an"
+        " armed stage pays for that draw. If there is none, charge it with `dpiw ledger recover"
+        " --loss-only`: the epsilon that `dpiw plan` shows for its stage, and the spec's delta."
+        " Then start a new run, with another period or source.snapshot",
         field=f"stage {stage}",
     )
 

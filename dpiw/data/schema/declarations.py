@@ -32,9 +32,9 @@ def name_fault(name: object) -> str | None:
     if len(name) > MAX_NAME_LENGTH:
         return f"is longer than {MAX_NAME_LENGTH} characters"
     if not name.isprintable():
-        return "holds a character that no screen shows; type the name again, in the file too"
+        return "holds a character that no screen shows; type the name again, in the table too"
     if name != name.strip():
-        return "has white space at its ends; remove it, in the file too"
+        return "has white space at its ends; remove it, in the table too"
     return None
 
 

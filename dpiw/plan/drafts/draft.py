@@ -63,8 +63,6 @@ class ColumnDraft:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if fault := name_fault(self.name):
-            raise SchemaError(fault, field="a column's name")
         plain = "".join(letter if letter.isprintable() else " " for letter in self.description)
         object.__setattr__(self, "description", " ".join(plain.split())[:_MAX_DESCRIPTION].strip())
         if self.lower is None and self.upper is None and not self.levels:
@@ -185,6 +183,9 @@ class TableDraft:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns:
             raise SchemaError("the metadata names no columns; try --header NAMES")
+        for place, column in enumerate(self.columns, start=1):
+            if fault := name_fault(column.name):
+                raise SchemaError(fault, field=f"the metadata: name {place} of {len(self.columns)}")
         folded = [folded_name(column.name) for column in self.columns]
         if len({*folded}) < len(folded):
             second = next(n for n, name in enumerate(folded) if name in folded[:n])

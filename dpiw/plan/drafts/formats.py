@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 
 from dpiw.data.schema.columns import ColumnRole
-from dpiw.data.schema.declarations import name_fault
 from dpiw.data.source.headers import typed_line
 from dpiw.errors import SchemaError
 from dpiw.plan.drafts.ddi import read_ddi
@@ -49,8 +48,6 @@ def read_header(line: str, *, delimiter: str = ",") -> TableDraft:
         where = f"header: name {place} of {len(names)}"
         if _is_number(name):
             raise SchemaError("found a number", field=where, allowed="the column names, not a row")
-        if fault := name_fault(name):
-            raise SchemaError(fault, field=where)
     return TableDraft(columns=tuple(map(_column, cells)))
 
 

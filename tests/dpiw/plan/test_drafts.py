@@ -144,11 +144,12 @@ def test_a_header_leaves_all_but_names_open():
     assert [(column.name, bool(column.notes)) for column in padded] == [
         ("age", False), ("sex", True),
     ]  # fmt: skip
-    odd = ("age,a\u200b42", "age," + "42" * 100)
+    odd = ("age," + "42" * 100, "age,a\u200b42")
     for line in ("", "age,,sex", "age,AGE", "age,42,sex", "1.5", r"a\tb", *odd):
         with pytest.raises(SchemaError) as refusal:
             draft_table("header", line)
         assert "42" not in str(refusal.value)
+    assert refusal.value.field == "the metadata: name 2 of 2"
 
 
 def test_what_the_dictionary_would_refuse_is_opened_with_a_note():
