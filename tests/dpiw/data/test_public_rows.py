@@ -26,7 +26,13 @@ from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps
-from dpiw.run.weigh import FITTING_ROWS, PUBLISHED_ROWS, committed_measurement, read_rows
+from dpiw.run.weigh import (
+    FITTING_ROWS,
+    PUBLISHED_ROWS,
+    committed_measurement,
+    estimator,
+    read_rows,
+)
 from tests.conftest import town
 from tests.support.whole_runs import draw, finish, loaded, prepared
 
@@ -109,6 +115,31 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
         analysis.mean(release, "age").interval(method="noise_aware")
     _, size = scaled_weights(release)
     assert size.sum() <= 400  # no more evidence than nominal_rows
+
+
+@pytest.mark.parametrize("method", ["dp_mlp", "discriminator"])
+def test_a_network_s_ratio_is_calibrated_too(method, place):
+    """By hand: log w = a log s - b log(1 - s), up to a constant, of the network's clipped logit."""
+    small = {"dp_mlp": "dp_mlp, settings: {steps: 20, lot: 32, hidden: [4]}"}
+    nets = "generator: [4], discriminator: [4]"
+    generator = f"{{method: dpgan, settings: {{steps: 8, lot: 32, {nets}, loss: logistic}}}}"
+    place.write_spec(weights=small.get(method, method))
+    if method == "discriminator":
+        place.rewrite("{method: histogram, settings: {bins: 4}}", generator)
+    place.add_steps(STEP)
+    run = prepared(place)
+    _, release = publish(run)
+    said, last = release.certificate.post_processing
+    assert (last, said.endswith("; the 2020 survey)")) == ("self-normalise", True)
+    a, b = (float(found) for found in re.findall(r"[ab]=([-+.e0-9]+)", said))
+    stage = "fit_generator" if method == "discriminator" else "fit_weights"
+    ratio = estimator(run).ratio(committed_measurement(run, stage), schema=run.plan.schema)
+    u = ratio.log_ratio(read_rows(run, PUBLISHED_ROWS))
+    logs = a * -np.logaddexp(0, -u) + b * np.logaddexp(0, u)
+    with np.load(run.directory / "weights.npz") as stored:
+        released = stored["log_weights"]
+    np.testing.assert_allclose(released, logs - np.log(np.exp(logs).mean()), atol=1e-2)
+    assert analysis.mean(release, "age").interval().verdicts == ("not assessed",)
 
 
 def test_the_file_is_part_of_the_promise_and_its_place_is_not(place):

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import PrivacyError, SpecError, WeightError, setting_error
+from dpiw.errors import SpecError, WeightError, setting_error
 from dpiw.methods.base import calibrated_for, check_effort, real
-from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.paper.ratio import (
     DensityRatio,
     RatioEstimator,
@@ -34,7 +33,7 @@ from dpiw.methods.weights.paper.regression import (
     resolved_share,
     solve,
 )
-from dpiw.methods.weights.paper.steps import PostProcessing, Scored, fit_calibration
+from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.mechanisms import noisy_vector
@@ -71,7 +70,7 @@ class BetaRatio(DensityRatio):
         return Scored(log_ratio=log_ratio, features=x, law=self.law, texts=texts)
 
     def debiased(self, others: SyntheticTable) -> BetaRatio:
-        """With the debiasing factor about the weighted mean of unpublished rows' features."""
+        """With the debiasing factor about the weighted mean of the other rows' features."""
         x = self.features(others)
         return replace(self, centre=weighted_centre(x @ self.coefficients, x))
 
@@ -104,7 +103,6 @@ class BetaDebiased(RatioEstimator):
     debias: ClassVar[bool] = True
     """Whether weights are debiased; the measurement is the same."""
     pure_noise: ClassVar[str] = NoiseKind.SPHERICAL.value
-    known_everywhere: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"features": ("linear",)}
 
     def __post_init__(self) -> None:
@@ -280,21 +278,6 @@ class BetaDebiased(RatioEstimator):
         features = self.feature_map(schema)
         coefficients = self.released(measurement, "coefficients", features.bounds.dimension)
         return BetaRatio(law=self._ready().law, coefficients=coefficients, map=features)
-
-    def calibrated_on(
-        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
-    ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio and the steps, with any beta calibration fitted to the debiased ratio."""
-        ratio = self.ratio(measurement, schema=rows.weighed.schema)
-        steps = weighing.post_processing
-        step, public = steps.calibrate, weighing.public
-        if step is None or public is None:
-            return ratio, steps
-        if not isinstance(public, SyntheticTable):
-            raise PrivacyError(field="beta calibration", allowed="public rows, as SyntheticTable")
-        start = ratio.debiased(rows.fitting) if self.debias else ratio
-        classes = (start.log_ratio(table) for table in (public, rows.fitting))
-        return start, steps.with_calibration(fit_calibration(*classes, limit=step.limit))
 
 
 @dataclass(frozen=True, kw_only=True)

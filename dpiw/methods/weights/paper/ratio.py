@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, WeightError
+from dpiw.data.tables import SyntheticTable
+from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation, SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.diagnostics import Diagnostics, diagnose, objection
-from dpiw.methods.weights.paper.steps import PostProcessing, Scored, SelfNormalise
+from dpiw.methods.weights.paper.steps import (
+    PostProcessing,
+    Scored,
+    SelfNormalise,
+    fit_calibration,
+)
 from dpiw.methods.weights.weigh import Weights, normalised, resample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.data.schema.schema import PublicSchema
-    from dpiw.data.tables import SyntheticTable
     from dpiw.privacy.measurement import Measurement
 
 Array = NDArray[np.float64]
@@ -40,6 +45,10 @@ class DensityRatio(abc.ABC):
     def log_ratio(self, synthetic: SyntheticTable) -> Array:
         """log(p_real/p_synthetic) + log(N_D/n0), noisy, not debiased, shape (rows,)."""
         return self.scored(synthetic).log_ratio
+
+    def debiased(self, others: SyntheticTable) -> DensityRatio:
+        """The ratio debiased, with the help of unpublished rows; itself if no law is known."""
+        return self
 
 
 LIMIT = 5.0
@@ -128,6 +137,7 @@ class RatioEstimator(WeightEstimator):
 
     debias: ClassVar[bool] = False
     """Whether the noise's mean effect is divided out of the weights."""
+    known_everywhere: ClassVar[bool] = True
 
     @abc.abstractmethod
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
@@ -136,9 +146,16 @@ class RatioEstimator(WeightEstimator):
     def calibrated_on(
         self, measurement: Measurement, rows: SampledRows, weighing: Weighing
     ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio to weigh by, and the steps, with a calibration fitted if there is one."""
-        schema = rows.weighed.schema
-        return self.ratio(measurement, schema=schema), weighing.post_processing
+        """The ratio and the steps, with any beta calibration fitted to the debiased ratio."""
+        ratio = self.ratio(measurement, schema=rows.weighed.schema)
+        steps, public = weighing.post_processing, weighing.public
+        if steps.calibrate is None or public is None:
+            return ratio, steps
+        if not isinstance(public, SyntheticTable):
+            raise PrivacyError(field="beta calibration", allowed="public rows, as SyntheticTable")
+        start = ratio.debiased(rows.fitting) if self.debias else ratio
+        classes = (start.log_ratio(table) for table in (public, rows.fitting))
+        return start, steps.with_calibration(fit_calibration(*classes, limit=steps.calibrate.limit))
 
     def weigh(
         self,

@@ -14,7 +14,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaRatio
-from dpiw.methods.weights.paper.ratio import weigh
+from dpiw.methods.weights.paper.ratio import ClassifierRatio, weigh
 from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.methods.weights.paper.steps import (
     STEPS,
@@ -185,12 +185,25 @@ def test_the_map_is_kulls():
     np.testing.assert_array_equal(far[2], far[3])
 
 
-def test_public_rows_repair_a_misscaled_ratio():
+def logits(synthetic):
+    return synthetic.scaled.columns["x0"] - 0.5
+
+
+def of_coefficients(schema):
+    return ratio_of(schema, 1.0)
+
+
+def of_a_network(schema):
+    return ClassifierRatio(logits=logits)
+
+
+@pytest.mark.parametrize("make", [of_coefficients, of_a_network])
+def test_public_rows_repair_a_misscaled_ratio(make):
     """A ratio whose log is half the true one comes back: slope 2 from 1, within 10%."""
     schema, rng = numbers(2), np.random.default_rng(92)
     real = SyntheticTable(schema=schema, scaled=tilt(schema, rng, 2.0, 40_000))
     synthetic = SyntheticTable(schema=schema, scaled=uniform_rows(schema, 40_000, rng))
-    ratio = ratio_of(schema, 1.0)
+    ratio = make(schema)
     step = BetaCalibrate(
         rows="survey.csv", declared="a public survey", map=fitted(ratio, real, synthetic)
     )
