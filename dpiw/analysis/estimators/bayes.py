@@ -167,7 +167,7 @@ def logistic_posterior(
     )
 
 
-def multinomial_posterior(
+def dirichlet_posterior(
     source: Source, column: str, *, prior: float = 1.0, weighted: bool = True
 ) -> DirichletPosterior:
     """Dirichlet posterior of a column's level shares, `prior` added to every level.

@@ -221,7 +221,7 @@ LEFT_OUT = {
     "WeightedSample": "a type", "weighted_sample": "rows and weights", "resample": "rows",
     "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
     "confidence_interval": "of every estimate above", "wald_test": "of every regression above",
-    "joint": "of estimates above", "multinomial_posterior": "levels alone",
+    "joint": "of estimates above", "dirichlet_posterior": "levels alone",
     "fit_sklearn": "scikit-learn's own model",
 }  # fmt: skip
 
