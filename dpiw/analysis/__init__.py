@@ -4,11 +4,7 @@ Invalid arguments raise ReleaseError; invalid weights, and fits without a soluti
 """
 
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
-from dpiw.analysis.estimators.bayes import (
-    linear_posterior,
-    logistic_posterior,
-    multinomial_posterior,
-)
+from dpiw.analysis.estimators.bayes import dirichlet_posterior, linear_posterior, logistic_posterior
 from dpiw.analysis.estimators.estimates import Estimate, joint
 from dpiw.analysis.estimators.learners import fit_sklearn, to_statsmodels
 from dpiw.analysis.estimators.means import correlation, mean, std, total, variance
@@ -29,9 +25,9 @@ from dpiw.methods.weights.weigh import resample
 __all__ = [
     "Estimate", "Interval", "WaldTest", "WeightedSample", "box",
     "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
-    "export", "fit_sklearn", "gamma_regression", "histogram", "joint", "linear_posterior",
-    "linear_regression", "logistic_posterior", "logistic_regression", "mean",
-    "median", "multinomial_posterior", "pairs", "poisson_regression", "quantile",
-    "resample", "std", "t_test", "to_statsmodels", "total", "value_counts",
+    "dirichlet_posterior", "export", "fit_sklearn", "gamma_regression", "histogram", "joint",
+    "linear_posterior", "linear_regression", "logistic_posterior", "logistic_regression", "mean",
+    "median", "pairs", "poisson_regression", "quantile", "resample", "std", "t_test",
+    "to_statsmodels", "total", "value_counts",
     "variance", "wald_test", "weighted_sample",
 ]  # fmt: skip

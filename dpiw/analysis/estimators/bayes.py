@@ -15,7 +15,7 @@ import pandas as pd
 
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.estimators.design import design, standardised
-from dpiw.analysis.estimators.models import LOGISTIC, fit_glm
+from dpiw.analysis.estimators.models import fit_glm, logistic_design
 from dpiw.analysis.names import column_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError, WeightError
@@ -146,28 +146,32 @@ def logistic_posterior(
     """Laplace approximation of a logistic regression's posterior, in the columns' own units.
 
     Prior: N(0, prior_scale^2) on the log odds by one weighted standard deviation of a column, and
-    on the intercept at the columns' weighted means.
+    on the intercept at the columns' weighted means. A target of text has the multinomial model of
+    `dpiw.analysis.logistic_regression`; the prior is that of each two levels' log odds.
     """
     _check_positive("prior_scale", prior_scale)
     sample, weights = scaled_weights(source, weighted=weighted)
-    parts = design(sample.frame, target, features).kept(chosen(sample, None))
+    rows = chosen(sample, None)
+    parts, family = logistic_design(sample.frame, rows, weights, target, features)
     columns, w = standardised(parts, weights), weights * parts.present
     x, y = columns.matrix, parts.outcome
-    if not np.all((y == 0) | (y == 1)):
-        allowed = f"truth values, or 0 and 1, in the target {target!r}"
+    if not np.all(family.takes(y)):
+        allowed = f"truth values, 0 and 1, or text in the target {target!r}"
         raise WeightError(field="logistic posterior", allowed=allowed)
-    prior = 1 / prior_scale**2
-    b = fit_glm(x, y, w / w.sum(), LOGISTIC, penalty=prior / w.sum())
-    precision = (x * (w * LOGISTIC.curvature(y, x @ b))[:, None]).T @ x + np.eye(b.size) * prior
+    k = max(len(family.levels) - 1, 1)
+    alike = 2 * (np.eye(k) - 1 / (k + 1))  # inverse of variances 1 and covariances 1/2
+    prior = np.kron(alike, np.eye(x.shape[1])) / prior_scale**2
+    b = fit_glm(x, y, w / w.sum(), family, prior / w.sum())
+    back = np.kron(np.eye(k), columns.back)
     return NormalPosterior(
-        names=parts.names,
-        mean=columns.back @ b,
-        root=columns.back @ _root(precision),
+        names=family.names(parts.names),
+        mean=back @ b,
+        root=back @ _root(family.information(x, y, w, b) + prior),
         size=float(w.sum()),
     )
 
 
-def multinomial_posterior(
+def dirichlet_posterior(
     source: Source, column: str, *, prior: float = 1.0, weighted: bool = True
 ) -> DirichletPosterior:
     """Dirichlet posterior of a column's level shares, `prior` added to every level.

@@ -100,14 +100,14 @@ def test_logistic_posterior_exists_where_the_classes_separate():
     assert np.all(np.isfinite(found.covariance))
 
 
-def test_multinomial_posterior_by_hand():
+def test_dirichlet_posterior_by_hand():
     table = pd.DataFrame({"g": ["a", "b", "a", None]})
-    found = analysis.multinomial_posterior((table, [2.0, 2.0, 2.0, 2.0]), "g", prior=0.5)
+    found = analysis.dirichlet_posterior((table, [2.0, 2.0, 2.0, 2.0]), "g", prior=0.5)
     assert found.levels == ("a", "b")
     np.testing.assert_allclose(found.concentration, [2.5, 1.5])
     np.testing.assert_allclose(found.mean, [0.625, 0.375])
     assert found.draw(5, np.random.default_rng(1)).shape == (5, 2)
-    uneven = analysis.multinomial_posterior((table, [3.0, 1.0, 1.0, 0.0]), "g", prior=0.5)
+    uneven = analysis.dirichlet_posterior((table, [3.0, 1.0, 1.0, 0.0]), "g", prior=0.5)
     assert uneven.concentration.sum() - 1 == pytest.approx(25 / 11)  # Kish, not four
 
 
@@ -121,4 +121,4 @@ def test_what_is_refused():
         with pytest.raises(error):
             model(source, *settings[:2], **settings[2])
     with pytest.raises(ReleaseError, match="column 'no'"):
-        analysis.multinomial_posterior(whole, "no")
+        analysis.dirichlet_posterior(whole, "no")

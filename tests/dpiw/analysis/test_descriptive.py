@@ -35,6 +35,7 @@ ESTIMATORS = {
     "dependence": lambda s: analysis.chi_square_test(s, "g", "flag", where="x > -1").estimate,
     "difference": lambda s: analysis.t_test(s, "y", by="flag").estimate,
     "logistic": lambda s: analysis.logistic_regression(s, "flag", ["x", "y"]),
+    "levels": lambda s: analysis.logistic_regression(s, "g", ["x", "y"], where="x > -1"),
 }
 
 

@@ -106,7 +106,7 @@ def of_posterior(posterior):
         for name, mean, error, drawn in zip(
             posterior.names, posterior.mean, posterior.standard_deviation, draws.T, strict=True
         )
-        if name != "intercept"
+        if not name.endswith("intercept")
     }
 
 
@@ -129,6 +129,7 @@ def of_frame(frame):
 SLOPES = {"x": -1, "x:z": -1, "x:g=q": -1, "x:g[T.q]": -1, "x:g=r": -1, "x:g[T.r]": -1}
 LINEAR: Mapping[str, Any] = {"x": SLOPES, "y": 1}
 LOG: Mapping[str, Any] = {"x": SLOPES}
+LEVELS: Mapping[str, Any] = {"x": {"q vs p: x": -1, "r vs p: x": -1}}
 
 
 def regression(function, target, features, powers, **settings):
@@ -162,6 +163,8 @@ PUBLIC: Mapping[str, list[Case]] = {
     "logistic_regression": [
         regression(A.logistic_regression, "flag", MIXED, LOG, shifts=("x",)),
         formula(A.logistic_regression, "flag ~ x + C(g)", LOG, shifts=("x",)),
+        regression(A.logistic_regression, "g", ["x", "z"], LEVELS,
+                   leave=("q vs p: intercept", "r vs p: intercept")),
     ],
     "poisson_regression": [
         regression(A.poisson_regression, "count", MIXED, {**LOG, "count": 0}, shifts=("x",)),
@@ -177,6 +180,7 @@ PUBLIC: Mapping[str, list[Case]] = {
     "logistic_posterior": [
         Case(lambda s: of_posterior(A.logistic_posterior(s, "flag", MIXED, prior_scale=0.5)),
              LOG, shifts=("x",)),
+        Case(lambda s: of_posterior(A.logistic_posterior(s, "g", ["x", "z"])), LEVELS),
     ],
     "to_statsmodels": [
         Case(lambda s: of_statsmodels(A.to_statsmodels(s, "y", MIXED)), LINEAR, slack=1e-2,
@@ -221,7 +225,7 @@ LEFT_OUT = {
     "WeightedSample": "a type", "weighted_sample": "rows and weights", "resample": "rows",
     "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
     "confidence_interval": "of every estimate above", "wald_test": "of every regression above",
-    "joint": "of estimates above", "multinomial_posterior": "levels alone",
+    "joint": "of estimates above", "dirichlet_posterior": "levels alone",
     "fit_sklearn": "scikit-learn's own model",
 }  # fmt: skip
 

@@ -174,7 +174,7 @@ def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(ma
     release = loaded(folder)
     assert str(release.table["seen"].dtype) == "datetime64[s, Europe/Berlin]"
     assert set(release.table["place"]) <= {f"bucket {n:02}" for n in range(12)}
-    assert analysis.multinomial_posterior(release, "place").levels == bucket_names(12)
+    assert analysis.dirichlet_posterior(release, "place").levels == bucket_names(12)
     assert set(release.table["cause"].dropna()) <= {"early", "late", "other"}
     assert set(release.table["trade"].dropna()) <= set(MANY)
     told = " ".join(release.certificate.caveats)
