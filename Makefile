@@ -15,7 +15,7 @@ help:
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make test-gpu    the tests that need a GPU; their twins on the CPU run everywhere"
 	@echo "make proof       privacy proof suite at its full figures; all three resume, and end with a table"
-	@echo "make check       ruff, mypy and plain words; make site: the documents as a site"
+	@echo "make check       ruff, mypy, plain words, stale results; make site: the documents as a site"
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
@@ -134,6 +134,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tests/words.py
+	$(BIN)/python tests/stale.py
 
 # Strict: a page that is in no menu, a link or an anchor that leads nowhere ends it.
 .PHONY: site

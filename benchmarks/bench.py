@@ -33,8 +33,9 @@ import bench_peers as peers
 from bench_page import Line, page
 from bench_record import Found, NotRunError, Place
 from dp_sgd import machine
-from study import ROOT, commit
+from provenance import ROOT, foot, stamp
 
+COMMAND = "make bench DATA=folder"
 MST = "MST of smartnoise-synth on private-pgm"
 LINES = (
     Line(name="features", item="features", ours="feature sums of measured weights",
@@ -119,12 +120,13 @@ def keep(folder: Path, item: str, record: Mapping[str, Any]) -> None:
 
 def apart(item: str, place: Place) -> dict[str, Any]:
     """As `measured`, in a process of its own: what a former item held is not counted here."""
+    stamped = stamp(COMMAND)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measured, item, place).result()
+        return pool.submit(measured, item, place).result() | stamped
 
 
 def measured(item: str, place: Place) -> dict[str, Any]:
-    """A record of one item: what was found, or why nothing was; with date, commit and load."""
+    """A record of one item: what was found, or why nothing was; with date and load."""
     before = os.getloadavg()[0]
     try:
         result = _found(item, place)
@@ -132,7 +134,7 @@ def measured(item: str, place: Place) -> dict[str, Any]:
         result = {"not_run": str(reason)}
     loads = (before, os.getloadavg()[0])
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
-    return result | {"date": date, "commit": commit(), "load": [min(loads), max(loads)]}
+    return result | {"date": date, "load": [min(loads), max(loads)]}
 
 
 def _found(item: str, place: Place) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     return by_item, dict(sorted(sizes.items()))
 
 
-def written(cache: Path, out: Path, command: str) -> None:
+def written(cache: Path, out: Path) -> None:
     """The page, the numbers and the plot of what is kept."""
     records, sizes = records_of(cache)
     versions = [f"Python {platform.python_version()}"]
@@ -178,13 +180,13 @@ def written(cache: Path, out: Path, command: str) -> None:
     versions += [peer.version for peer in peers.PEERS.values()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     facts = {
-        "command": command,
+        "command": COMMAND,
         "machine": f"{machine()}, {os.cpu_count()} cores, {memory:.0f} GiB",
         "versions": ", ".join(versions),
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "bench.md").write_text(page(LINES, records, sizes, facts))
     contents = {"facts": facts, "items": records, "releases": sizes}
+    (out / "bench.md").write_text(page(LINES, records, sizes, facts) + foot(contents))
     (out / "bench.json").write_text(json.dumps(contents, indent=1) + "\n")
 
 
@@ -224,7 +226,7 @@ def main(arguments: list[str]) -> int:
             if known is None or "not_run" in known or "not_run" not in record:
                 keep(chosen.cache, item, record)
             print(f"{item}: {record.get('not_run', 'done')}", flush=True)
-        written(chosen.cache, chosen.out, "make bench DATA=folder")
+        written(chosen.cache, chosen.out)
     print(chosen.out / "bench.md")
     return 0
 

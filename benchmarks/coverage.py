@@ -33,9 +33,9 @@ from scipy.stats import binom
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
-from study import CODE, RESULTS, ROOT, table, write
+from provenance import RESULTS, stamp
+from study import CODE, ROOT, table, write
 
-from dpiw import __version__
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.recipe import play
@@ -302,8 +302,8 @@ def page(record: dict[str, Any]) -> list[str]:
     lines = [
         "# Coverage of nominal 95% intervals", "",
         f"`{record['command']}`, dpiw {record['dpiw']}: {record['releases']} releases per cell,"
-        f" n0 = {record['rows']}, {record['synthetic']} synthetic rows, epsilon ="
-        f" {record['epsilon']}, delta = 1e-6.", "",
+        f" {record['weighted']} with weights in all, n0 = {record['rows']}, {record['synthetic']}"
+        f" synthetic rows, epsilon = {record['epsilon']}, delta = 1e-6.", "",
         *(__doc__ or "").split("Methods: ")[1].splitlines(), "",
         f"A cell's coverage has a standard error of {(0.95 * 0.05 / record['releases'])**0.5:.3f}.",
     ]  # fmt: skip
@@ -332,14 +332,16 @@ def main(arguments: list[str]) -> int:
     cells = [
         (p, g, f) for p in chosen.populations for g in chosen.generators for f in chosen.features
     ]
+    stamped = stamp(" ".join(["python benchmarks/coverage.py", *arguments]))
     truths(chosen.populations, chosen.cache)
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for future in as_completed([pool.submit(run_cell, cell, chosen) for cell in cells]):
             print(future.result(), flush=True)
     frame = pd.DataFrame(records(cells, chosen))
     record = {
-        "command": " ".join(["python benchmarks/coverage.py", *arguments]), "dpiw": __version__,
-        "releases": chosen.releases, "rows": chosen.rows, "synthetic": chosen.synthetic,
+        **stamped, "releases": chosen.releases,
+        "weighted": chosen.releases * sum(features != "none" for _, _, features in cells),
+        "rows": chosen.rows, "synthetic": chosen.synthetic,
         "epsilon": chosen.epsilon, "sections": summary(frame, chosen.releases),
     }  # fmt: skip
     write(chosen.out, chosen.name, record, page)

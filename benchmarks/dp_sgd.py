@@ -241,7 +241,7 @@ def main() -> None:
     import opacus
     import torch
     from dp_sgd_nets import NETS
-    from weights_table import commit
+    from provenance import foot, stamp
 
     torch.set_num_threads(1)
     if arguments.peak:
@@ -250,19 +250,19 @@ def main() -> None:
     device, before = arguments.device, os.getloadavg()[0]
     names = [name for name, net in NETS.items() if device != "cpu" or not net.on_gpu_only]
     turns = {name: max(1, round(NETS[name].turns * arguments.turns)) for name in names}
+    stamped = stamp(f"python benchmarks/dp_sgd.py {' '.join(sys.argv[1:])}".strip())
     results = {name: measure(name, turns[name], device) for name in names}
     for name, rows in results.items():
         for variant, row in rows.items():
             row["peak_mib"] = peak_elsewhere(name, variant, device)
     facts = {
-        "command": f"python benchmarks/dp_sgd.py {' '.join(sys.argv[1:])}".strip(),
-        "commit": commit(), "machine": machine(), "cores": os.cpu_count(),
+        **stamped, "machine": machine(), "cores": os.cpu_count(),
         "python": platform.python_version(), "numpy": np.__version__,
         "torch": torch.__version__, "opacus": opacus.__version__, "turns": turns,
         "load_before": before, "load_after": os.getloadavg()[0],
         "device": "cpu" if device == "cpu" else torch.cuda.get_device_name(),
     }  # fmt: skip
-    text = report(results, facts)
+    text = report(results, facts) + foot(facts)
     print(text)
     if arguments.out is not None:
         name = "dp_sgd" if device == "cpu" else f"dp_sgd_{device}"

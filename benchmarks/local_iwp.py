@@ -15,23 +15,24 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from provenance import RESULTS, stamp
 from scipy.optimize import minimize
+from study import table, write
 
 from dpiw.local import Feature, LocalParameters, calibrated, told_numbers
 from dpiw.local.estimate import LocalSample
 from dpiw.local.learn import EXPONENTIAL, CorrectedRisk, fit_margin
 
-ROOT = Path(__file__).resolve().parents[1]
 PENALTY, DELTA = 5.0, Decimal("1e-5")
 SIZES = (1000, 10_000, 100_000, 1_000_000)
 RUNS = {1000: 100, 10_000: 40, 100_000: 20, 1_000_000: 8}
@@ -200,45 +201,43 @@ def slope(cells: list[Cell], least: int) -> float:
     return float(np.polyfit(np.log([c.size for c in tail]), np.log([c.excess for c in tail]), 1)[0])
 
 
-def page(studies: list[list[Cell]]) -> str:
-    lines = [
-        "# Learning from local reports (IWP-SGD)", "",
-        "Made by `benchmarks/local_iwp.py`; its docstring says how. `naive` believes the reports."
-        " `given`: share of the runs that have an interval, `use` or `use with care`; `covered`:"
-        " how often these, of 95%, held the minimiser's coordinates. Seconds are of one run.", "",
-        "| people | epsilon | reports | runs | excess risk | +- | naive | given | covered |"
-        " seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+def page(record: dict[str, Any]) -> list[str]:
+    """The page of a record."""
+    cells = [Cell(**cell) for cell in record["cells"]]
+    figures = [["people", "epsilon", "reports", "runs", "excess risk", "+-", "naive", "given",
+                "covered", "seconds"]]  # fmt: skip
+    figures += [
+        [c.name, c.epsilon, f"{c.size:,}", str(c.runs), f"{c.excess:.2e}", f"{c.error:.0e}",
+         f"{c.naive:.2e}", f"{c.given:.2f}", f"{c.covered:.2f}", f"{c.seconds:.2f}"]
+        for c in cells
     ]  # fmt: skip
-    for cell in (cell for cells in studies for cell in cells):
-        lines.append(
-            f"| {cell.name} | {cell.epsilon} | {cell.size:,} | {cell.runs} | {cell.excess:.2e} |"
-            f" {cell.error:.0e} | {cell.naive:.2e} | {cell.given:.2f} | {cell.covered:.2f} |"
-            f" {cell.seconds:.2f} |"
-        )
-    lines += ["", "Slope of the excess risk on logarithmic scales; -1 is that of 1/n:", "",
-              "| people | epsilon | from 1,000 | from 10,000 |", "|---|---|---|---|"]  # fmt: skip
-    lines += [
-        f"| {cells[0].name} | {cells[0].epsilon} | {slope(cells, 1000):.2f} |"
-        f" {slope(cells, 10_000):.2f} |"
-        for cells in studies
-        if len(cells) == len(SIZES)
-    ]
-    return "\n".join(lines) + "\n"
+    slopes = [["people", "epsilon", "from 1,000", "from 10,000"]]
+    for name, epsilon in dict.fromkeys((cell.name, cell.epsilon) for cell in cells):
+        own = [cell for cell in cells if (cell.name, cell.epsilon) == (name, epsilon)]
+        if len(own) == len(SIZES):
+            slopes.append([name, epsilon, *(f"{slope(own, least):.2f}" for least in SIZES[:2])])
+    return [
+        "# Learning from local reports (IWP-SGD)", "",
+        f"Made by `{record['command']}`; its docstring says how. `naive` believes the reports."
+        " `given`: share of the runs that have an interval, `use` or `use with care`; `covered`:"
+        " how often these, of 95%, held the minimiser's coordinates. Seconds are of one"
+        f" run.{record.get('note', '')}", "", *table(figures), "",
+        "Slope of the excess risk on logarithmic scales; -1 is that of 1/n:", "", *table(slopes),
+    ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of acs_ma2019.csv")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="two sizes, four runs")
     arguments = parser.parse_args()
+    stamped = stamp("python benchmarks/local_iwp.py --data FOLDER")
     run = functools.partial(study, quick=arguments.quick)
     two, ten, acs = synthetic(2, 0.1), synthetic(10, 0.1), survey(arguments.data)
     studies = [run(two, "2"), run(two, "8"), run(ten, "5"), run(acs, "4"), run(acs, "10")]
     cells = [asdict(cell) for part in studies for cell in part]
-    (arguments.out / "local.json").write_text(json.dumps(cells, indent=1) + "\n")
-    (arguments.out / "local.md").write_text(page(studies))
+    write(arguments.out, "local", {**stamped, "cells": cells}, page)
 
 
 if __name__ == "__main__":

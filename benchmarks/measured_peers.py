@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 from marginal_peers import Asked, PeerError, environment, fitted
+from provenance import RESULTS, stamp
 from scipy.optimize import brentq
-from study import RESULTS, ROOT, Store, commit, head, read, records, row, write
+from study import ROOT, Store, head, read, records, row, write
 from weights_cells import DATASETS, DELTA, UNIT, Cell, Halves, compute, measure, split
 from weights_page import HIGHER_IS_BETTER, LABELS, judged
 
-from dpiw import __version__
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
@@ -95,7 +95,7 @@ def peer_cell(cell: Cell, halves: Halves, python: Path) -> dict[str, Any]:
     return {"metrics": measure(halves, chosen, w, cell.run)}
 
 
-def made(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
+def kept(cell: Cell, store: Store, python: Path) -> dict[str, Any]:
     """A cell's record: kept, or made and kept."""
     if cell.generator not in ("mst", "aim"):
         return compute(cell, store)
@@ -239,7 +239,8 @@ def main(arguments: list[str]) -> int:
         for epsilon in chosen.epsilons
         for method in methods_on(dataset)
     ]
-    work = partial(made, store=store, python=environment(store.folder))
+    stamped = stamp("python benchmarks/measured_peers.py --data FOLDER")
+    work = partial(kept, store=store, python=environment(store.folder))
     grid = [cell_of(method, dataset, epsilon, run) for dataset, epsilon, method, run in keys]
     runs: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
     for (dataset, epsilon, method, run), found in zip(
@@ -247,9 +248,7 @@ def main(arguments: list[str]) -> int:
     ):
         if "metrics" in found:
             runs.setdefault((dataset, epsilon, method), {})[run] = found["metrics"]
-    command = "python benchmarks/measured_peers.py --data FOLDER"
-    record = {"command": command, "dpiw": __version__, "commit": commit(), **summary(runs)}
-    write(chosen.out, "measured_peers", record, page)
+    write(chosen.out, "measured_peers", {**stamped, **summary(runs)}, page)
     return 0
 
 

@@ -34,10 +34,10 @@ from mnist_page import page
 from numpy.typing import NDArray
 from paper_page import printed
 from paper_weights import Tables, alone, weights_of
+from provenance import RESULTS, stamp
 from sklearn.linear_model import LogisticRegression
-from study import RESULTS, commit, mean_and_error, one_thread, read, write
+from study import mean_and_error, one_thread, read, write
 
-from dpiw import __version__
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
@@ -332,11 +332,11 @@ def main(arguments: list[str]) -> int:
     for name in chosen.sizes:
         size = SIZES[name]
         one = partial(run, size=size, device=device, data=chosen.data)
+        command = f"python benchmarks/mnist.py --data FOLDER --sizes {name} --runs {chosen.runs}"
+        stamped = stamp(command)
         facts, picture = repeated(size, chosen.runs, chosen.jobs, one)
         draw(picture, chosen.out / f"mnist_{name}.png", size.side)
-        command = f"python benchmarks/mnist.py --data FOLDER --sizes {name} --runs {chosen.runs}"
-        told = {"command": command, "dpiw": __version__, "commit": commit(), "device": device}
-        runs[name] = told | facts
+        runs[name] = stamped | {"device": device} | facts
     theirs = [cell for cell in printed(path) if cell[0] == "mnist"] if path.exists() else []
     record = {"runs": {name: runs[name] for name in SIZES if name in runs}, "paper": theirs}
     write(chosen.out, "mnist", record, page)

@@ -38,9 +38,9 @@ from paper_known import METHODS, SIZES, error, toy
 from paper_page import page, summary
 from paper_sets import SETS, Halves, measure, split, table
 from paper_weights import NOT_PRIVATE, PAPER_KINDS, UNIT, Tables, alone, estimator_of, weights_of
-from study import RESULTS, ROOT, Store, commit, read, records, write
+from provenance import RESULTS, stamp
+from study import ROOT, Store, read, records, write
 
-from dpiw import __version__
 from dpiw.analysis.estimators.bayes import logistic_posterior
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
@@ -395,13 +395,12 @@ def main(arguments: Sequence[str]) -> int:
         cell for part, count in runs.items() for run in range(count)
         for cell in _of_run(part, run, chosen.datasets)
     ]  # fmt: skip
-    made = records(grid, partial(compute, store=store), chosen.jobs)
+    stamped = stamp("python benchmarks/paper.py --data FOLDER")
+    done = records(grid, partial(compute, store=store), chosen.jobs)
     toy(out / "paper" / "toy.png")
-    head = {
-        "command": "python benchmarks/paper.py --data FOLDER", "dpiw": __version__,
-        "commit": commit(), "spent": spending(chosen.datasets, store.data),
-    }  # fmt: skip
-    write(out, "paper", {**head, **summary(made, store.data / "paper_tables.csv")}, page)
+    spent = {"spent": spending(chosen.datasets, store.data)}
+    found = summary(done, store.data / "paper_tables.csv")
+    write(out, "paper", {**stamped, **spent, **found}, page)
     return 0
 
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -20,11 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import ROOT, foot
 from threadpoolctl import threadpool_limits
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-
 
 # Cells on disk
 
@@ -107,23 +103,6 @@ def records(
     return [by_place[place] for place in range(len(cells))]
 
 
-def commit() -> str:
-    """The tree's commit, for people; the cache goes by the files themselves.
-
-    `DPIW_COMMIT` says it where the tree is a copy without its history.
-    """
-    if told := os.environ.get("DPIW_COMMIT"):
-        return told
-    try:
-        process = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return process.stdout.strip()
-
-
 # Records and pages
 
 
@@ -160,6 +139,11 @@ def read(out: Path, name: str) -> dict[str, Any]:
     return record
 
 
+def text(record: dict[str, Any], page: Callable[[dict[str, Any]], list[str]]) -> str:
+    """A record's page with its foot."""
+    return "\n".join(page(record)) + "\n" + foot(record)
+
+
 def write(
     out: Path, name: str, record: Mapping[str, Any], page: Callable[[dict[str, Any]], list[str]]
 ) -> None:
@@ -174,5 +158,5 @@ def write(
             parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
     body = ",\n ".join(parts)
     (out / f"{name}.json").write_text(f"{{\n {body}\n}}\n")
-    (out / f"{name}.md").write_text("\n".join(page(read(out, name))) + "\n")
+    (out / f"{name}.md").write_text(text(read(out, name), page))
     print(f"wrote {out / f'{name}.md'}")

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from metrics import PENALTY_PER_ROW
-from study import RESULTS, ROOT, Store, commit, read, records, write
+from provenance import RESULTS, stamp
+from study import ROOT, Store, read, records, write
 from weights_cells import (
     DATASETS,
     DELTA,
@@ -40,8 +41,6 @@ from weights_cells import (
     plan_for,
 )
 from weights_page import CELL, body, summary
-
-from dpiw import __version__
 
 QUICK_RUNS = 2
 
@@ -178,12 +177,10 @@ def main(arguments: list[str]) -> int:
         runs = {name: QUICK_RUNS for name in datasets if name != "adult"}
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
     grid = cells(runs, study.generators, study.epsilons, study.kinds)
-    made = records(grid, partial(compute, store=store), chosen.jobs)
-    record = {
-        "command": f"python benchmarks/weights_table.py --data FOLDER --name {chosen.name}",
-        "dpiw": __version__, "commit": commit(), "runs": runs,
-        "generators": study.generators, "cells": summary(made, forecasts(grid, store.data)),
-    }  # fmt: skip
+    stamped = stamp(f"python benchmarks/weights_table.py --data FOLDER --name {chosen.name}")
+    done = records(grid, partial(compute, store=store), chosen.jobs)
+    found = summary(done, forecasts(grid, store.data))
+    record = {**stamped, "runs": runs, "generators": study.generators, "cells": found}
     write(out, chosen.name, record, page)
     return 0
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.benchmarks.scripts import load, study
 
+RESULTS = load("provenance").RESULTS
 populations = load("coverage_populations")
 coverage = load("coverage", "interval_coverage")
 
@@ -32,7 +33,8 @@ def test_a_small_study_resumes_and_its_page_holds_its_record(tmp_path, monkeypat
         for line in section:
             shown = "| " + " | ".join(line) + " |" if isinstance(line, list) else line
             assert shown in text
-    assert record["releases"] == 2
+    assert record["releases"] == record["weighted"] == 2
+    assert record["code"] in text
 
 
 @pytest.mark.parametrize("population", populations.EVERY, ids=lambda p: p.name)
@@ -45,7 +47,9 @@ PAGES = {
     **dict.fromkeys(
         ("coverage_measured", "coverage_large", "coverage_several_rows"), coverage.page
     ),
+    "local": load("local_iwp").page,
     "measured_peers": load("measured_peers").page,
+    "mnist": load("mnist_page").page,
     "paper": load("paper_page").page,
     **dict.fromkeys(load("weights_table").STUDIES, load("weights_table").page),
 }
@@ -53,5 +57,5 @@ PAGES = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_of_the_repository_is_that_of_its_record(name):
-    record, text = study.read(study.RESULTS, name), (study.RESULTS / f"{name}.md").read_text()
-    assert "\n".join(PAGES[name](record)) + "\n" == text
+    record, text = study.read(RESULTS, name), (RESULTS / f"{name}.md").read_text()
+    assert study.text(record, PAGES[name]) == text
