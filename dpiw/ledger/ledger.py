@@ -341,9 +341,11 @@ class Ledger(LedgerReader):
                 ).head
             if run.manifest_digest != manifest_digest:
                 raise LedgerConflictError(
-                    f"published before with manifest {str(run.manifest_digest)[:12]}, now with"
-                    f" {manifest_digest[:12]}; nothing was recorded. Keep the first folder, and"
-                    " check it with `dpiw verify`",
+                    f"published before as a folder whose manifest.json has the SHA-256"
+                    f" {str(run.manifest_digest)[:12]}..., now as {manifest_digest[:12]}...;"
+                    " nothing was recorded. The release is the first folder: put it back where it"
+                    " was published, from a backup or from who received it, and check it with"
+                    " `dpiw verify`",
                     field=f"run {run_key[:8]}",
                 )
             return run.published

@@ -53,8 +53,8 @@ def check_output(path: Path, stage: StageRecord) -> None:
         fault = "is not the one that the ledger committed"
     raise LedgerTamperedError(
         f"its output {path.name} {fault}; restore it from a backup of the run's folder. Without one"
-        " this run ends here and its charge stands; `dpiw release --pay-again` pays for a new one,"
-        " with another period or source.snapshot",
+        " this run ends here: its charge stands, and what it published stays valid. `dpiw release"
+        " --pay-again` pays for a new one, with another period or source.snapshot",
         field=f"stage {stage.stage}",
     )
 

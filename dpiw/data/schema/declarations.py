@@ -27,8 +27,10 @@ def folded_name(name: str) -> str:
 
 def name_fault(name: object) -> str | None:
     """What is wrong with a column's name, or None; not quoted: a typed header may be a row."""
-    if not isinstance(name, str) or not name.strip():
-        return "is empty, or not text; write it in quotes"
+    if name is not None and not isinstance(name, str):
+        return 'is not text; write it in quotes, such as "2020"'
+    if not name or not name.strip():
+        return "is empty; give the column a name, in the table too, or take it out of both"
     if len(name) > MAX_NAME_LENGTH:
         return f"is longer than {MAX_NAME_LENGTH} characters"
     if not name.isprintable():
