@@ -86,8 +86,11 @@ def installed(asked: str) -> set[str]:
         seen.add(str(wanted))
         found.add(re.sub(r"[-_.]+", "-", wanted.name).lower())
         for extra in ("", *wanted.extras):
-            for line in importlib.metadata.requires(wanted.name) or []:
-                needed = Requirement(line)
+            try:
+                lines = importlib.metadata.requires(wanted.name) or []
+            except importlib.metadata.PackageNotFoundError:  # whoever imports it is told
+                continue
+            for needed in map(Requirement, lines):
                 if needed.marker is None or needed.marker.evaluate({"extra": extra}):
                     left.append(needed)
     return found

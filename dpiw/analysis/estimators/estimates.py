@@ -148,7 +148,7 @@ def grouped(
     if not isinstance(by, str | None):
         raise ReleaseError(
             field="by",
-            allowed="the name of one column; to split by another, use `where` for each level",
+            allowed="the name of one column; to split by a second column, use `where` for each of its levels",
         )
     if by is None:
         return estimator(sample, values, name)
