@@ -139,7 +139,7 @@ class PrivBayes(SelectedMarginals):
         On five tables, epsilon 0.5 to 6, models of the rows were no better than chance exactly then
         (`benchmarks/test_weights_table.py::test_what_the_plan_warns_of_was_measured`).
         """
-        ready, released = ready_for(self.calibrated, schema, method=self.method), schema.released
+        ready, released = calibrated_for(self.calibrated, method=self.method), schema.released
         sizes, cap = [*Domain.from_schema(schema, bins=ready.bins).sizes], self.cell_cap()
         targets = (j for j, column in enumerate(released) if column.role is ColumnRole.TARGET)
         target = next(targets, sizes.index(min(sizes)))

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from dpiw import analysis
-from dpiw.analysis.estimators.estimates import picked
 from dpiw.release.report.figures import RowsShown
-from tests.dpiw.analysis.test_descriptive import ESTIMATORS, SOURCE
 from tests.dpiw.release.release_example import (
     SCHEMA,
     example_certificate,
@@ -20,6 +18,7 @@ from tests.dpiw.release.release_example import (
     example_log_weights,
     example_report,
 )
+from tests.support.worlds import outcomes
 
 examined = settings(derandomize=True, database=None, deadline=None, max_examples=40)
 NUMBERS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=9, unique=True)
@@ -89,21 +88,9 @@ def test_a_column_of_one_value_is_worth_kish_s_number_and_no_row_nothing():
     assert "synthetic rows, worth 0 to 2 of equal weight" in repr(groups)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_estimate_compares_two_sandwiches(name):
-    """V_0 over V_IW of each value, the latter being its printed covariance."""
-    estimate = ESTIMATORS[name](SOURCE)
-    w, n = estimate.sample.weights[:, None], estimate.sample.rows
-    unit = (w * estimate.influence**2).sum(axis=0) / n * (w * estimate.groups).mean(axis=0)
-    np.testing.assert_allclose(estimate.effective_rows, unit / np.diag(estimate.covariance()))
-    last = picked(estimate, [len(estimate.names) - 1])
-    np.testing.assert_allclose(last.effective_rows, estimate.effective_rows[-1:])
-
-
 def test_coefficients_by_scores_and_hessian():
     """The trace of the paper is a mean of the coefficients' numbers, by their variances."""
-    (frame, w), names = SOURCE, ["x", "y"]
-    frame, w = frame[frame["y"].notna()], w[frame["y"].notna().to_numpy()]
+    (frame, w), names = outcomes(300), ["x", "y"]
     fit = analysis.logistic_regression((frame, w), "flag", names)
     x = np.column_stack([np.ones(len(frame)), frame[names]])
     mean = 1 / (1 + np.exp(-x @ fit.values))
@@ -118,10 +105,10 @@ def test_coefficients_by_scores_and_hessian():
 
 
 def test_a_group_is_worth_what_it_is_alone():
-    frame, w = SOURCE
+    frame, w = outcomes(300)
     parts = {level: (frame["g"] == level).to_numpy() for level in ("p", "q")}
     alone = [analysis.mean((frame[rows], w[rows]), "y").effective_rows for rows in parts.values()]
-    groups = analysis.mean(SOURCE, "y", by="g")
+    groups = analysis.mean((frame, w), "y", by="g")
     chosen = [
         groups.effective_rows[[name.endswith(f"={p}") for name in groups.names]] for p in parts
     ]
