@@ -249,6 +249,21 @@ def sample_of(table: pd.DataFrame, given: Any, *, factor: float = 1.0, **of: Any
     return WeightedSample(frame=table.copy(deep=False), weights=weights, scale=mean * factor, **of)
 
 
+def effective_rows(mass: Array, influence: Array) -> Array:
+    """Return how many rows of equal weight are as precise, without privacy noise, shape (p,).
+
+    (sum w)(sum w g^2)/sum w^2 g^2, with g = H^-1 score the influence: n tr(V_0)/tr(V_IW) of each
+    value by itself, as units differ. Kish's number where all g^2 are equal; at least 1; above n if
+    g is largest in light rows. `mass`: w, zero in rows that do not take part, shape (n, p) as of g.
+    Source: Ghalebikesabi et al. (2022), eq. 16, corrected (docs/method.md section 12).
+    """
+    pull = np.where(mass > 0, influence, 0.0)
+    largest = np.abs(pull).max(axis=0)
+    squares = np.divide(pull, largest, out=np.ones_like(pull), where=largest > 0) ** 2
+    pushed = np.maximum((mass**2 * squares).sum(axis=0), 1e-300)
+    return np.asarray(mass.sum(axis=0) * (mass * squares).sum(axis=0) / pushed)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Values:
     """Values from n weighted rows, with what their intervals need; `values` have shape (p,).
@@ -292,6 +307,11 @@ class Values:
         pushed = self.sample.weights[:, None] * self.influence
         pushed = pushed - pushed.mean(axis=0)
         return np.asarray(pushed.T @ pushed / len(pushed) ** 2)
+
+    @property
+    def effective_rows(self) -> Array:
+        """`effective_rows` of each value, shape (p,), among its group's rows."""
+        return effective_rows(self.sample.weights[:, None] * self.groups, self.influence)
 
     def reached(self, reach: Array) -> Array:
         """Interval ends, shape (2, p), from half widths by linearisation, shape (p,)."""

@@ -74,6 +74,10 @@ class Method(Protocol):
         """Return a calibrated method's forecast, None if unknown. Reads no data."""
         return None
 
+    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
+        """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
+        return ()
+
     def check_fits(self) -> None:
         """Try the fit on public numbers before the run is charged; StageFailedError if it fails."""
         return

@@ -163,6 +163,12 @@ class Plan:
         return self.spec.digest(self.schema)
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """`warnings`, which a run keeps, and the generator's, which no release repeats."""
+        rows = self.spec.nominal_rows
+        return *self.warnings, *self.generator.warnings(schema=self.schema, nominal_rows=rows)
+
+    @property
     def recipe(self) -> Recipe:
         """Return the release's recipe, for `dpiw.methods.recipe`."""
         return Recipe(
@@ -238,7 +244,7 @@ class Plan:
             ],
             "weights_forecast": None if self.forecast is None else vars(self.forecast),
             "publishes_weights": self.weights is not None,
-            "warnings": list(self.warnings),
+            "warnings": list(self.told),
         }
 
 

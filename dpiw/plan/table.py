@@ -154,6 +154,6 @@ def plan_table(plan: Plan) -> str:
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is not None and step.sha256 is not None:
         lines.append(f"weights: beta calibrated on declared public rows, SHA-256 {step.sha256}")
-    lines += [f"warning: {warning}" for warning in plan.warnings]
+    lines += [f"warning: {warning}" for warning in plan.told]
     lines.append(f"plan digest {plan.digest}; no data was read")
     return "\n".join(lines)

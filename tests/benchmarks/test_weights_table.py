@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 
 from dpiw.data.schema.schema import PublicSchema
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.table import plan_table
 from tests.benchmarks.scripts import load, metrics, study
 
 page = load("weights_page")
@@ -178,3 +180,24 @@ def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, cell
             assert record["unweighted"]["ess_share"] == 1 > record["metrics"]["ess_share"]
             assert record["unweighted"] != made["one", "none"]["metrics"], "it had all the budget"
             assert record["verdict"] in page.VERDICTS
+
+
+def test_what_the_plan_warns_of_was_measured(cells):
+    """PrivBayes rows: where warned, models were chance (area 0.5, R2 0); elsewhere far better."""
+    recorded = json.loads((cells.ROOT / "benchmarks/results/measured_table.json").read_text())
+    rows = [c for c in recorded["cells"] if (c["generator"], c["weights"]) == ("privbayes", "none")]
+    told = set()
+    for cell in rows:
+        name, epsilon = cell["dataset"], cell["epsilon"]
+        schema = PublicSchema.from_yaml(cells.ROOT / cells.DATASETS[name].schema)
+        plan = compile_plan(cells.spec_for(name, "privbayes", epsilon, "none"), schema)
+        warned = [text for text in plan.told if "privbayes counts tables of at most" in text]
+        told |= {(name, epsilon)} if warned else set()
+        assert all(f"warning: {text}" in plan_table(plan) for text in warned)
+        assert plan.to_json()["warnings"] == [*plan.told]
+        assert not {*warned} & {*plan.warnings}  # no certificate repeats it
+        skill = [2 * m[0] - 1 for k, m in cell["metrics"].items() if k == "linear_auc"]
+        skill += [m[0] for k, m in cell["metrics"].items() if k == "linear_r2"]
+        assert all(value < 0.2 if warned else value > 0.4 for value in skill), cell
+    assert len(rows) == 20
+    assert told == {("breast", "0.5"), ("breast", "1"), *(("boston", e) for e in ("0.5", "1", "3"))}

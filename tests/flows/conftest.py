@@ -66,6 +66,11 @@ class PrefectServer:
     def run_flow(self, spec: Path) -> subprocess.CompletedProcess[str]:
         return self.python("-m", "flows", spec)
 
+    def results(self) -> dict[str, bytes]:
+        """What Prefect stores of results, by file: a failed run's error, whatever the settings."""
+        files = (path for path in (self.home / "storage").rglob("*") if path.is_file())
+        return {path.name: path.read_bytes() for path in files}
+
     def everything_stored(self) -> bytes:
         """Every byte Prefect keeps: database, write-ahead log, results, server log."""
         files = [path for path in self.home.rglob("*") if path.is_file()]

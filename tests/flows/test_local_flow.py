@@ -21,6 +21,7 @@ def test_a_slip_is_told_before_a_server_is_started(desk, capsys):
 
 @pytest.mark.crash
 def test_reports_are_collected_by_two_tasks_and_published(desk, prefect_server):
+    before = prefect_server.results()
     ran = prefect_server.python("-m", "flows.local", desk / "collection.yaml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "local release commute: signed" in ran.stdout
@@ -30,3 +31,4 @@ def test_reports_are_collected_by_two_tasks_and_published(desk, prefect_server):
     assert run["parameters"] == {"spec": str(desk / "collection.yaml")}
     names = [task["name"].rsplit("-", 1)[0] for task in prefect_server.tasks(run, last="publish")]
     assert names == ["collect", "publish"]
+    assert prefect_server.results() == before  # of a run that succeeds Prefect keeps none

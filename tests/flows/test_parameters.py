@@ -4,8 +4,10 @@ Everyone who may start a run chooses its parameters. So they lead to files below
 what is refused is a class, a file and a line: no word of a file, no name of a folder.
 """
 
+import base64
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -317,6 +319,7 @@ def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
         or parameters.get("releases") == "."
     ]
     environment = prefect_server.environment() | {VARIABLE: str(desk), "PYTHONPATH": str(ROOT)}
+    before = prefect_server.results()
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(family), capture_output=True, text=True,
         check=False, cwd=desk, env=environment,
@@ -327,6 +330,9 @@ def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
         assert state == "Failed", (name, parameters, error, text)
         assert KEPT.fullmatch(text), (name, parameters, error, text)
     assert {"AuditFailedError", "SpecError", "SchemaError"} <= {end[3] for end in ends}
+    kept = prefect_server.results()
+    errors = [pickle.loads(base64.b64decode(kept[name])) for name in kept.keys() - before.keys()]
+    assert sorted(map(str, errors)) == sorted(end[4] for end in ends)  # one a failed run
     until(lambda: prefect_server.newest_run()["state_type"] == "FAILED", what="the last end")
     assert b"refused; to read why" in prefect_server.everything_stored()
     assert hits(prefect_server.everything_stored(), [CANARY]) == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -44,6 +45,12 @@ def test_the_deployments_are_module_path_entries():
         assert deployment["work_pool"]["name"] == "dpiw"
     assert collection["entrypoint"] == "flows.local.collect"
     assert "schedules" not in collection  # it ends once
+    served = re.findall(
+        r"^(?:pool|prefect worker start --pool) ([\w-]+)",
+        (ROOT / "deployments/serve.sh").read_text(), re.M,
+    )  # fmt: skip
+    pools = {deployment["work_pool"]["name"] for deployment in deployments}
+    assert served == [*sorted(pools), "dpiw"]  # both are made; a worker starts for what is due
     for deployment in (monthly, collection):
         assert (ROOT / deployment["parameters"]["spec"]).exists()
     assert (ROOT / audit["parameters"]["ledger"]).exists()

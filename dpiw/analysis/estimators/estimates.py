@@ -35,8 +35,11 @@ class Estimate(Values):
         return f"{self._usual._repr_html_()}{self._rows_used()}"
 
     def _rows_used(self) -> str:
-        used = {f"{rows:,}": None for rows in np.sort(self.groups.sum(axis=0))[[0, -1]]}
-        return f"uses {' to '.join(used)} of {self.sample.rows:,} synthetic rows"
+        used, worth = (
+            " to ".join({f"{rows:,.0f}": None for rows in (counts.min(), counts.max())})
+            for counts in (self.groups.sum(axis=0), self.effective_rows)
+        )
+        return f"uses {used} of {self.sample.rows:,} synthetic rows, worth {worth} of equal weight"
 
     @property
     def value(self) -> float:
@@ -148,7 +151,8 @@ def grouped(
     if not isinstance(by, str | None):
         raise ReleaseError(
             field="by",
-            allowed="the name of one column; to split by a second column, use `where` for each of its levels",
+            allowed="the name of one column; to split by a second column, use `where` for each"
+            " of its levels",
         )
     if by is None:
         return estimator(sample, values, name)

@@ -12,7 +12,7 @@ from dpiw.analysis.conditions import chosen
 from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.estimators.quantiles import weighted_quantile
 from dpiw.analysis.names import checked_column
-from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
+from dpiw.analysis.sample import Array, Source, WeightedSample, effective_rows, weighted_sample
 from dpiw.data.schema.columns import Column as Declared
 from dpiw.errors import ReleaseError, spelt
 
@@ -22,8 +22,9 @@ QUARTERS = np.array([0.25, 0.5, 0.75])
 def describe(source: Source, *columns: str, where: Column | None = None) -> pd.DataFrame:
     """Describe each column: share known; mean, spread and quarters of numbers; the main level.
 
-    Numbers are of rows, without intervals. Least and largest are left out, since in synthetic rows
-    they are the public bounds, and so is the most frequent date.
+    Numbers are of rows, without intervals; `effective rows`: of the mean, or of the main level's
+    share. Least and largest are left out, since in synthetic rows they are the public bounds, and
+    so is the most frequent date.
 
     Args:
         source: a release, or (table, weights).
@@ -56,7 +57,8 @@ def _described(values: pd.Series, weights: Array, declared: Declared | None) -> 
         spread = float(np.sqrt(np.average((less - center) ** 2, weights=mass[is_present])))
         quarters = weighted_quantile(raw, mass[is_present], QUARTERS)
         facts |= {"mean": float(part.origin) + center, "std": spread}
-        return facts | {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
+        facts |= {f"{p:.0%}": q for p, q in zip(QUARTERS, quarters, strict=True)}
+        return facts | {"effective rows": float(effective_rows(mass[is_present], less - center))}
     if pd.api.types.is_datetime64_any_dtype(values.dtype):
         return facts | {"levels": values.nunique()}
     codes, labels = pd.factorize(values, sort=True)
@@ -65,7 +67,8 @@ def _described(values: pd.Series, weights: Array, declared: Declared | None) -> 
     )
     top = int(np.argmax(shares))
     size = len(labels) if declared is None else max(len(labels), declared.cardinality)
-    return facts | {"levels": size, "top": labels[top], "top share": float(shares[top])}
+    facts |= {"levels": size, "top": labels[top], "top share": float(shares[top])}
+    return facts | {"effective rows": float(effective_rows(mass, (codes == top) - shares[top]))}
 
 
 def value_counts(

@@ -145,10 +145,6 @@ class WeightEstimator(Method, abc.ABC):
                 field="weights.post_processing",
             )
 
-    def warnings(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[str, ...]:
-        """Sentences for the curator, from public facts (for instance: the noise cap binds)."""
-        return ()
-
     def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float] | None:
         """Public forecast of calibrated weights; None: unknown.
 

@@ -108,7 +108,7 @@ class RowsShown:
     def __init__(self, schema: PublicSchema, log_weights: NDArray[np.float64]) -> None:
         self.weights = mean_one_weights(log_weights)
         self._columns, self._seen = schema.released, 0
-        self._sums = {column.name: np.zeros((2, axis(column).cells)) for column in self._columns}
+        self._sums = {column.name: np.zeros((3, axis(column).cells)) for column in self._columns}
 
     def passing(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Yield the frames; each is counted when the next is requested, after it was checked."""
@@ -121,7 +121,7 @@ class RowsShown:
         for column in self._columns:
             cells, sums = axis(column), self._sums[column.name]
             codes = _codes(frame[column.name], column, cells)
-            for total, mass in zip(sums, (None, weights), strict=True):
+            for total, mass in zip(sums, (None, weights, weights**2), strict=True):
                 total += np.bincount(codes, weights=mass, minlength=cells.cells)
         self._seen += len(frame)
 
@@ -129,6 +129,15 @@ class RowsShown:
         """Every released column's shares, shape (cells,), of the rows that have passed."""
         mass = self.weights.sum() if weighted else self._seen
         return {name: sums[int(weighted)] / mass for name, sums in self._sums.items()}
+
+    def worth(self, name: str) -> str:
+        """Effective rows of weighted shares p, as in `analysis`; empty if one share is all."""
+        _, mass, squares = self._sums[name]
+        p = mass / mass.sum()
+        pushed = squares * (1 - p) ** 2 + (squares.sum() - squares) * p**2
+        rows = mass.sum() ** 2 * p * (1 - p) / np.maximum(pushed, 1e-300)
+        ends = (rows[rows > 0].min(), rows.max()) if rows.any() else ()
+        return " to ".join(dict.fromkeys(f"{end:,.0f}" for end in ends))
 
 
 Array = NDArray[np.float64]
@@ -179,10 +188,11 @@ class WeightSpread:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnCard:
-    """One column: name, description, and shares before and after weighting."""
+    """One column: name, description, `RowsShown.worth`, shares before and after weighting."""
 
     name: str
     note: str
+    worth: str
     drawing: Drawing
 
 
@@ -294,7 +304,8 @@ def column_cards(
         name, cells = column.name, axis(column)
         shares = Shares(before=before[name], after=after.get(name))
         note = column.description or column.kind.value
-        cards.append(ColumnCard(name=name, note=note, drawing=_column(cells, shares, name)))
+        drawing, worth = _column(cells, shares, name), shown.worth(name) if weighted else ""
+        cards.append(ColumnCard(name=name, note=note, worth=worth, drawing=drawing))
     return tuple(cards)
 
 

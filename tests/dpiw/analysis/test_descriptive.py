@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from dpiw import analysis
+from dpiw.analysis.estimators.estimates import picked
 from dpiw.errors import ReleaseError, WeightError
 from tests.support.worlds import outcomes
 
@@ -43,6 +44,17 @@ def test_mean_by_hand_missing_left_out():
     estimate = analysis.mean((pd.DataFrame({"a": [1.0, np.nan, 4.0]}), [1.0, 5.0, 3.0]), "a")
     assert estimate.value == pytest.approx((1 + 12) / 4)
     assert estimate["mean(a)"] == estimate.value
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_effective_rows_compare_two_sandwiches(name):
+    """V_0 over V_IW of each value, the latter being its covariance."""
+    estimate = ESTIMATORS[name](SOURCE)
+    w, n = estimate.sample.weights[:, None], estimate.sample.rows
+    unit = (w * estimate.influence**2).sum(axis=0) / n * (w * estimate.groups).mean(axis=0)
+    np.testing.assert_allclose(estimate.effective_rows, unit / np.diag(estimate.covariance()))
+    last = picked(estimate, [len(estimate.names) - 1])
+    np.testing.assert_allclose(last.effective_rows, estimate.effective_rows[-1:])
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

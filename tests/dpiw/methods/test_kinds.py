@@ -3,6 +3,8 @@
 The table of expectations is `tests.support.kinds`; `docs/spec.md` shows it.
 """
 
+import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from dpiw.data.schema.columns import bucket_names
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError
-from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.generators.registry import GENERATORS, make_generator
 from dpiw.methods.recipe import Recipe, play
 from dpiw.methods.weights.base import Normalisation, Weighing
 from dpiw.methods.weights.paper.steps import parse_post_processing
@@ -129,6 +131,19 @@ def test_a_kind_is_published_as_declared_or_refused(kind, method, tmp_path):
 def test_the_table_of_the_docs_is_the_one_that_is_tested():
     page = Path(__file__).parents[3] / "docs" / "spec.md"
     assert table() in page.read_text()
+
+
+def test_the_page_names_every_method_and_the_settings_of_weights():
+    page = (Path(__file__).parents[3] / "docs" / "spec.md").read_text()
+    generators, weights = page.partition("\n### Generators")[2].split("\n### Weights")
+    weights = weights.partition("\n## ")[0]
+    for part, methods in ((generators, GENERATORS), (weights, WEIGHTS)):
+        titles = " ".join(re.findall(r"\*\*(`[^*]+`)\*\*", part))
+        assert [method for method in methods if f"`{method}`" not in titles] == []
+    release_s = {"rows", "device"}  # the published rows; stated once, of the neural generators
+    for method, kind in WEIGHTS.items():
+        names = {setting.name for setting in dataclasses.fields(kind)} - kind.set_later - release_s
+        assert {name for name in names if f"`{name}`" not in weights} == set(), method
 
 
 @pytest.fixture

@@ -1,19 +1,23 @@
 """PrivBayes: what it declares is what it does, and it learns what is there to learn."""
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError, UncalibratedError
+from dpiw.methods.generators.bayesian_network import _new_families
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.privbayes import PrivBayes
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
-from tests.support.worlds import UNIT, coded, flags, levels, numbers
+from tests.support.worlds import UNIT, coded, declared, flags, levels, numbers
 
 
 def ready(schema, kind=PrivBayes, *, rho=1.0, rows=2000, unit=UNIT, **settings):
@@ -73,6 +77,36 @@ def test_caps_follow_from_noise_and_nominal_size():
         PrivBayes().cell_cap()
     drawn = measured(schema, chain(500, 3), **large, max_cells=16)
     assert all(drawn.arrays[f"family_{j}"].size <= 16 for j in (1, 2))
+
+
+WIDE = re.compile(r"too few for (\d+) of (\d+) columns with column (\w+),")
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=40)
+@given(
+    sizes=st.lists(st.integers(2, 12), min_size=1, max_size=7),
+    target=st.integers(0, 6) | st.none(), rho=st.floats(1e-3, 1), rows=st.integers(10, 3000),
+)  # fmt: skip
+def test_what_no_family_can_hold_is_warned_of(sizes, target, rho, rows):
+    """As many columns as are never a child of the target, or of the narrowest column."""
+    target = None if target is None else target % len(sizes)
+    schema = declared(
+        *({"name": f"c{j}", "kind": "categorical", "levels": [f"v{k}" for k in range(size)]}
+          | ({"role": "target"} if j == target else {}) for j, size in enumerate(sizes))
+    )  # fmt: skip
+    generator = ready(schema, rho=rho, rows=rows)
+    partner = sizes.index(min(sizes)) if target is None else target
+    others = [j for j in range(len(sizes)) if j != partner]
+    held = {f.child for f in _new_families([partner], others, sizes, 2, generator.cell_cap())}
+    found = [
+        WIDE.search(text).groups() for text in generator.warnings(schema=schema, nominal_rows=rows)
+    ]
+    wide = len(others) - len(held)
+    assert found == ([(str(wide), str(len(others)), f"c{partner}")] if wide else [])
+    if wide == len(others) > 0 and target is not None:
+        codes = np.random.default_rng(rows).integers(0, 2, (50, len(sizes)))
+        drawn = generator.measure(coded(schema, codes), noise=SeededNoise(1))
+        assert all(target not in parents for _, parents in drawn.facts["network"])
 
 
 @pytest.mark.parametrize(("rows", "bins"), [(125, 5), (10**6, 16)])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import stats
 
 from dpiw import analysis
 from dpiw.analysis.sample import WeightedSample
@@ -150,31 +150,6 @@ def test_rule_states_the_constants():
         f"k-hat < {diagnostics.K_HAT_CARE:.0f}",
     ):
         assert str(number) in RULE
-
-
-def sandwich_sample_size(log_weights, scores, curvature):
-    """n tr(V_0) / tr(V_IW), V = H^{-1} E[w^k g g'] H^{-1} with k = 1 and 2; scores g, (n, p)."""
-    weights = np.exp(log_weights - log_weights.max())
-    weights = weights / weights.mean()
-    squares = (np.linalg.solve(curvature, scores.T) ** 2).sum(axis=0)
-    return weights.size * (weights @ squares) / (weights**2 @ squares)
-
-
-def test_sandwich_sample_size():
-    """docs/method.md sections 11 and 12: N(0,1) against N(0,4), N_G = 4000, and Kish."""
-    x = 2 * np.random.default_rng(57).standard_normal(400_000)
-    log_weights = stats.norm.logpdf(x) - stats.norm.logpdf(x, scale=2)
-
-    def second_moment(v):
-        return v**2 * stats.norm.pdf(v) ** 2 / stats.norm.pdf(v, scale=2)
-
-    sandwich = sandwich_sample_size(log_weights, x[:, None], np.eye(1)) / 100
-    assert sandwich == pytest.approx(4000 / integrate.quad(second_moment, -30, 30)[0], rel=0.02)
-    kish = effective_sample_size(log_weights) / 100
-    assert kish == pytest.approx(2646, rel=0.01)
-    # Scores of constant square give back Kish.
-    ones = sandwich_sample_size(log_weights, np.ones((400_000, 1)), 3 * np.eye(1)) / 100
-    assert ones == pytest.approx(kish)
 
 
 # One rule of stability: of a release and of its intervals, over families of weights
