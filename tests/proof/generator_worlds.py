@@ -62,7 +62,7 @@ def known_marginals(*, tight: float) -> World:
 
     def run(within, noise):
         # What public draws find of what was released is dear, and tells the attacker nothing.
-        with mock.patch.object(GeneratorTraining, "settled", lambda self, *_: self):
+        with mock.patch.object(GeneratorTraining, "levelled", lambda self, *_: self):
             return ready.measure(tables[within], noise=noise)
 
     names = marginals.measure(tables[0], noise=Still()).arrays
