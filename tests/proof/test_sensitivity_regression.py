@@ -48,7 +48,7 @@ def regressions(
         )
         for noise in (NoiseKind.GAUSSIAN, NoiseKind.LAPLACE)
     )
-    return plain, laplace, plain.feature_map(schema).matrix(extreme_rows(schema, 200, rng))
+    return plain, laplace, calibration.LinearMap(schema).matrix(extreme_rows(schema, 200, rng))
 
 
 @tiers("pairs", fast=120, full=10_000)

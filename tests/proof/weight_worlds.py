@@ -10,6 +10,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
 from tests.proof.attacks import World, additive
 from tests.support.worlds import ADD, REPLACE, UNIT, numbers, unit_of
@@ -81,7 +82,7 @@ def beside_a_pile(ready: Any, public_schema: PublicSchema, canary: Any, **limits
     coefficients move by 0.9 of the claimed sensitivity and more.
     """
     columns = len(public_schema.columns)
-    pile = angled(ready.feature_map(public_schema).matrix, public_schema, canary)
+    pile = angled(LinearMap(public_schema).matrix, public_schema, canary)
     nobody, somebody, heavy = (scaled(*rows, columns=columns) for rows in ((), (canary,), (pile,)))
     return world_of(ready, UNIT, public_schema, heavy, (nobody, somebody), **limits)
 

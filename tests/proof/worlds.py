@@ -23,6 +23,7 @@ from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import OutputNoised
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
@@ -122,7 +123,7 @@ def regression(noise: NoiseKind, columns: int) -> Maker:
         estimator = BetaDebiased(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
-        pool = estimator.feature_map(schema).matrix(extreme_rows(schema, 300, rng))
+        pool = LinearMap(schema).matrix(extreme_rows(schema, 300, rng))
         pair = None
         while adversarial and pair is None:
             order = 1 if noise is NoiseKind.LAPLACE else 2

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.errors import SpecError, WeightError, nearest
-from dpiw.methods.base import CriticKind, Judge, Method, live_settings
-from dpiw.privacy.units import NoiseKind
+from dpiw.methods.base import CriticKind, Judge, Method, StatedNoise, live_settings
+from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from dpiw.methods.one_way import OneWayMarginals
     from dpiw.methods.weights.paper.steps import PostProcessing
     from dpiw.methods.weights.weigh import Weights
-    from dpiw.privacy.measurement import Measurement
     from dpiw.privacy.randomness import NoiseSource
 
 
@@ -65,6 +65,12 @@ class SampledRows:
     fitting: SyntheticTable
     one_way: OneWayMarginals | None = field(default=None, repr=False)
     admission: Admission | None = None
+
+
+def one_draw(values: str, law: NoiseLaw, *, sensitivity: float) -> StatedNoise:
+    """The noise of a method whose only event is one draw."""
+    kind, scale = law.kind, law.scale
+    return (ReleasedNoise(values=values, law=kind, scale=scale, sensitivity=sensitivity, event=0),)
 
 
 class WeightEstimator(Method, abc.ABC):

@@ -22,6 +22,7 @@ from dpiw.data.source.copy import IngestLimits
 from dpiw.data.source.public_rows import read_rows_file
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
@@ -92,7 +93,7 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
     plan = run.plan
     published, fitting = (read_rows(run, name) for name in (PUBLISHED_ROWS, FITTING_ROWS))
     drawn = committed_measurement(run, "fit_weights")
-    x = plan.weights.feature_map(plan.schema).matrix
+    x = LinearMap(plan.schema).matrix
     beta, scale = drawn.arrays["coefficients"], drawn.facts["scale"]
     fitted, rows = x(fitting.scaled), x(published.scaled)
     share = np.exp(fitted @ beta)

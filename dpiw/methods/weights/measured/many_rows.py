@@ -269,14 +269,11 @@ def _seen_by_all(solved: Tilt, base: StreamedRows, ridge: Array) -> Array:
     few = base.few
     variances, axes = np.linalg.eigh(solved.covariance)
 
-    def moments(at: slice, block: Array) -> tuple[Array, Array]:
+    def moments(at: slice, block: Array) -> Array:
         squares = ((block - solved.means) @ axes) ** 2
-        return few.own[at] @ squares, few.own[at] @ squares**2
+        return np.stack([few.own[at] @ squares, few.own[at] @ squares**2])
 
-    squares, fourths = np.zeros((2, base.dimension))
-    for block_squares, block_fourths in few.mapped(moments):
-        squares += block_squares
-        fourths += block_fourths
+    squares, fourths = np.asarray(sum(few.mapped(moments)))
     is_faint = variances < _FAINT * ((axes.T @ ridge) * axes.T).sum(axis=1)
     is_rare = is_faint | (fourths > _RARE * MOST_FITTED * squares**2)
     if not is_rare.any():

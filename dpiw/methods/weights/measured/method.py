@@ -24,6 +24,7 @@ from dpiw.methods.base import (
     MOST_FEATURES,
     TILT_SECONDS,
     Running,
+    StatedNoise,
     calibrated_for,
     check_effort,
     real,
@@ -35,13 +36,14 @@ from dpiw.methods.weights.base import (
     SampledRows,
     Weighing,
     WeightEstimator,
+    one_draw,
 )
 from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -193,16 +195,10 @@ class Measured(WeightEstimator):
         calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
         return (GaussianEvent(noise_multiplier=ready.multiplier),)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """The noise of the sum."""
-        law, sensitivity = self._ready().law, self._ready().sensitivity
-        return (
-            ReleasedNoise(
-                values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
-            ),
-        )
+        ready = self._ready()
+        return one_draw(self.method, ready.law, sensitivity=ready.sensitivity)
 
     def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
         """Noise s of a mean over a row's norm, and l/(l + s^2), l a feature's mean square."""

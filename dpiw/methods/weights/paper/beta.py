@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError, setting_error
-from dpiw.methods.base import calibrated_for, check_effort, real
+from dpiw.methods.base import StatedNoise, calibrated_for, check_effort, real
+from dpiw.methods.weights.base import one_draw
 from dpiw.methods.weights.paper.ratio import (
     DensityRatio,
     RatioEstimator,
@@ -35,7 +36,7 @@ from dpiw.methods.weights.paper.regression import (
 )
 from dpiw.methods.weights.paper.steps import Scored
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent, PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -55,13 +56,9 @@ class BetaRatio(DensityRatio):
     map: LinearMap
     centre: Array | None = None
 
-    def features(self, synthetic: SyntheticTable) -> Array:
-        """Feature rows, shape (rows, d')."""
-        return self.map.matrix(synthetic.scaled)
-
     def scored(self, synthetic: SyntheticTable) -> Scored:
         """The log ratio, and the features that carry its noise."""
-        x = self.features(synthetic)
+        x = self.map.matrix(synthetic.scaled)
         texts: tuple[str, ...] = ()
         log_ratio = x @ self.coefficients
         if self.centre is not None:
@@ -71,7 +68,7 @@ class BetaRatio(DensityRatio):
 
     def debiased(self, others: SyntheticTable) -> BetaRatio:
         """With the debiasing factor about the weighted mean of the other rows' features."""
-        x = self.features(others)
+        x = self.map.matrix(others.scaled)
         return replace(self, centre=weighted_centre(x @ self.coefficients, x))
 
 
@@ -125,7 +122,7 @@ class BetaDebiased(RatioEstimator):
         check_effort(self.method, rho=rho, nominal_rows=nominal_rows, width=schema.width)
         noise, level_factor = self._level(schema)
         calibrated = calibration(
-            self.feature_map(schema).bounds,
+            LinearMap(schema).bounds,
             multiplier=1 / math.sqrt(2 * rho),
             noise=noise,
             unit=unit,
@@ -140,41 +137,27 @@ class BetaDebiased(RatioEstimator):
         """The noise that the coefficients are calibrated for, and the factor on its K."""
         return self.noise, 1.0
 
-    def feature_map(self, schema: PublicSchema) -> LinearMap:
-        """The public feature map on this schema."""
-        return LinearMap(schema)
-
     def _ready(self) -> Calibration:
         return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
         """One draw of the coefficients; UncalibratedError for another unit or schema."""
-        ready, bounds = self._ready(), self.feature_map(schema).bounds
+        ready, bounds = self._ready(), LinearMap(schema).bounds
         calibrated_for(ready, ready.unit == unit, ready.bounds == bounds, method=self.method)
         kind = GaussianEvent if self.noise is NoiseKind.GAUSSIAN else LaplaceEvent
         return (kind(noise_multiplier=ready.multiplier),)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """The noise of the coefficients."""
-        law, sensitivity = self._ready().law, self._ready().sensitivity
-        return (
-            ReleasedNoise(
-                values="coefficients",
-                law=law.kind,
-                scale=law.scale,
-                sensitivity=sensitivity,
-                event=0,
-            ),
-        )
+        ready = self._ready()
+        return one_draw("coefficients", ready.law, sensitivity=ready.sensitivity)
 
     def check(self, *, schema: PublicSchema) -> None:
         """SpecError unless scale * norm(x) < 1/2 (laplace: max|x_j|) for x and x - mu. Public.
 
         Else the noise's exponential has no variance at some row.
         """
-        law, bounds = self._ready().law, self.feature_map(schema).bounds
+        law, bounds = self._ready().law, LinearMap(schema).bounds
         laplace = law.kind is NoiseKind.LAPLACE
         reach = 2 * bounds.coordinate if laplace else max(bounds.norm, bounds.diameter)
         product = law.scale * reach
@@ -190,7 +173,7 @@ class BetaDebiased(RatioEstimator):
     def forecast(self, *, schema: PublicSchema, nominal_rows: int) -> tuple[float, float]:
         """K/Lam, the standard deviation of z.x at a reference row, and `resolved_share`."""
         self.check(schema=schema)
-        ready, variances = self._ready(), self.feature_map(schema).reference_eigenvalues()
+        ready, variances = self._ready(), LinearMap(schema).reference_eigenvalues()
         share = resolved_share(variances, nominal_rows=nominal_rows, penalty=ready.penalty)
         return ready.noise_level / ready.penalty, share
 
@@ -253,7 +236,7 @@ class BetaDebiased(RatioEstimator):
         """
         ready, schema = self._ready(), table.schema
         self.check(schema=schema)
-        features = self.feature_map(schema)
+        features = LinearMap(schema)
         same = ready.bounds == features.bounds and synthetic.schema == schema
         calibrated_for(ready, same, method=self.method)
         if synthetic.rows == 0:
@@ -275,7 +258,7 @@ class BetaDebiased(RatioEstimator):
 
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> BetaRatio:
         """The density ratio of a measurement; WeightError if it does not fit."""
-        features = self.feature_map(schema)
+        features = LinearMap(schema)
         coefficients = self.released(measurement, "coefficients", features.bounds.dimension)
         return BetaRatio(law=self._ready().law, coefficients=coefficients, map=features)
 

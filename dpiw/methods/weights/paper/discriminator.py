@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError
-from dpiw.methods.base import CriticKind, Judge
+from dpiw.methods.base import CriticKind, Judge, StatedNoise
 from dpiw.methods.weights.paper.ratio import LIMIT, ClassifierRatio, RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
 
@@ -67,9 +67,7 @@ class DiscriminatorWeights(RatioEstimator):
         """None: nothing is read."""
         return ()
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Return nothing: no noise is drawn."""
         return ()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, WeightError
-from dpiw.methods.base import calibrated_for, check_effort, real, whole
+from dpiw.methods.base import StatedNoise, calibrated_for, check_effort, real, whole
 from dpiw.methods.neural.backend import (
     CPU,
     DEVICES,
@@ -32,7 +32,7 @@ from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining, PublicGradi
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.methods.weights.paper.ratio import LIMIT, ClassifierRatio, RatioEstimator
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
 from dpiw.privacy.units import PrivacyUnit
@@ -228,9 +228,7 @@ class DensityNetwork(RatioEstimator):
         private = self._ready_for(schema).private
         return calibrated_for(private, private.unit == unit, method=self.method).events()
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """The noise of every step's sum of gradients."""
         return (self._ready_for(schema).private.released_noise(event=0),)
 
@@ -292,8 +290,6 @@ class DensityNetwork(RatioEstimator):
         """log(p_real/p_synthetic) + log(N_D/n0), or WeightError for a measurement of others."""
         training = self._ready_for(schema)
         parameters = self.released(measurement, "parameters", training.architecture.size)
-
-        def logits(synthetic: SyntheticTable) -> Array:
-            return training.logits(parameters, inputs(schema, synthetic.scaled))
-
-        return ClassifierRatio(logits=logits)
+        return ClassifierRatio(
+            logits=lambda rows: training.logits(parameters, inputs(schema, rows.scaled))
+        )

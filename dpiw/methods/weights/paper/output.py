@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError, setting_error
-from dpiw.methods.base import whole
+from dpiw.methods.base import StatedNoise, whole
+from dpiw.methods.weights.base import one_draw
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.ratio import DensityRatio
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.methods.weights.paper.steps import Scored
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import calibrated_law, noisy_vector
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
@@ -113,7 +115,7 @@ class OutputNoised(BetaDebiased):
     def _check_rows(self, schema: PublicSchema) -> int:
         if self.rows is None:
             raise setting_error(self, "weights.settings.rows", "the number of published rows")
-        dimension = self.feature_map(schema).bounds.dimension
+        dimension = LinearMap(schema).bounds.dimension
         if self.rows > dimension and not self.allow_more_rows:
             raise setting_error(
                 self,
@@ -156,16 +158,10 @@ class OutputNoised(BetaDebiased):
             raise WeightError(field="output_noised", allowed=f"the planned {self.rows} rows")
         return replace(self, published=published)
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """The noise of the published rows' log ratios; an upper bound before `for_rows`."""
         _, sensitivity, law = self._noise(schema)
-        return (
-            ReleasedNoise(
-                values=self.method, law=law.kind, scale=law.scale, sensitivity=sensitivity, event=0
-            ),
-        )
+        return one_draw(self.method, law, sensitivity=sensitivity)
 
     def _reach(self, schema: PublicSchema) -> float:
         """Bound on the spectral norm of any published rows: sigma_max(X) <= R sqrt(rows)."""
@@ -175,7 +171,7 @@ class OutputNoised(BetaDebiased):
         """Spectral norm of the published rows, or its bound; sensitivity and noise of the draw."""
         ready, spectral = self._ready(), self._reach(schema)
         if self.published is not None:
-            x = self.feature_map(schema).matrix(self.published.scaled)
+            x = LinearMap(schema).matrix(self.published.scaled)
             spectral = float(np.linalg.norm(x, 2)) * (1 + 1e-9)
         sensitivity = spectral * ready.sensitivity
         law = calibrated_law(
@@ -203,7 +199,7 @@ class OutputNoised(BetaDebiased):
                 "give the published rows by `for_rows` first", field="output_noised"
             )
         spectral, sensitivity, law = self._noise(schema)
-        x = self.feature_map(schema).matrix(published.scaled)
+        x = LinearMap(schema).matrix(published.scaled)
         exact = x @ self.solution(self.regression(table, synthetic))
         return Measurement(
             kind=self.kind,

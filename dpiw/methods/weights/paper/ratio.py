@@ -19,12 +19,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import PrivacyError, SpecError, WeightError
 from dpiw.methods.weights.base import Normalisation, SampledRows, Weighing, WeightEstimator
 from dpiw.methods.weights.diagnostics import Diagnostics, diagnose, objection
-from dpiw.methods.weights.paper.steps import (
-    PostProcessing,
-    Scored,
-    SelfNormalise,
-    fit_calibration,
-)
+from dpiw.methods.weights.paper.steps import PostProcessing, Scored, SelfNormalise, fit_calibration
 from dpiw.methods.weights.weigh import Weights, normalised, resample
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -143,20 +138,6 @@ class RatioEstimator(WeightEstimator):
     def ratio(self, measurement: Measurement, *, schema: PublicSchema) -> DensityRatio:
         """The density ratio of a measurement. Costs nothing, repeatable."""
 
-    def calibrated_on(
-        self, measurement: Measurement, rows: SampledRows, weighing: Weighing
-    ) -> tuple[DensityRatio, PostProcessing]:
-        """The ratio and the steps, with any beta calibration fitted to the debiased ratio."""
-        ratio = self.ratio(measurement, schema=rows.weighed.schema)
-        steps, public = weighing.post_processing, weighing.public
-        if steps.calibrate is None or public is None:
-            return ratio, steps
-        if not isinstance(public, SyntheticTable):
-            raise PrivacyError(field="beta calibration", allowed="public rows, as SyntheticTable")
-        start = ratio.debiased(rows.fitting) if self.debias else ratio
-        classes = (start.log_ratio(table) for table in (public, rows.fitting))
-        return start, steps.with_calibration(fit_calibration(*classes, limit=steps.calibrate.limit))
-
     def weigh(
         self,
         measurement: Measurement,
@@ -165,8 +146,16 @@ class RatioEstimator(WeightEstimator):
         *,
         rng: np.random.Generator,
     ) -> Weights:
-        """Weigh the rows by the released ratio."""
-        ratio, steps = self.calibrated_on(measurement, rows, weighing)
+        """Weigh the rows by the released ratio; a beta calibration is fitted to it debiased."""
+        ratio = self.ratio(measurement, schema=rows.weighed.schema)
+        steps, public = weighing.post_processing, weighing.public
+        if steps.calibrate is not None and public is not None:
+            if not isinstance(public, SyntheticTable):
+                allowed = "public rows, as SyntheticTable"
+                raise PrivacyError(field="beta calibration", allowed=allowed)
+            ratio = ratio.debiased(rows.fitting) if self.debias else ratio
+            classes = (ratio.log_ratio(table) for table in (public, rows.fitting))
+            steps = steps.with_calibration(fit_calibration(*classes, limit=steps.calibrate.limit))
         return weigh(
             ratio,
             rows.weighed,

@@ -193,10 +193,7 @@ def calibration(
         slack *= math.sqrt(bounds.dimension)
     sensitivity = (reach + slack) / penalty * _ROUNDING
     law = calibrated_law(
-        kind=noise,
-        noise_multiplier=multiplier,
-        sensitivity=sensitivity,
-        dimension=bounds.dimension,
+        kind=noise, noise_multiplier=multiplier, sensitivity=sensitivity, dimension=bounds.dimension
     )
     return Calibration(
         unit=unit,

@@ -15,7 +15,7 @@ from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.output import REASON, OutputNoised, rows_digest
 from dpiw.methods.weights.paper.ratio import weigh
-from dpiw.methods.weights.paper.regression import solve
+from dpiw.methods.weights.paper.regression import LinearMap, solve
 from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
@@ -151,7 +151,7 @@ def test_never_better_than_noise_on_the_coefficients():
         noises.append(
             weigh(ratio, published, debias=True, normalisation=Normalisation.UNNORMALISED).noise
         )
-    x = output_noised.feature_map(schema).matrix(published.scaled)
+    x = LinearMap(schema).matrix(published.scaled)
     share = np.linalg.norm(x, 2) / np.linalg.norm(x, axis=1)
     np.testing.assert_allclose(noises[0] / noises[1], share, rtol=1e-4)
     assert np.median(share) > 5

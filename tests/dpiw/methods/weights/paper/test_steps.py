@@ -260,7 +260,7 @@ def test_noise_passes_through_the_slope(tables):
     weights = weigh(base, synthetic, debias=True, post_processing=steps)
     p = np.exp(0.5 * calibrated(u, step.map, 5.0))
     p /= p.sum()
-    f = 0.5 * slope[:, None] * base.features(synthetic)
+    f = 0.5 * slope[:, None] * base.map.matrix(synthetic.scaled)
     np.testing.assert_allclose(weights.noise, 0.01 * np.linalg.norm(f - p @ f, axis=1))
     assert weights.steps == (
         *(step.text for step in steps.steps),
