@@ -170,7 +170,10 @@ LENGTHS = [
     ("histogram, measured", 0.05, FULL),
     ("privbayes, beta_debiased", 0.05, FULL), ("dpgan, discriminator", 0.001, FULL // 2),
 ]  # fmt: skip
-"""Which share of the noise must be refuted, with how many releases to learn from."""
+"""Which share of the noise must be refuted; from how many releases the attack on all of it learns.
+
+That on the share learns from `FULL`: on 500 of `dpgan` it proves 0.92, on 1,000 it proves 1.82.
+"""
 
 
 @pytest.mark.proof
@@ -179,7 +182,7 @@ def test_attacks_on_releases_at_length(name, factor, releases, prove):
     pipeline, claim = Pipeline(plan=PLANS[name]()), Approximate(epsilon=1.0, delta=1e-5)
     clean = scores_of(pipeline, SecureNoise(), releases)
     bound = proved(*clean, claim)
-    faint = proved(*scores_of(pipeline, Scaled(20_261_124, factor), releases), claim)
+    faint = proved(*scores_of(pipeline, Scaled(20_261_124, factor), FULL), claim)
     prove(
         f"E6: membership in a release at epsilon 1: {name}",
         f"AUC {area(clean):.3f} (1/2 knows nothing), epsilon {bound}; {factor:g} of noise {faint}",
