@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import importlib.metadata
-import io
 import json
 import logging
 import os
@@ -288,9 +287,5 @@ def pickled(error: BaseException) -> bytes:
     """An error as processes pickle it, and as Prefect does."""
     import cloudpickle
 
-    buffer = io.BytesIO()
-    bare = pickle.Pickler(buffer)
-    bare.dispatch_table = {}
-    bare.dump(error)
     kept = [pickle.dumps(error, protocol=protocol) for protocol in range(2, 6)]
-    return b"".join([buffer.getvalue(), *kept, cloudpickle.dumps(error)])
+    return b"".join([*kept, cloudpickle.dumps(error)])

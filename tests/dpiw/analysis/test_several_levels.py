@@ -161,14 +161,9 @@ def test_what_cannot_be_fitted_is_refused(kind, features, named):
 def test_a_name_that_is_no_target_is_refused():
     frame, w = source()
     twice = pd.concat([frame, frame[["kind"]]], axis=1)
-    for table, target, features in (
-        (frame, ["kind"], ["x"]), (frame, "kind", ["x", "kind"]), (twice, "kind", ["x"]),
-        (frame, "kinds", ["x"]),
-    ):  # fmt: skip
+    for table, target in ((frame, ["kind"]), (twice, "kind"), (frame, "kinds")):
         with pytest.raises(ReleaseError):
-            analysis.logistic_regression((table, w), target, features)
-    with pytest.raises(ReleaseError, match="found text"):
-        analysis.linear_regression((frame, w), "kind", ["x"])
+            analysis.logistic_regression((table, w), target, ["x"])
 
 
 def test_the_posterior_of_several_levels_by_hand():
@@ -197,7 +192,6 @@ def test_the_posterior_of_several_levels_by_hand():
     expected = wide @ np.linalg.inv(precision) @ wide.T
     np.testing.assert_allclose(found.covariance, expected, rtol=1e-3, atol=1e-5)
     assert found.names[3] == "c vs a: intercept"
-    assert found.draw(7, np.random.default_rng(1)).shape == (7, 9)
 
 
 def test_a_posterior_exists_where_a_level_separates():

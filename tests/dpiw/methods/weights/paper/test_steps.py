@@ -185,19 +185,13 @@ def test_the_map_is_kulls():
     np.testing.assert_array_equal(far[2], far[3])
 
 
-def logits(synthetic):
-    return synthetic.scaled.columns["x0"] - 0.5
+RATIOS = {
+    "coefficients": lambda schema: ratio_of(schema, 1.0),
+    "network": lambda _: ClassifierRatio(logits=lambda t: t.scaled.columns["x0"] - 0.5),
+}
 
 
-def of_coefficients(schema):
-    return ratio_of(schema, 1.0)
-
-
-def of_a_network(schema):
-    return ClassifierRatio(logits=logits)
-
-
-@pytest.mark.parametrize("make", [of_coefficients, of_a_network])
+@pytest.mark.parametrize("make", RATIOS.values(), ids=RATIOS)
 def test_public_rows_repair_a_misscaled_ratio(make):
     """A ratio whose log is half the true one comes back: slope 2 from 1, within 10%."""
     schema, rng = numbers(2), np.random.default_rng(92)
