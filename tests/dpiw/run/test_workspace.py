@@ -69,7 +69,7 @@ def test_a_published_run_loses_its_confidential_files_and_nothing_else(place):
 
 def test_a_run_that_needs_its_snapshot_is_refused_or_abandoned(place):
     run = prepared(place)
-    with pytest.raises(SpecError, match="does not know this run"):
+    with pytest.raises(SpecError, match="unknown to its ledger"):
         purge(look(place))
     steps.reserve(run)
     steps.ingest(run)
