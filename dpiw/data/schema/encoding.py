@@ -171,7 +171,8 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
         return np.minimum(unsigned, np.uint64(_INT64.max)).astype(np.int64), missing
     if pd.api.types.is_integer_dtype(dtype):
         return cells.to_numpy(dtype=np.int64, na_value=0), missing
-    real = np.rint(cells.to_numpy(dtype=np.float64, na_value=np.nan))
+    with np.errstate(invalid="ignore"):  # a signalling NaN; a warning would depend on the cells
+        real = np.rint(cells.to_numpy(dtype=np.float64, na_value=np.nan))
     over, under = real >= 2.0**63, real < -(2.0**63)
     numbers = np.where(over | under | np.isnan(real), 0.0, real).astype(np.int64)
     numbers = np.where(over, _INT64.max, np.where(under, _INT64.min, numbers))
