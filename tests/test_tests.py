@@ -88,7 +88,7 @@ def installed(asked: str) -> set[str]:
         for extra in ("", *wanted.extras):
             try:
                 lines = importlib.metadata.requires(wanted.name) or []
-            except importlib.metadata.PackageNotFoundError:  # whoever imports it is told
+            except importlib.metadata.PackageNotFoundError:  # its import fails by itself
                 continue
             for needed in map(Requirement, lines):
                 if needed.marker is None or needed.marker.evaluate({"extra": extra}):
