@@ -221,22 +221,23 @@ def marked(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
     try:
         yield
     except errors as error:
+        root = None
+        with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
+            root = _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
         for each in error.several or (error,):
             if each.mark is None and each.field != name:
-                each.mark = _mark(name, _place(path, each.field))
+                each.mark = _mark(name, _place(root, each.field))
         raise
 
 
-def _place(path: Path, field: str) -> Any:
-    """Return where a field stands, or what surrounds it; None if nothing can be read."""
+def _place(node: Any, field: str) -> Any:
+    """Return where a field stands below a node, or what surrounds it; None if there is no node."""
     item = re.fullmatch(r"(column|constraint)s? (.+?)(?: and .+)?(?:: ([\w/]*).*)?", field)
     if item:
         keys = [f"{item[1]}s", item[2], *(item[3] or "").split("/")[:1]]
     else:
         keys = re.split(r"[^\w.]", field)[0].split(".")
-    node = mark = None
-    with contextlib.suppress(OSError, UnicodeDecodeError, YAMLError, RecursionError):
-        node = _nodes(path.read_bytes()[:MAX_BYTES].decode("utf-8-sig"))
+    mark = None
     for key in keys:
         at, node = _step(node, key)
         if node is None:
