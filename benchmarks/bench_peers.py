@@ -246,7 +246,7 @@ def training(place: Place) -> dict[str, Found]:
     }
     return {
         f"dp-sgd: {name}": Found(
-            ours=steps["ours, closed form"],
+            ours=steps["ours"],
             reference=steps[name],
             told="the best turn; of CPU the median",
         )

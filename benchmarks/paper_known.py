@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.weigh import normalised
 
 NORM = 2.0
 LAMBDA = 0.1
@@ -90,12 +91,6 @@ def _printed(known: Known, rng: np.random.Generator, *, noise: bool) -> Array:
     if noise:
         b = b + rng.laplace(scale=2 * np.sqrt(d) / (n * LAMBDA * EPSILON), size=b.shape)
     return np.asarray(known.published @ b[:-1])
-
-
-def normalised(logits: Array) -> Array:
-    """Log weights scaled to mean weight one."""
-    top = logits.max()
-    return np.asarray(logits - top - np.log(np.exp(logits - top).mean()))
 
 
 def log_weights_of(method: str, known: Known, seed: int) -> Array:
