@@ -37,9 +37,10 @@ from metrics import Array, auc, design, ess_share
 from paper_known import METHODS, SIZES, error, toy
 from paper_page import page, summary
 from paper_sets import SETS, Halves, measure, split, table
-from paper_weights import NOT_PRIVATE, PAPER_KINDS, UNIT, Tables, alone, estimator_of, weights_of
+from paper_weights import NOT_PRIVATE, PAPER_KINDS, Tables, alone, estimator_of, weights_of
 from provenance import RESULTS, stamp
 from study import ROOT, Store, read, records, write
+from weights_cells import UNIT, calibrated
 
 from dpiw.analysis.estimators.bayes import logistic_posterior
 from dpiw.data.tables import PrivateTable, SyntheticTable
@@ -49,7 +50,6 @@ from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy import accounting
-from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
 
 REAL = "real"
@@ -140,47 +140,24 @@ def _of_run(part: str, run: int, datasets: Sequence[str]) -> list[Cell]:
 
 @lru_cache(maxsize=256)
 def _generator_alone(dataset: str, generator: str, epsilon: float, data: Path) -> Any:
-    """A generator that spends (epsilon, delta) by itself."""
+    """A generator that spends (epsilon, delta) by itself; without privacy it spends nothing."""
     schema, facts = table(dataset, data)[0], SETS[dataset]
-    settings = dict(GENERATORS[generator])
+    settings, rows = GENERATORS[generator], facts.nominal_rows
     if generator in EXACT:
         stage = EXACT[generator](**settings)
-        return stage.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=facts.nominal_rows)
-    stage = make_generator(generator, settings, pure=False)
-
-    def at(rho: float) -> Any:
-        return stage.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=facts.nominal_rows)
-
-    rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=facts.delta
-    )
-    return at(rho)
+        return stage.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=rows)
+    stage = make_generator(generator, dict(settings), pure=False)
+    return calibrated([(stage, 1.0)], schema, rows, epsilon, facts.delta)[0]
 
 
 @lru_cache(maxsize=64)
-def _together(
-    dataset: str, generator: str, kind: str, epsilon: float, data: Path
-) -> tuple[Any, Any]:
+def _together(dataset: str, generator: str, kind: str, epsilon: float, data: Path) -> list[Any]:
     """Both stages at one total."""
     schema, own = table(dataset, data)[0], SETS[dataset]
     share = Measured.effort if kind == "joint_measured" else 0.5
-    makers = (
-        make_generator(generator, dict(GENERATORS[generator]), pure=False),
-        estimator_of(JOINT[kind]),
-    )
-
-    def at(rho: float) -> list[Any]:
-        parts = zip(makers, (1 - share, share), strict=True)
-        return [
-            stage.calibrate(rho=rho * part, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)
-            for stage, part in parts
-        ]
-
-    def events(rho: float) -> list[Any]:
-        return [event for stage in at(rho) for event in stage.events(schema=schema, unit=UNIT)]
-
-    first, second = at(calibrate(events, epsilon=epsilon, delta=own.delta))
-    return first, second
+    made = make_generator(generator, dict(GENERATORS[generator]), pure=False)
+    stages = [(made, 1 - share), (estimator_of(JOINT[kind]), share)]
+    return calibrated(stages, schema, own.nominal_rows, epsilon, own.delta)
 
 
 def plan(cell: Cell, data: Path) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from metrics import Array, Perceptron
 from sklearn.linear_model import LogisticRegression
+from weights_cells import calibrated
 
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
@@ -22,11 +23,8 @@ from dpiw.methods.weights.paper.mlp import inputs
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.methods.weights.registry import make_weights
-from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 PAPER_KINDS = (
     "none", "beta_noised", "beta_debiased", "dp_mlp", "discriminator", "logreg", "mlp",
 )  # fmt: skip
@@ -60,14 +58,7 @@ def alone(
 ) -> Any:
     """An estimator that spends (epsilon, delta) by itself."""
     estimator = estimator_of(kind, **({"noise": noise} if noise else {}))
-
-    def at(rho: float) -> Any:
-        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
-
-    rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=delta
-    )
-    return at(rho)
+    return calibrated([(estimator, 1.0)], schema, rows, epsilon, delta)[0]
 
 
 def log_weights(estimator: Any, tables: Tables, seed: int) -> Array:

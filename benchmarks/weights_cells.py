@@ -8,7 +8,7 @@ difference is paired. `gan` and `cgan` are not private (`exact_gan.py`), of epsi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -41,6 +41,7 @@ from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, parse_spec
+from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -271,6 +272,27 @@ def measure(halves: Halves, rows: ScaledTable, w: Array, run: int) -> dict[str, 
         "tv_2way": two,
         "ess_share": ess_share(w),
     }
+
+
+def calibrated(
+    stages: Sequence[tuple[Any, float]],
+    schema: PublicSchema,
+    rows: int,
+    epsilon: float,
+    delta: float,
+) -> list[Any]:
+    """Methods that spend (epsilon, delta) together, each with its share of the effort."""
+
+    def at(rho: float) -> list[Any]:
+        return [
+            method.calibrate(rho=rho * share, schema=schema, unit=UNIT, nominal_rows=rows)
+            for method, share in stages
+        ]
+
+    def events(rho: float) -> list[Any]:
+        return [event for method in at(rho) for event in method.events(schema=schema, unit=UNIT)]
+
+    return at(calibrate(events, epsilon=epsilon, delta=delta))
 
 
 def recipe_for(cell: Cell, data: Path) -> Recipe:
