@@ -55,7 +55,7 @@ class Dataset:
     file: str
     schema: str
     nominal_rows: int
-    synthetic_rows: int
+    synthetic_rows: int = 4000
 
 
 DATASETS: Mapping[str, Dataset] = {
@@ -63,19 +63,16 @@ DATASETS: Mapping[str, Dataset] = {
         file="banknote.csv",
         schema="examples/banknote/schema.yaml",
         nominal_rows=1100,
-        synthetic_rows=4000,
     ),
     "breast": Dataset(
         file="breast.csv",
         schema="examples/breast-cancer-all/schema.yaml",
         nominal_rows=450,
-        synthetic_rows=4000,
     ),
     "boston": Dataset(
         file="boston.csv",
         schema="benchmarks/schemas/boston.yaml",
         nominal_rows=400,
-        synthetic_rows=4000,
     ),
     "adult": Dataset(
         file="adult.csv",
@@ -93,7 +90,6 @@ DATASETS: Mapping[str, Dataset] = {
         file="iris.csv",
         schema="benchmarks/schemas/iris.yaml",
         nominal_rows=120,
-        synthetic_rows=4000,
     ),
 }
 """Nominal rows: about 80% of the published sizes, which are public."""
