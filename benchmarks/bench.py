@@ -86,7 +86,7 @@ LINES = (
         )
     ),
 )  # fmt: skip
-"""The page, line by line; targets were set beforehand, those of DP-SGD are those of dp_sgd.md."""
+"""The page, line by line; targets were set beforehand."""
 
 ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "features": limits.features,
@@ -100,7 +100,7 @@ ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "banknote-aim": partial(peers.marginals, dataset="banknote", method="aim"),
     "adult-mst": partial(peers.marginals, dataset="adult", method="mst"),
 }
-"""What is measured and kept as one, the quick ones first; besides: `machine` and `release-ROWS`."""
+"""What is measured and kept as one, the quick ones first; besides: `release-ROWS`."""
 
 PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-expectations", "mbi")
 
@@ -138,8 +138,6 @@ def measured(item: str, place: Place) -> dict[str, Any]:
 
 
 def _found(item: str, place: Place) -> dict[str, Any]:
-    if item == "machine":
-        return {"facts": limits.machine(place)}
     if item.startswith("release-"):
         stages = limits.release(place, int(item.removeprefix("release-")))
         return {
@@ -153,7 +151,7 @@ def _found(item: str, place: Place) -> dict[str, Any]:
 
 def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     """What is kept: by item, and releases by rows; the largest release gives lines."""
-    records = {name: kept(folder, name) for name in ("machine", *ITEMS)}
+    records = {name: kept(folder, name) for name in ITEMS}
     by_item = {name: record for name, record in records.items() if record is not None}
     sizes = {}
     for path in folder.glob("release-*.json"):
@@ -214,7 +212,7 @@ def main(arguments: list[str]) -> int:
         with_peers=not chosen.without_peers,
         neural=chosen.neural.absolute() if chosen.neural.exists() else None,
     )  # fmt: skip
-    items = ["machine", *ITEMS, *(f"release-{rows}" for rows in sorted(chosen.rows))]
+    items = [*ITEMS, *(f"release-{rows}" for rows in sorted(chosen.rows))]
     unknown = sorted(set(chosen.only or ()) - set(items))
     if unknown:
         parser.error(f"--only {unknown[0]}: expected one of {', '.join(items)}")

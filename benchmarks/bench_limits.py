@@ -1,4 +1,4 @@
-"""Ours beside what the machine can do: a matrix product, memory, pyarrow's reading and writing."""
+"""Ours beside a matrix product, a copy in memory, and pyarrow's reading and writing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 import scale
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
-from scale_table import batch, dictionary, write_table
+from scale_table import dictionary, write_table
 from study import ROOT
 from threadpoolctl import threadpool_limits
 
@@ -154,35 +153,6 @@ def marginals(place: Place) -> dict[str, Found]:
             repeats=place.repeats, told=f"{place.rows:,} rows",
         )  # fmt: skip
     return {"one-way, memory": memory, "one-way, disk": disk}
-
-
-def machine(place: Place) -> dict[str, str]:
-    """What the machine does at best now."""
-    size = 1500
-    matrix = np.random.default_rng(1).random((size, size))
-    much = np.ones(2**26)
-    target = np.empty_like(much)
-    product, copy = ([timed(function)[1].wall for _ in range(4)][1:] for function in (
-        lambda: matrix @ matrix, lambda: np.copyto(target, much),
-    ))  # fmt: skip
-    with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
-        csv, parquet = Path(folder, "table.csv"), Path(folder, "table.parquet")
-        rows = batch(np.random.default_rng(1), 0, place.rows)
-        seconds = {
-            "CSV written": lambda: pa.csv.write_csv(rows, csv),
-            "CSV read": lambda: pa.csv.read_csv(csv),
-            "Parquet written": lambda: pa.parquet.write_table(rows, parquet),
-            "Parquet read": lambda: pa.parquet.read_table(parquet),
-        }
-        io = {name: timed(function)[1].wall for name, function in seconds.items()}
-    rates = {
-        "matrix product": f"{2 * size**3 / min(product) / 1e9:.0f} GFLOP/s",
-        "memory, read and written": f"{2 * much.nbytes / min(copy) / 2**30:.1f} GiB/s",
-    }
-    return rates | {
-        name: f"{took / place.rows * 1e6:.2f} microseconds a row of 16 columns"
-        for name, took in io.items()
-    }
 
 
 def release(place: Place, rows: int) -> dict[str, scale.Used]:

@@ -195,9 +195,4 @@ def page(
         *tables(lines, records),
         *by_rows(sizes),
     ]
-    limits = records.get("machine", {}).get("facts", {})
-    if limits:
-        text += ["", "## The machine", "", "| | |", "|---|---|"]
-        text += [f"| {name} | {value} |" for name, value in limits.items()]
-        text += ["", f"Measured: {made(records['machine'])}."]
     return "\n".join(text) + "\n"

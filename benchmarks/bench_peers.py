@@ -16,7 +16,7 @@ from bench_record import Cost, Found, NotRunError, Place, median, timed
 from marginal_peers import HERE, PeerError
 from metrics import total_variation
 from study import ROOT
-from weights_cells import UNIT, table
+from weights_cells import calibrated, table
 
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.discretisation import Domain
@@ -24,25 +24,12 @@ from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.registry import make_generator
-from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NoiseKind
 
 EPSILON, DELTA = 1.0, 1e-9
 CELLS = {1: 100, 2: 100}
 """Bins of each column, by the number of columns of a histogram."""
-
-
-def calibrated(method: str, schema: PublicSchema, rows: int, epsilon: float, delta: float) -> Any:
-    """A generator with its own defaults, of noise for a total of epsilon and delta."""
-    generator = make_generator(method, {}, pure=delta == 0)
-    facts: dict[str, Any] = {"schema": schema, "unit": UNIT, "nominal_rows": rows}
-    rho = calibrate(
-        lambda rho: generator.calibrate(rho=rho, **facts).events(schema=schema, unit=UNIT),
-        epsilon=epsilon,
-        delta=delta,
-    )
-    return generator.calibrate(rho=rho, **facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +114,9 @@ class Own:
 
     def made(self, repeats: int) -> tuple[Cost, float, Domain]:
         """Median cost, mean total variation of all pairs of columns, and the public codes."""
-        generator = calibrated(self.method, self.schema, self.rows.rows, EPSILON, self.delta)
+        method = make_generator(self.method, {}, pure=self.delta == 0)
+        stages = [(method, 1.0)]
+        (generator,) = calibrated(stages, self.schema, self.rows.rows, EPSILON, self.delta)
         private = PrivateTable(schema=self.schema, scaled=self.rows)
         SecureNoise().discrete_gaussian(scale=2.0, size=1)  # importing OpenDP is not fitting
 
@@ -246,7 +235,7 @@ def training(place: Place) -> dict[str, Found]:
     }
     return {
         f"dp-sgd: {name}": Found(
-            ours=steps["ours, closed form"],
+            ours=steps["ours"],
             reference=steps[name],
             told="the best turn; of CPU the median",
         )

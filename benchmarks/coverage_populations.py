@@ -212,7 +212,6 @@ POPULATIONS = (
         estimands={"mean": _mean("z"), "share": _mean("y"),
                    "group_mean": lambda s: analysis.mean(s, "y", where=lambda t: t["g"] == "p"),
                    "median": _quantile("z", 0.5), "q90": _quantile("z", 0.9),
-
                    "correlation": _correlation("x", "z"),
                    "linear": _linear("z", "x", "g"),
                    "logistic": _logit("y", "x", "g")},
@@ -223,7 +222,6 @@ POPULATIONS = (
                        _whole("n", 0, 15), _levels("h", "pq"), _flag("y", role="target")),
         estimands={"mean": _mean("x"), "count": _mean("n"), "share": _mean("y"),
                    "median": _quantile("x", 0.5), "q90": _quantile("z", 0.9),
-
                    "correlation": _correlation("x", "z"),
                    "linear": _linear("x", "z", "n"),
                    "logistic": _logit("y", "x", "h")},
@@ -234,7 +232,6 @@ POPULATIONS = (
                        _whole("visits", 0, 12), _flag("ill", role="target")),
         estimands={"mean": _mean("income"), "count": _mean("visits"), "share": _mean("ill"),
                    "median": _quantile("income", 0.5), "q90": _quantile("income", 0.9),
-
                    "correlation": _correlation("income", "age"),
                    "linear": _linear("income", "age"),
                    "logistic": _logit("ill", "age", "visits")},
@@ -246,7 +243,6 @@ POPULATIONS = (
                        _flag("smoker", role="target")),
         estimands={"mean": _mean("wage"), "hours": _mean("hours"), "share": _mean("smoker"),
                    "median": _quantile("wage", 0.5), "q90": _quantile("wage", 0.9),
-
                    "correlation": _correlation("wage", "age"),
                    "linear": _linear("wage", "school", "age"),
                    "logistic": _logit("smoker", "school", "region")},

@@ -116,38 +116,6 @@ def peak_elsewhere(name: str, variant: str, device: str) -> float:
     return float(done.stdout)
 
 
-def own_best(found: Mapping[str, Row]) -> str:
-    """Ours, by its name in a page: earlier ones hold the engine before torch."""
-    return next(variant for variant in found if variant.startswith("ours"))
-
-
-def targets(name: str, found: Mapping[str, Row]) -> list[str]:
-    """Lines of the table of targets."""
-    from dp_sgd_nets import NETS
-
-    best, most = found[own_best(found)]["ratio"], NETS[name].most
-    asked = []
-    if most is not None:
-        asked = [
-            (f"times the cost of {plain}", best / found[plain]["ratio"], most)
-            for plain in (PLAIN, f"{PLAIN}, double")
-        ]
-    lines = [
-        f"| {name} | {what} | at most {limit:g} | {value:.2f} | {_yes(value <= limit)} |"
-        for what, value, limit in asked
-    ]
-    if NETS[name].is_perceptron:
-        for peer, least in (("Opacus, hooks, its loader", 8.0), ("Opacus, ghost, its loader", 3.0)):
-            value = found[peer]["ratio"] / best
-            cells = f"{least:g} | {value:.2f} | {_yes(value >= least)}"
-            lines.append(f"| {name} | times faster than {peer} | {cells} |")
-    return lines
-
-
-def _yes(is_met: bool) -> str:
-    return "yes" if is_met else "no"
-
-
 def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> str:
     """The page."""
     from dp_sgd_nets import LOT, MULTIPLIER, NETS
@@ -183,9 +151,6 @@ def report(found: Mapping[str, Mapping[str, Row]], facts: Mapping[str, Any]) -> 
             f" | {row['wall_us'] / 1e3:.2f} | {row['ratio']:.2f} | {row['peak_mib']:.0f} |"
             for variant, row in rows.items()
         ]
-    lines += ["", "## Targets", "", "| network | target | asked | found | met |",
-              "| --- | --- | --- | --- | --- |"]  # fmt: skip
-    lines += [line for name, rows in found.items() for line in targets(name, rows)]
     lines += [
         "",
         "Ours is in double precision, with noise from ChaCha20 keystreams under fresh keys of the"

@@ -54,7 +54,7 @@ def convolutional(width: int = 16) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Net:
-    """One network, its made-up rows, and what is asked of us.
+    """One network and its made-up rows.
 
     Attributes:
         about: in words.
@@ -62,7 +62,6 @@ class Net:
         rows: made-up rows, shape (n, inputs), at a generator.
         is_perceptron: whether the closed form knows it.
         turns, steps: how often it is measured, and steps each time.
-        most: times the cost of torch without privacy, at most.
         lot: expected rows of a lot.
         on_gpu_only: too slow for the other variants on a core.
     """
@@ -73,7 +72,6 @@ class Net:
     is_perceptron: bool
     turns: int
     steps: int
-    most: float | None
     lot: int = LOT
     on_gpu_only: bool = False
 
@@ -82,19 +80,19 @@ NETS: Mapping[str, Net] = {
     "perceptron": Net(
         about="20-64-64-1, rectifiers; 20,000 rows",
         make=perceptron, rows=lambda rng: rng.normal(size=(20_000, WIDTHS[0])),
-        is_perceptron=True, turns=60, steps=20, most=2.0,
+        is_perceptron=True, turns=60, steps=20,
     ),
     "convolution": Net(
         about="two convolutions of 16 and 32 channels on 28 x 28 pixels, two dense layers; 4,000"
         " rows",
         make=convolutional, rows=lambda rng: rng.random((4_000, 28 * 28)),
-        is_perceptron=False, turns=20, steps=3, most=3.0,
+        is_perceptron=False, turns=20, steps=3,
     ),
     "wide convolution": Net(
         about="the convolutions with four times as many channels, 64 and 128; lots of 1,024 of"
         " 20,000 rows",
         make=lambda: convolutional(64), rows=lambda rng: rng.random((20_000, 28 * 28)),
-        is_perceptron=False, turns=6, steps=2, most=None, lot=1_024, on_gpu_only=True,
+        is_perceptron=False, turns=6, steps=2, lot=1_024, on_gpu_only=True,
     ),
 }  # fmt: skip
 

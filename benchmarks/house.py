@@ -1,10 +1,9 @@
 """The house in numbers: what a stranger meets in a checkout, or in an earlier commit.
 
-    python benchmarks/house.py [--release] [COMMIT ...]
+    python benchmarks/house.py [COMMIT ...]
 
 A table with a column for each commit (default: HEAD), from source text. Circles and imports
-against the rooms' direction count imports in functions and for type checkers. `--release` also
-publishes the worked example: seconds, and how often a plan is compiled on the way.
+against the rooms' direction count imports in functions and for type checkers.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import os
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -120,63 +117,12 @@ def at(commit: str, folder: Path) -> Path:
     return place
 
 
-_COUNTED = """
-
-_compile_plan_itself = compile_plan
-
-
-def compile_plan(*args, **kwargs):
-    import os
-
-    with open(os.environ["DPIW_COMPILED"], "a") as compiled:
-        compiled.write(".")
-    return _compile_plan_itself(*args, **kwargs)
-"""
-"""Behind the module that compiles plans: one character a time, whatever the process."""
-
-
-def released(checkout: Path) -> dict[str, int | float]:
-    """Publish the worked example of some commit's files, which are changed on the way."""
-    (home,) = (
-        path
-        for path in (checkout / "dpiw").rglob("*.py")
-        if "\ndef compile_plan(" in path.read_text()
-    )
-    home.write_text(home.read_text() + _COUNTED)
-    compiled = checkout / "compiled.txt"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(checkout),
-        "DPIW_COMPILED": str(compiled),
-    }
-    ready = Path(sys.prefix) / ".pipeline"
-    started = time.perf_counter()
-    subprocess.run(
-        ["make", "-o", str(ready), "release", f"VENV={sys.prefix}"],
-        cwd=checkout,
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    seconds = time.perf_counter() - started
-    return {
-        "times a plan is compiled in one release": len(compiled.read_text()),
-        "seconds of a first release": round(seconds, 1),
-    }
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--release", action="store_true", help="publish the worked example too")
     parser.add_argument("commits", nargs="*", default=["HEAD"], metavar="COMMIT")
     asked = parser.parse_args(arguments)
-    columns: dict[str, dict[str, int | float | None]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for commit in asked.commits:
-            checkout = at(commit, Path(folder))
-            columns[commit] = {**numbers(checkout)}
-            if asked.release:
-                columns[commit] |= released(checkout)
+        columns = {commit: numbers(at(commit, Path(folder))) for commit in asked.commits}
     print("| | " + " | ".join(columns) + " | at most |")
     print("|---" * (len(columns) + 2) + "|")
     for what in next(iter(columns.values())):

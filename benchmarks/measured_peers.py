@@ -13,7 +13,6 @@ by their own formula; weights on MST's rows share that rho with it, so that both
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -26,7 +25,7 @@ import numpy as np
 from marginal_peers import Asked, PeerError, environment, fitted
 from provenance import RESULTS, stamp
 from scipy.optimize import brentq
-from study import ROOT, Store, head, read, records, row, write
+from study import ROOT, Store, head, options, parsed, read, records, row, write
 from weights_cells import DATASETS, DELTA, UNIT, Cell, Halves, compute, measure, split
 from weights_page import HIGHER_IS_BETTER, LABELS, judged
 
@@ -214,23 +213,17 @@ def page(record: Mapping[str, Any]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
+    parser = options(__doc__, "weights_table")
     parser.add_argument(
         "--datasets", nargs="+", default=["banknote", "breast", "boston", "adult", "acs"]
     )
     parser.add_argument("--epsilons", nargs="+", default=["0.5", "1", "3", "6"])
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--page", action="store_true", help="make the page of the record again")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    chosen = parser.parse_args(arguments)
+    chosen = parsed(parser, arguments)
+    out = chosen.out or RESULTS
     if chosen.page:
-        write(chosen.out, "measured_peers", read(chosen.out, "measured_peers"), page)
+        write(out, "measured_peers", read(out, "measured_peers"), page)
         return 0
-    if chosen.data is None:
-        parser.error("--data: expected a folder with the data sets' files")
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
     keys = [
         (dataset, epsilon, method, run)
@@ -248,7 +241,7 @@ def main(arguments: list[str]) -> int:
     ):
         if "metrics" in found:
             runs.setdefault((dataset, epsilon, method), {})[run] = found["metrics"]
-    write(chosen.out, "measured_peers", {**stamped, **summary(runs)}, page)
+    write(out, "measured_peers", {**stamped, **summary(runs)}, page)
     return 0
 
 

@@ -215,10 +215,6 @@ class Judge:
     def _slopes(self) -> Array:
         return slopes(linear(*self.test, np.ones(len(self.test[1]))))
 
-    def slope_error(self, x: Array, y: Array, w: Array) -> float:
-        """Mean squared error of the regression's slopes, against those on the test digits."""
-        return float(((slopes(linear(x, y, w)) - self._slopes) ** 2).mean())
-
     def variety(self, x: Array, y: Array, w: Array) -> float:
         """The digits' `spread` over that of the test digits: 0 where each is one image."""
         return spread(x, y, w) / spread(*self.test, np.ones(len(self.test[1])))

@@ -1,13 +1,14 @@
 """The tables of Ghalebikesabi et al. (UAI 2022), ours beside the paper's, with sound noise.
 
-    make paper-quick DATA=FOLDER      under ten minutes: 2 runs, studies 1, no MNIST
-    make paper DATA=FOLDER            10 runs, studies 5; an hour of two cores; resumes
-    python benchmarks/paper.py --data FOLDER [--parts tables bayes known mnist]
+    make paper-quick DATA=FOLDER      2 runs, studies 1, no MNIST
+    make paper DATA=FOLDER            10 runs, of steps 5; resumes
+    python benchmarks/paper.py --data FOLDER [--parts poster bayes ...] [--runs 10]
     python benchmarks/paper.py --page
 
 FOLDER holds breast.csv, banknote.csv, boston.csv, iris.csv, tgfb.csv.gz, MNIST's four files and
 paper_tables.csv. Every cell is kept in `--cache`, in a folder named by data and code: a run that
-was cut short goes on. Noise is seeded per run.
+was cut short goes on. The record keeps the parts that are not run, each with its commit. Noise is
+seeded per run.
 
 Budgets. The paper's columns: the generator spends (epsilon, delta), and private weights spend
 (epsilon, delta) once more, each stage as if alone; the text at hand prints one epsilon per table
@@ -18,7 +19,6 @@ Noise is always sound: what the paper draws differently: docs/method.md section 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 import time
@@ -33,23 +33,25 @@ import mnist
 import numpy as np
 import pandas as pd
 from exact_gan import EXACT
-from metrics import Array, auc, design, ess_share
-from paper_known import METHODS, SIZES, error, toy
-from paper_page import page, summary
+from metrics import Array, auc
+from paper_page import POSTER, page, summary
 from paper_sets import SETS, Halves, measure, split, table
-from paper_weights import NOT_PRIVATE, PAPER_KINDS, UNIT, Tables, alone, estimator_of, weights_of
+from paper_toy import toy
+from paper_weights import PAPER_KINDS, Tables, alone, estimator_of, weights_of
 from provenance import RESULTS, stamp
-from study import ROOT, Store, read, records, write
+from study import Store, options, parsed, read, records, write
+from weights_cells import UNIT, calibrated
 
-from dpiw.analysis.estimators.bayes import logistic_posterior
+from dpiw.analysis.estimators.bayes import NormalPosterior, logistic_posterior
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import WeightError
 from dpiw.methods.generators.base import GenerativeModel
 from dpiw.methods.generators.registry import make_generator
+from dpiw.methods.weights.diagnostics import k_hat
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.weighing import weigh_measured
-from dpiw.privacy import accounting
-from dpiw.privacy.accounting import calibrate
+from dpiw.methods.weights.paper.regression import sigmoid
+from dpiw.methods.weights.weigh import normalised
 from dpiw.privacy.randomness import SeededNoise
 
 REAL = "real"
@@ -62,21 +64,33 @@ GENERATORS: Mapping[str, Mapping[str, Any]] = {
 }
 CONDITIONAL = ("dpcgan", "cgan")
 PRIVATE = ("dpgan", "dpcgan", "privbayes")
-JOINT = {
-    "joint_linear": "beta_debiased",
-    "joint_measured": "measured",
-    "joint_dp_mlp": "dp_mlp",
-}
+JOINT = {"joint_linear": "beta_debiased", "joint_measured": "measured"}
+CALIBRATED = ("beta_noised", "beta_debiased", "dp_mlp")
+"""Weights that spend a budget of their own."""
+
 KINDS = (*PAPER_KINDS, "joint_linear", "joint_measured")
 FITTING_ROWS = 4000
 """Synthetic rows that weights are fitted on, other than the published ones; they cost nothing."""
 
-EPSILONS = (0.5, 1.0, 2.0, 4.0)
 PRIOR_SCALE, DRAWS = 10.0, 200
 MNIST_SIZE = "half"
-PARTS = ("tables", "bayes", "known", "mnist")
-FULL = {"tables": 10, "bayes": 5, "known": 5, "mnist": 10}
-QUICK = {"tables": 2, "bayes": 1, "known": 1, "mnist": 0}
+BAYES = ("cgan", "dpcgan", "privbayes")
+BAYES_EPSILONS = (1.0, 6.0)
+NETWORKS = (
+    ("dpgan", "discriminator"), ("dpcgan", "discriminator"), ("cgan", "discriminator"),
+    ("dpcgan", "dp_mlp"), ("privbayes", "dp_mlp"),
+)  # fmt: skip
+"""Generators and network ratios whose weights are processed further, by `STEPPED`."""
+
+STEPPED = ("", ", beta_calibrate", ", pareto_smooth", ", beta_calibrate, pareto_smooth")
+
+PUBLIC_SHARE = 0.1
+"""Of the confidential rows, in the part `steps`: they are public there, and nobody else reads them,
+so that a beta calibration has real rows."""
+
+PARTS = ("tables", "poster", "bayes", "steps", "mnist", "toy")
+FULL = {"tables": 10, "poster": 10, "bayes": 10, "steps": 5, "mnist": 10, "toy": 1}
+QUICK = {"tables": 2, "poster": 1, "bayes": 1, "steps": 1, "mnist": 0, "toy": 1}
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -95,6 +109,21 @@ class Cell:
     generator: str
     weights: str = "none"
     epsilon: float = 1.0
+
+    @property
+    def method(self) -> str:
+        """The weights without the steps of post-processing."""
+        return self.weights.partition(", ")[0]
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Of post-processing."""
+        return tuple(self.weights.split(", ")[1:])
+
+    @property
+    def public(self) -> float:
+        """Share of the confidential rows that is public."""
+        return PUBLIC_SHARE if self.part == "steps" else 0.0
 
     @property
     def name(self) -> str:
@@ -119,68 +148,45 @@ def _of_run(part: str, run: int, datasets: Sequence[str]) -> list[Cell]:
             cell(dataset=name, generator=generator, weights=kind)
             for name in datasets for generator in GENERATORS for kind in kinds_of(name, generator)
         ]  # fmt: skip
+    if part == "poster":
+        kinds = ("beta_noised", "beta_debiased")
+        return [cell(dataset=d, generator=g, weights=kind) for g, d in POSTER for kind in kinds]
     if part == "bayes":
-        names = ("banknote", "breast", "iris")
-        return [cell(dataset=name, generator=REAL) for name in names] + [
-            cell(dataset=name, generator="privbayes", weights=kind, epsilon=epsilon)
-            for name in names for epsilon in EPSILONS for kind in ("none", *JOINT)
+        return [cell(dataset="banknote", generator=REAL)] + [
+            cell(dataset="banknote", generator=generator, weights=kind, epsilon=epsilon)
+            for generator in BAYES for epsilon in BAYES_EPSILONS
+            for kind in (*PAPER_KINDS, "joint_measured")
+            if (generator, kind) not in (("privbayes", "discriminator"), ("cgan", "joint_measured"))
         ]  # fmt: skip
+    if part == "steps":
+        pairs = [(generator, f"{kind}{steps}") for generator, kind in NETWORKS for steps in STEPPED]
+        pairs += [(generator, "none") for generator in dict.fromkeys(g for g, _ in NETWORKS)]
+        return [cell(dataset=d, generator=g, weights=kind)
+                for d in ("banknote", "breast") for g, kind in pairs]  # fmt: skip
     if part == "mnist":
         first = [cell(dataset="mnist", generator=REAL)] if run == 0 else []
-        kinds = (*PAPER_KINDS, "joint_linear")
-        return first + [cell(dataset="mnist", generator="dpcgan", weights=kind) for kind in kinds]
-    return [
-        cell(dataset=f"{d} x {rows}", generator="known", weights=method)
-        for d, rows in SIZES for method in METHODS
-    ]  # fmt: skip
+        return first + [
+            cell(dataset="mnist", generator="dpcgan", weights=kind) for kind in PAPER_KINDS
+        ]
+    return []
 
 
 # Public plans
 
 
 @lru_cache(maxsize=256)
-def _generator_alone(dataset: str, generator: str, epsilon: float, data: Path) -> Any:
-    """A generator that spends (epsilon, delta) by itself."""
+def _stages(dataset: str, generator: str, kind: str, epsilon: float, data: Path) -> list[Any]:
+    """The generator, and weights of `JOINT` that share its total; exact ones spend nothing."""
     schema, facts = table(dataset, data)[0], SETS[dataset]
-    settings = dict(GENERATORS[generator])
+    settings, rows = dict(GENERATORS[generator]), facts.nominal_rows
     if generator in EXACT:
-        stage = EXACT[generator](**settings)
-        return stage.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=facts.nominal_rows)
-    stage = make_generator(generator, settings, pure=False)
-
-    def at(rho: float) -> Any:
-        return stage.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=facts.nominal_rows)
-
-    rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=facts.delta
-    )
-    return at(rho)
-
-
-@lru_cache(maxsize=64)
-def _together(
-    dataset: str, generator: str, kind: str, epsilon: float, data: Path
-) -> tuple[Any, Any]:
-    """Both stages at one total."""
-    schema, own = table(dataset, data)[0], SETS[dataset]
-    share = Measured.effort if kind == "joint_measured" else 0.5
-    makers = (
-        make_generator(generator, dict(GENERATORS[generator]), pure=False),
-        estimator_of(JOINT[kind]),
-    )
-
-    def at(rho: float) -> list[Any]:
-        parts = zip(makers, (1 - share, share), strict=True)
-        return [
-            stage.calibrate(rho=rho * part, schema=schema, unit=UNIT, nominal_rows=own.nominal_rows)
-            for stage, part in parts
-        ]
-
-    def events(rho: float) -> list[Any]:
-        return [event for stage in at(rho) for event in stage.events(schema=schema, unit=UNIT)]
-
-    first, second = at(calibrate(events, epsilon=epsilon, delta=own.delta))
-    return first, second
+        exact = EXACT[generator](**settings)
+        return [exact.calibrate(rho=1.0, schema=schema, unit=UNIT, nominal_rows=rows)]
+    stages: list[tuple[Any, float]] = [(make_generator(generator, settings, pure=False), 1.0)]
+    if kind in JOINT:
+        share = Measured.effort if kind == "joint_measured" else 0.5
+        stages = [(stages[0][0], 1 - share), (estimator_of(JOINT[kind]), share)]
+    return calibrated(stages, schema, rows, epsilon, facts.delta)
 
 
 def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
@@ -188,27 +194,16 @@ def plan(cell: Cell, data: Path) -> tuple[Any, Any]:
 
     A GAN's public start is the run's own, so that the errors over runs hold it.
     """
-    ready = None
-    if cell.weights in JOINT:
-        generator, ready = _together(cell.dataset, cell.generator, cell.weights, cell.epsilon, data)
-    else:
-        generator = _generator_alone(cell.dataset, cell.generator, cell.epsilon, data)
-        if cell.weights in ("beta_noised", "beta_debiased", "dp_mlp"):
-            facts, schema = SETS[cell.dataset], table(cell.dataset, data)[0]
-            ready = alone(cell.weights, schema, facts.nominal_rows, cell.epsilon, facts.delta)
+    shared = cell.weights if cell.weights in JOINT else ""
+    generator, *weights = _stages(cell.dataset, cell.generator, shared, cell.epsilon, data)
+    ready = weights[0] if weights else None
+    if cell.method in (*CALIBRATED, "beta_exact"):
+        facts, schema = SETS[cell.dataset], table(cell.dataset, data)[0]
+        kind = "beta_noised" if cell.method == "beta_exact" else cell.method
+        ready = alone(kind, schema, facts.nominal_rows, cell.epsilon, facts.delta)
     if cell.generator != "privbayes":
         generator = replace(generator, start=cell.run)
     return generator, ready
-
-
-def spent(cell: Cell, data: Path) -> float:
-    """Total epsilon at the table's delta, all stages composed; infinite if one is not private."""
-    if cell.generator not in PRIVATE or cell.weights in NOT_PRIVATE:
-        return float("inf")
-    schema = table(cell.dataset, data)[0]
-    methods = [method for method in plan(cell, data) if method is not None]
-    events = [event for method in methods for event in method.events(schema=schema, unit=UNIT)]
-    return accounting.epsilon(events, delta=SETS[cell.dataset].delta)
 
 
 # Releases
@@ -221,7 +216,7 @@ def _seed(*parts: object) -> int:
 @lru_cache(maxsize=3)
 def _model(cell: Cell, data: Path) -> GenerativeModel:
     """The generator of a release; `cell.weights` is `none` unless the budget is shared."""
-    halves, stage = split(cell.dataset, cell.run, data), plan(cell, data)[0]
+    halves, stage = split(cell.dataset, cell.run, data, cell.public), plan(cell, data)[0]
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
     noise = SeededNoise(_seed("generator", cell.dataset, cell.generator, cell.run))
     model: GenerativeModel = stage.model(stage.measure(private, noise=noise), schema=halves.schema)
@@ -231,11 +226,14 @@ def _model(cell: Cell, data: Path) -> GenerativeModel:
 def release(cell: Cell, data: Path) -> tuple[SyntheticTable, Array]:
     """Published rows and their weights."""
     joint, published = cell.weights in JOINT, SETS[cell.dataset].nominal_rows
-    key = replace(cell, part="", weights=cell.weights if joint else "none")
+    key = replace(
+        cell, part="steps" if cell.public else "", weights=cell.weights if joint else "none",
+        epsilon=1.0 if cell.generator in EXACT else cell.epsilon,
+    )  # fmt: skip
     model, rng = _model(key, data), np.random.default_rng([cell.run, 1])
-    halves, ready = split(cell.dataset, cell.run, data), plan(cell, data)[1]
+    halves, ready = split(cell.dataset, cell.run, data, cell.public), plan(cell, data)[1]
     private = PrivateTable(schema=halves.schema, scaled=halves.train)
-    kind = JOINT.get(cell.weights, cell.weights)
+    kind = JOINT.get(cell.weights, cell.method)
     seed = _seed("weights", kind.removeprefix("beta_"), joint, cell.run)
     if kind == "measured":
         base = model.sample(ready.base_rows_for(published), rng=rng)
@@ -245,42 +243,73 @@ def release(cell: Cell, data: Path) -> tuple[SyntheticTable, Array]:
         rows = SyntheticTable(schema=base.schema, scaled=base.scaled.take(weights.chosen))
         return rows, np.exp(weights.log_weights)
     rows = model.sample(published, rng=rng)
-    tables = Tables(private=private, fitting=model.sample(FITTING_ROWS, rng=rng), rows=rows)
+    public = SyntheticTable(schema=halves.schema, scaled=halves.public)
+    fitting = model.sample(FITTING_ROWS, rng=rng)
+    tables = Tables(private=private, fitting=fitting, rows=rows, public=public)
     if kind.startswith("beta_"):  # noised and debiased weights have the same draw
         seed = _seed("weights", "beta", joint, cell.run)
-    return rows, weights_of(kind, tables, model=model, ready=ready, seed=seed, run=cell.run)
+    return rows, weights_of(
+        kind, tables, model=model, ready=ready, seed=seed, run=cell.run, steps=cell.steps
+    )
 
 
-def predictive_auc(halves: Halves, rows: Array, w: Array, *, weighted: bool, seed: int) -> float:
-    """Of the mean probability over posterior draws, at the test rows; one half without a fit."""
+def weight_errors(cell: Cell, data: Path) -> dict[str, float]:
+    """Mean squared error of log weights against two regressions without noise on the same rows."""
+
+    def log_weights(kind: str) -> Array:
+        return normalised(np.log(release(replace(cell, weights=kind), data)[1]))
+
+    ours = log_weights(cell.weights)
+    references = {"own": "beta_exact", "logreg": "logreg"}
+    return {
+        f"log_{name}": float(((ours - log_weights(kind)) ** 2).mean())
+        for name, kind in references.items()
+    }
+
+
+def _posterior(halves: Halves, rows: Array, w: Array, *, weighted: bool) -> NormalPosterior:
+    """Of a logistic regression on the metrics' scale."""
     x, y = halves.ruler.parts(rows)
     names = [f"x{j}" for j in range(x.shape[1])]
     frame = pd.DataFrame(x, columns=names).assign(y=np.rint(y))
+    return logistic_posterior((frame, w), "y", names, prior_scale=PRIOR_SCALE, weighted=weighted)
+
+
+def posterior_errors(
+    halves: Halves, rows: Array, w: Array, *, weighted: bool, seed: int
+) -> dict[str, float]:
+    """The posterior of weighted rows beside that of the confidential rows.
+
+    `shift`: root mean square over coefficients of the means' distance, in confidential standard
+    deviations; `width`: geometric mean of the ratio of standard deviations; `auc`: of the mean
+    probability over draws, at the test rows.
+    """
+    own = _posterior(halves, rows, w, weighted=weighted)
+    exact = halves.ruler.rows(halves.train)
+    truth = _posterior(halves, exact, np.ones(len(exact)), weighted=False)
     tx, ty = halves.ruler.parts(halves.test)
-    try:
-        posterior = logistic_posterior(
-            (frame, w), "y", names, prior_scale=PRIOR_SCALE, weighted=weighted
-        )
-    except WeightError:
-        return 0.5
-    draws = posterior.draw(DRAWS, np.random.default_rng(seed))
+    draws = own.draw(DRAWS, np.random.default_rng(seed))
     scores = np.column_stack([np.ones(len(tx)), tx]) @ draws.T
-    return auc(ty, (1 / (1 + np.exp(-np.clip(scores, -500, 500)))).mean(axis=1))
+    shifts = (own.mean - truth.mean) / truth.standard_deviation
+    return {
+        "shift": float(np.sqrt((shifts**2).mean())),
+        "width": float(np.exp(np.log(own.standard_deviation / truth.standard_deviation).mean())),
+        "auc": auc(ty, sigmoid(scores).mean(axis=1)),
+    }
 
 
 # MNIST (Table 3), by `mnist.py` at a reduced size
 
 
 @lru_cache(maxsize=1)
-def _digits(joint: bool, run: int, data: Path) -> tuple[Any, Any]:
-    """A fitted generator of digits, and the weights that share its total."""
+def _digits(run: int, data: Path) -> GenerativeModel:
+    """A fitted generator of digits."""
     size = mnist.SIZES[MNIST_SIZE]
-    sections = {"weights": {"method": "beta_debiased", "when_infeasible": "keep"}}
-    made = mnist.plan_of(size, "cpu", sections if joint else None)
-    generator = replace(made.generator, start=run)  # type: ignore[type-var]
+    generator: Any = replace(mnist.plan_of(size, "cpu").generator, start=run)
     private = PrivateTable(schema=size.schema, scaled=mnist.digits_of(data, "train", size))
     measured = generator.measure(private, noise=SeededNoise(1000 * run + 1))
-    return generator.model(measured, schema=size.schema), made.weights
+    model: GenerativeModel = generator.model(measured, schema=size.schema)
+    return model
 
 
 def mnist_metrics(cell: Cell, data: Path) -> dict[str, float]:
@@ -291,25 +320,16 @@ def mnist_metrics(cell: Cell, data: Path) -> dict[str, float]:
         chosen = np.random.default_rng(cell.run).permutation(train.rows)[: mnist.SYNTHETIC_ROWS]
         rows, w = train.take(chosen), np.ones(mnist.SYNTHETIC_ROWS)
     else:
-        joint = cell.weights in JOINT
-        model, ready = _digits(joint, cell.run, data)
-        rng = np.random.default_rng([cell.run, 1])
+        model, rng = _digits(cell.run, data), np.random.default_rng([cell.run, 1])
         drawn, fitting = (model.sample(mnist.SYNTHETIC_ROWS, rng=rng) for _ in range(2))
         private = PrivateTable(schema=size.schema, scaled=train)
-        kind = JOINT.get(cell.weights, cell.weights)
-        if not joint and kind in ("beta_noised", "beta_debiased", "dp_mlp"):
-            ready = mnist.alone_on(size, kind)
+        ready = mnist.alone_on(size, cell.weights) if cell.weights in CALIBRATED else None
         tables = Tables(private=private, fitting=fitting, rows=drawn)
         seed = 1000 * cell.run + 2
-        w = weights_of(kind, tables, model=model, ready=ready, seed=seed, run=cell.run)
+        w = weights_of(cell.weights, tables, model=model, ready=ready, seed=seed, run=cell.run)
         rows = drawn.scaled
-    judge = mnist.judge_of(size, data)
-    x, y = design(size.schema, rows)
-    return {
-        "beta_mse": judge.slope_error(x, y, w),
-        "mlp": mnist.classified((x, y), w, judge.test)["auc"],
-        "ess_share": ess_share(w),
-    }
+    found = mnist.judge_of(size, data).figures(rows, w)
+    return {"beta_mse": found["beta_mse"], "mlp": found["auc"], "ess_share": found["ess_share"]}
 
 
 # Cells
@@ -321,12 +341,11 @@ def metrics_of(cell: Cell, data: Path) -> dict[str, float]:
     Raises:
         WeightError: there is no result.
     """
-    if cell.part == "known":
-        d, rows = map(int, cell.dataset.split(" x "))
-        return {"mse": error(cell.weights, d, rows, cell.run)}
     if cell.part == "mnist":
         return mnist_metrics(cell, data)
-    halves = split(cell.dataset, cell.run, data)
+    if cell.part == "poster":
+        return weight_errors(cell, data)
+    halves = split(cell.dataset, cell.run, data, cell.public)
     if cell.generator == REAL:
         rows, w = halves.ruler.rows(halves.train), np.ones(halves.train.rows)
     else:
@@ -334,8 +353,9 @@ def metrics_of(cell: Cell, data: Path) -> dict[str, float]:
         rows = halves.ruler.rows(drawn.scaled)
     if cell.part == "bayes":
         weighted = cell.weights != "none"
-        return {"auc": predictive_auc(halves, rows, w, weighted=weighted, seed=cell.run)}
-    return measure(halves, rows, w, run=cell.run, data=data)
+        return posterior_errors(halves, rows, w, weighted=weighted, seed=cell.run)
+    found = measure(halves, rows, w, run=cell.run, data=data)
+    return found | ({"k_hat": k_hat(np.log(w)) or 0.0} if cell.part == "steps" else {})
 
 
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
@@ -355,52 +375,36 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
     return store.kept(cell.name, made, sources)
 
 
-def spending(datasets: Sequence[str], data: Path) -> list[list[Any]]:
-    """Total epsilon of every private kind of weights, least and most over data and generators."""
-    totals: dict[str, list[float]] = {}
-    for dataset in datasets:
-        for generator in PRIVATE:
-            for kind in kinds_of(dataset, generator):
-                cell = Cell(
-                    part="tables", run=0, dataset=dataset, generator=generator, weights=kind
-                )
-                totals.setdefault(kind, []).append(spent(cell, data))
-    return [
-        [kind, round(min(values), 2), round(max(values), 2)]
-        for kind, values in totals.items()
-        if kind not in NOT_PRIVATE
-    ]
-
-
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--quick", action="store_true", help="a look in ten minutes")
-    parser.add_argument("--page", action="store_true", help="make the page of the record again")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser = options(__doc__, "paper")
+    parser.add_argument("--quick", action="store_true", help="a look, beside the cache")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--runs", type=int, help="of every part that is asked for")
     parser.add_argument("--datasets", nargs="+", default=list(SETS), choices=list(SETS))
-    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "paper")
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args(arguments)
+    chosen = parsed(parser, arguments)
     out = chosen.out or (chosen.cache / "quick" if chosen.quick else RESULTS)
     if chosen.page:
         write(out, "paper", read(out, "paper"), page)
         return 0
-    if chosen.data is None:
-        parser.error("--data: expected a folder with the data sets' files")
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
-    runs = {part: (QUICK if chosen.quick else FULL)[part] for part in PARTS if part in chosen.parts}
+    usual = QUICK if chosen.quick else FULL
+    runs = {part: chosen.runs or usual[part] for part in PARTS if part in chosen.parts}
     grid = [
         cell for part, count in runs.items() for run in range(count)
         for cell in _of_run(part, run, chosen.datasets)
     ]  # fmt: skip
-    stamped = stamp("python benchmarks/paper.py --data FOLDER")
+    parts = [part for part, count in runs.items() if count]
+    stamped = {part: stamp(f"python benchmarks/paper.py --data FOLDER --parts {part}")
+               for part in parts}  # fmt: skip
     done = records(grid, partial(compute, store=store), chosen.jobs)
-    toy(out / "paper" / "toy.png")
-    spent = {"spent": spending(chosen.datasets, store.data)}
-    found = summary(done, store.data / "paper_tables.csv")
-    write(out, "paper", {**stamped, **spent, **found}, page)
+    new = summary(done, store.data / "paper_tables.csv")
+    if "toy" in parts:
+        toy(out / "paper" / "toy.png")
+    old = read(out, "paper") if (out / "paper.json").exists() else {}
+    new["made"] = old.get("made", {}) | stamped
+    refused = {part: new["refused"].get(part, []) for part in parts}
+    new["refused"] = old.get("refused", {}) | refused
+    write(out, "paper", old | new, page)
     return 0
 
 

@@ -168,11 +168,16 @@ def table(name: str, data: Path) -> tuple[PublicSchema, ScaledTable, Ruler]:
 
 @dataclass(frozen=True, kw_only=True)
 class Halves:
-    """One random split: 80% confidential, 20% to test on."""
+    """One random split: 80% confidential, 20% to test on.
+
+    Attributes:
+        public: rows that are in neither part, for a beta calibration; none by default.
+    """
 
     name: str
     schema: PublicSchema
     train: ScaledTable
+    public: ScaledTable
     test: Array
     ruler: Ruler
 
@@ -183,14 +188,17 @@ class Halves:
 
 
 @lru_cache(maxsize=4)
-def split(name: str, run: int, data: Path) -> Halves:
+def split(name: str, run: int, data: Path, public: float = 0.0) -> Halves:
+    """The split of a run; a share of its confidential rows is public instead."""
     schema, every, ruler = table(name, data)
     order = np.random.default_rng(run).permutation(every.rows)
     cut = int((1 - TEST_SHARE) * every.rows)
+    kept = cut - int(public * cut)
     return Halves(
         name=name,
         schema=schema,
-        train=every.take(order[:cut]),
+        train=every.take(order[:kept]),
+        public=every.take(order[kept:cut]),
         test=ruler.rows(every.take(order[cut:])),
         ruler=ruler,
     )

@@ -1,12 +1,13 @@
-"""The paper's kinds of weights of some rows, for its tables, its known ratios and MNIST.
+"""The paper's kinds of weights of some rows, for its tables, its toy and MNIST.
 
 `beta_noised`, `beta_debiased` and `dp_mlp` spend (epsilon, delta) by themselves. `discriminator` is
-the generator's own, `logreg` and `mlp` are fitted on exact rows and are not private.
+the generator's own, `logreg`, `mlp` and `beta_exact` (`beta_noised` without its noise) are fitted
+on exact rows and are not private.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,67 +15,66 @@ from typing import Any
 import numpy as np
 from metrics import Array, Perceptron
 from sklearn.linear_model import LogisticRegression
+from weights_cells import calibrated
 
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.base import SampledRows, Weighing
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.mlp import inputs
-from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.methods.weights.registry import make_weights
-from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
-UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 PAPER_KINDS = (
     "none", "beta_noised", "beta_debiased", "dp_mlp", "discriminator", "logreg", "mlp",
 )  # fmt: skip
 NOT_PRIVATE = frozenset({"logreg", "mlp"})
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "measured": {"omega_seed": 1},
+STEPS: Mapping[str, Mapping[str, Any]] = {
+    "beta_calibrate": {"rows": "unused", "declared": "rows of the file that nothing else reads"},
+    "pareto_smooth": {},
 }
+"""Settings of the steps of post-processing that the paper tries."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {"measured": {"omega_seed": 1}}
 SMALLEST = 1e-12
 """Probabilities of the non-private network are kept this far from 0 and 1, and no farther."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """Confidential rows, synthetic rows to fit weights on, and those to weigh."""
+    """Confidential rows, synthetic rows to fit weights on, those to weigh, and public real rows."""
 
     private: PrivateTable
     fitting: SyntheticTable
     rows: SyntheticTable
+    public: SyntheticTable | None = None
 
 
-def estimator_of(kind: str, **settings: Any) -> Any:
+def estimator_of(kind: str) -> Any:
     """An estimator before its calibration."""
-    estimator = make_weights(kind, {**SETTINGS.get(kind, {}), **settings})
+    estimator = make_weights(kind, SETTINGS.get(kind, {}))
     assert estimator is not None
     return estimator
 
 
 @lru_cache(maxsize=256)
-def alone(
-    kind: str, schema: PublicSchema, rows: int, epsilon: float, delta: float, noise: str = ""
-) -> Any:
+def alone(kind: str, schema: PublicSchema, rows: int, epsilon: float, delta: float) -> Any:
     """An estimator that spends (epsilon, delta) by itself."""
-    estimator = estimator_of(kind, **({"noise": noise} if noise else {}))
-
-    def at(rho: float) -> Any:
-        return estimator.calibrate(rho=rho, schema=schema, unit=UNIT, nominal_rows=rows)
-
-    rho = calibrate(
-        lambda rho: at(rho).events(schema=schema, unit=UNIT), epsilon=epsilon, delta=delta
-    )
-    return at(rho)
+    return calibrated([(estimator_of(kind), 1.0)], schema, rows, epsilon, delta)[0]
 
 
-def log_weights(estimator: Any, tables: Tables, seed: int) -> Array:
-    """Of the rows, by an estimator that is ready; shape (n,)."""
+def log_weights(estimator: Any, tables: Tables, seed: int, steps: Sequence[str] = ()) -> Array:
+    """Of the rows, by an estimator that is ready and after `STEPS`; shape (n,)."""
     measured = estimator.measure(tables.private, tables.fitting, noise=SeededNoise(seed))
-    ratio = estimator.ratio(measured, schema=tables.rows.schema)
-    return np.asarray(weigh(ratio, tables.rows, debias=estimator.debias).log_weights)
+    weighing = Weighing(
+        rows=tables.rows.rows,
+        post_processing=parse_post_processing([{"step": name, **STEPS[name]} for name in steps]),
+        public=tables.public,
+    )
+    rows = SampledRows(weighed=tables.rows, fitting=tables.fitting)
+    rng = np.random.default_rng(seed)
+    return np.asarray(estimator.weigh(measured, rows, weighing, rng=rng).log_weights)
 
 
 def regression_log_odds(tables: Tables, penalty: float = 1.0) -> Array:
@@ -95,7 +95,7 @@ def regression_log_odds(tables: Tables, penalty: float = 1.0) -> Array:
     return np.asarray(features.matrix(tables.rows.scaled) @ model.coef_[0])
 
 
-def network_log_odds(tables: Tables, network: Perceptron, seed: int) -> Array:
+def network_log_odds(tables: Tables, seed: int) -> Array:
     """The paper's MLP: log odds of a network on the exact rows; not private. Shape (n,)."""
     schema = tables.rows.schema
     real = inputs(schema, tables.private.confidential())
@@ -103,7 +103,7 @@ def network_log_odds(tables: Tables, network: Perceptron, seed: int) -> Array:
     x, y = np.vstack([real, drawn]), np.repeat([1.0, 0.0], [len(real), len(drawn)])
     w = np.where(y > 0, len(drawn) / len(real), 1.0)
     order = np.random.default_rng(seed).permutation(len(x))
-    p = network.score(
+    p = Perceptron(rows=len(x)).score(
         x[order], y[order], w[order], inputs(schema, tables.rows.scaled),
         regression=False, seed=seed,
     )  # fmt: skip
@@ -113,27 +113,36 @@ def network_log_odds(tables: Tables, network: Perceptron, seed: int) -> Array:
 
 
 def weights_of(
-    kind: str, tables: Tables, *, model: Any = None, ready: Any = None, seed: int, run: int
+    kind: str,
+    tables: Tables,
+    *,
+    model: Any = None,
+    ready: Any = None,
+    seed: int,
+    run: int,
+    steps: Sequence[str] = (),
 ) -> Array:
     """Weights of the rows, of any positive scale, shape (n,).
 
     Args:
-        kind: one of `PAPER_KINDS`.
+        kind: one of `PAPER_KINDS`, or `beta_exact`.
         tables: what there is.
         model: of the generator, for `discriminator`.
-        ready: calibrated, for private kinds.
+        ready: calibrated, for private kinds and `beta_exact`.
         seed: of the noise.
         run: of the network without privacy.
+        steps: of post-processing, for private kinds.
     """
     if kind == "none":
         return np.ones(tables.rows.rows)
     if kind == "mlp":
-        rows = tables.private.confidential().rows + tables.fitting.rows
-        logits = network_log_odds(tables, Perceptron(rows=rows), run)
+        logits = network_log_odds(tables, run)
     elif kind == "logreg":
         logits = regression_log_odds(tables)
+    elif kind == "beta_exact":
+        logits = regression_log_odds(tables, penalty=ready.calibrated.penalty)
     elif kind == "discriminator":
-        logits = log_weights(DiscriminatorWeights().informed(model), tables, seed)
+        logits = log_weights(DiscriminatorWeights().informed(model), tables, seed, steps)
     else:
-        logits = log_weights(ready, tables, seed)
+        logits = log_weights(ready, tables, seed, steps)
     return np.exp(logits - logits.max())

@@ -86,18 +86,10 @@ class Used:
     peak: int
     said: str
 
-    def line(self, name: str, whole: float) -> str:
-        """A row of the table; `whole` seconds are the reference."""
+    def line(self, name: str, last: float) -> str:
+        """A row of the table."""
         return (
-            f"| {name} | {self.wall:.1f} | {self.cpu:.1f} | {self.peak / 2**20:.0f} |"
-            f" {self.wall / whole:.1f} |"
-        )
-
-    def per_row(self, name: str, rows: int) -> str:
-        """A row of the table of public steps."""
-        return (
-            f"| {name} | {self.wall:.1f} | {self.cpu:.1f} | {self.peak / 2**20:.0f} |"
-            f" {self.cpu / rows * 1e6:.1f} |"
+            f"| {name} | {self.wall:.1f} | {self.cpu:.1f} | {self.peak / 2**20:.0f} | {last:.1f} |"
         )
 
 
@@ -241,12 +233,12 @@ def told(root: Path, number: int, chosen: argparse.Namespace) -> tuple[list[str]
     if chosen.published:
         methods = [method for method in chosen.methods if method != "measured"]
         stages = public(root, rows, number, methods, most=chosen.max_rows)
-        lines = [used.per_row(name, number) for name, used in stages]
+        lines = [used.line(name, used.cpu / number * 1e6) for name, used in stages]
     else:
         best = reference(root)
         stages = fits(root, rows, chosen.methods, most=chosen.max_rows)
-        lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", best.wall)]
-        lines += [used.line(name, best.wall) for name, used in stages]
+        lines = [best.line(f"pyarrow (its read alone: {float(best.said):.1f} s)", 1.0)]
+        lines += [used.line(name, used.wall / best.wall) for name, used in stages]
     sizes = [(root / name).stat().st_size / 2**20 for name in ("table.csv", "snapshot")]
     return lines, f"{sizes[0]:.0f} MiB of CSV, {sizes[1]:.0f} MiB scaled"
 

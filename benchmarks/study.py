@@ -6,6 +6,7 @@ its page prints and nothing else. The page is made from the JSON alone: `--page`
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
@@ -66,6 +67,28 @@ class Store:
             temporary.replace(path)
         record: dict[str, Any] = json.loads(path.read_text())
         return record
+
+
+# Options
+
+
+def options(description: str | None, cache: str) -> argparse.ArgumentParser:
+    """A parser with the options that every study has; `cache` is a folder below .dpiw."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with the data sets' files")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at once")
+    parser.add_argument("--page", action="store_true", help="make the page of the record again")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / cache)
+    parser.add_argument("--out", type=Path, help="of the page; default: benchmarks/results")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a run, which needs data unless it only makes its page again."""
+    chosen = parser.parse_args(arguments)
+    if chosen.data is None and not chosen.page:
+        parser.error("--data: expected a folder with the data sets' files")
+    return chosen
 
 
 # Work

@@ -8,7 +8,7 @@ difference is paired. `gan` and `cgan` are not private (`exact_gan.py`), of epsi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -41,6 +41,7 @@ from dpiw.methods.recipe import Played, Recipe, play
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import ReleaseSpec, parse_spec
+from dpiw.privacy.accounting import calibrate
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 
@@ -54,7 +55,7 @@ class Dataset:
     file: str
     schema: str
     nominal_rows: int
-    synthetic_rows: int
+    synthetic_rows: int = 4000
 
 
 DATASETS: Mapping[str, Dataset] = {
@@ -62,19 +63,16 @@ DATASETS: Mapping[str, Dataset] = {
         file="banknote.csv",
         schema="examples/banknote/schema.yaml",
         nominal_rows=1100,
-        synthetic_rows=4000,
     ),
     "breast": Dataset(
         file="breast.csv",
         schema="examples/breast-cancer-all/schema.yaml",
         nominal_rows=450,
-        synthetic_rows=4000,
     ),
     "boston": Dataset(
         file="boston.csv",
         schema="benchmarks/schemas/boston.yaml",
         nominal_rows=400,
-        synthetic_rows=4000,
     ),
     "adult": Dataset(
         file="adult.csv",
@@ -92,7 +90,6 @@ DATASETS: Mapping[str, Dataset] = {
         file="iris.csv",
         schema="benchmarks/schemas/iris.yaml",
         nominal_rows=120,
-        synthetic_rows=4000,
     ),
 }
 """Nominal rows: about 80% of the published sizes, which are public."""
@@ -271,6 +268,27 @@ def measure(halves: Halves, rows: ScaledTable, w: Array, run: int) -> dict[str, 
         "tv_2way": two,
         "ess_share": ess_share(w),
     }
+
+
+def calibrated(
+    stages: Sequence[tuple[Any, float]],
+    schema: PublicSchema,
+    rows: int,
+    epsilon: float,
+    delta: float,
+) -> list[Any]:
+    """Methods that spend (epsilon, delta) together, each with its share of the effort."""
+
+    def at(rho: float) -> list[Any]:
+        return [
+            method.calibrate(rho=rho * share, schema=schema, unit=UNIT, nominal_rows=rows)
+            for method, share in stages
+        ]
+
+    def events(rho: float) -> list[Any]:
+        return [event for method in at(rho) for event in method.events(schema=schema, unit=UNIT)]
+
+    return at(calibrate(events, epsilon=epsilon, delta=delta))
 
 
 def recipe_for(cell: Cell, data: Path) -> Recipe:

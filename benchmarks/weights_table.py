@@ -12,7 +12,6 @@ short goes on. Noise, splits and rows are seeded per run: the table can be made 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import Any
 
 from metrics import PENALTY_PER_ROW
 from provenance import RESULTS, stamp
-from study import ROOT, Store, read, records, write
+from study import Store, options, parsed, read, records, write
 from weights_cells import (
     DATASETS,
     DELTA,
@@ -153,23 +152,16 @@ def forecasts(grid: Sequence[Cell], data: Path) -> dict[tuple[str, ...], dict[st
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__, "weights_table")
     parser.add_argument("--name", default="weights_table", choices=STUDIES)
-    parser.add_argument("--data", type=Path)
     parser.add_argument("--runs", type=int, help="of each data set")
     parser.add_argument("--datasets", nargs="+", choices=list(DATASETS))
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_RUNS} runs, without Adult")
-    parser.add_argument("--page", action="store_true", help="make the page of the record again")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "weights_table")
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args(arguments)
+    chosen = parsed(parser, arguments)
     study, out = STUDIES[chosen.name], chosen.out or RESULTS
     if chosen.page:
         write(out, chosen.name, read(out, chosen.name), page)
         return 0
-    if chosen.data is None:
-        parser.error("--data: expected a folder with the data sets' files")
     datasets = chosen.datasets or study.datasets
     runs = {name: chosen.runs or study.fewer.get(name, study.runs) for name in datasets}
     if chosen.quick:

@@ -23,7 +23,7 @@ def test_a_slope_is_that_of_the_cells():
     every = [*cells(-1.0), *(replace(cell, epsilon="8") for cell in cells(-0.5)), cells(-2.0)[0]]
     every[-1] = replace(every[-1], name="few")
     shown = local.page({"command": "x", "cells": [asdict(cell) for cell in every]})
-    assert "| people | 2 | -1.00 | -1.00 |" in shown
-    assert "| people | 8 | -0.50 | -0.50 |" in shown
+    assert "| people | 2 | exponential | -1.00 | -1.00 | 1,000 reports |" in shown
+    assert "| people | 8 | exponential | -0.50 | -0.50 | 1,000 reports |" in shown
     assert not any(line.startswith("| few | 2 | -") for line in shown), "one size has no slope"
-    assert any(line.startswith("| people | 2 | 1,000 | 3 | 5.00e-03 |") for line in shown)
+    assert any(line.startswith("| people | 2 | exponential | 1,000 | 3 |") for line in shown)

@@ -14,7 +14,7 @@ from tests.benchmarks.scripts import load, metrics
 
 paper_sets = load("paper_sets")
 paper_weights = load("paper_weights")
-paper_known = load("paper_known")
+paper_toy = load("paper_toy")
 paper_page = load("paper_page")
 paper = load("paper")
 
@@ -50,7 +50,7 @@ def data(banknote, monkeypatch):
     monkeypatch.setattr(paper, "FITTING_ROWS", 500)
     caches = (
         paper_sets.table, paper_sets.split, paper_sets._truths, paper._model,
-        paper._generator_alone, paper._together, paper_weights.alone,
+        paper._stages, paper_weights.alone,
     )  # fmt: skip
     for cached in caches:
         cached.cache_clear()
@@ -64,16 +64,18 @@ BASE = paper.Cell(part="tables", run=0, dataset="banknote", generator="privbayes
 
 def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "GENERATORS", {"privbayes": {"degree": 1, "bins": 4}})
-    monkeypatch.setattr(paper, "QUICK", {"tables": 2, "bayes": 0, "known": 1, "mnist": 0})
-    monkeypatch.setattr(paper, "SIZES", ((2, 200),))
-    monkeypatch.setattr(paper, "METHODS", ("none", "logreg", "beta_noised", paper_known.PRINTED))
+    monkeypatch.setattr(paper, "QUICK", {"tables": 2, "poster": 1, "bayes": 1, "steps": 1})
     monkeypatch.setattr(paper, "PRIVATE", ("privbayes",))
+    monkeypatch.setattr(paper, "POSTER", {("privbayes", "banknote"): (1, 1)})
+    monkeypatch.setattr(paper, "BAYES", ("privbayes",))
+    monkeypatch.setattr(paper, "BAYES_EPSILONS", (6.0,))
+    monkeypatch.setattr(paper, "NETWORKS", ())
     kinds = ("none", "beta_noised", "beta_debiased", "logreg", "joint_measured")
     monkeypatch.setattr(paper, "KINDS", kinds)
-    monkeypatch.setattr(paper, "toy", lambda path: None)
-    words = ["--data", str(data), "--quick", "--datasets", "banknote", "--parts", "tables", "known",
-             "--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]  # fmt: skip
-    assert paper.main(words) == 0
+    words = ["--data", str(data), "--quick", "--datasets", "banknote",
+             "--cache", str(tmp_path / "cache"), "--out", str(tmp_path), "--parts"]  # fmt: skip
+    assert paper.main([*words, "poster", "bayes"]) == 0
+    assert paper.main([*words, "tables"]) == 0
     record = json.loads((tmp_path / "paper.json").read_text())
     entries = {(e["generator"], e["weights"]): e for e in record["tables"]}
     assert set(entries) == {("real", "none"), *(("privbayes", kind) for kind in kinds)}
@@ -81,15 +83,16 @@ def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     assert entries["privbayes", "none"]["metrics"]["ess_share"][0] == 1
     assert entries["privbayes", "beta_noised"]["metrics"]["ess_share"][0] < 1
     assert entries["privbayes", "beta_noised"] != entries["privbayes", "beta_debiased"]
-    spent = {kind: (least, most) for kind, least, most in record["spent"]}
-    assert spent["none"] == spent["joint_measured"] == (1.0, 1.0)
-    assert 1.3 < spent["beta_debiased"][0] <= 2
-    assert "logreg" not in spent
-    errors = {entry["weights"]: entry["metrics"]["mse"][0] for entry in record["known"]}
-    assert errors["logreg"] < errors["none"]
+    (exact, *weighted) = record["bayes"]
+    assert exact["metrics"]["shift"][0] == 0
+    assert exact["metrics"]["width"][0] == pytest.approx(1)
+    assert all(entry["metrics"]["shift"][0] > 0 for entry in weighted)
+    noised = record["poster"][0]["metrics"]
+    assert 0 < noised["log_own"][0] < noised["log_logreg"][0], "shrinkage is more than the noise"
+    assert list(record["made"]) == ["poster", "bayes", "tables"]
     text = (tmp_path / "paper.md").read_text()
     monkeypatch.setattr(paper, "metrics_of", None)  # finished cells are read
-    assert paper.main(words) == 0
+    assert paper.main([*words, "tables"]) == 0
     assert json.loads((tmp_path / "paper.json").read_text()) == record
     assert paper.main(["--page", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "paper.md").read_text() == text
@@ -105,8 +108,7 @@ def test_kinds_of_weights_of_a_run_are_of_the_same_rows(data):
 
 
 def test_regression_without_noise_is_that_of_beta_weights(rng):
-    known, _ = paper_known.log_linear(3, 150, rng)
-    tables = known.tables
+    tables = paper_toy.triangle(150, rng).tables
     features = LinearMap(tables.rows.schema)
     exact = solve(
         Regression(
@@ -119,20 +121,11 @@ def test_regression_without_noise_is_that_of_beta_weights(rng):
     np.testing.assert_allclose(logits, features.matrix(tables.rows.scaled) @ exact, atol=1e-7)
 
 
-def test_known_ratios_have_the_density_they_say(rng):
-    """Importance weights exp(b.x) of uniform rows give the means of the drawn rows."""
-    known, b = paper_known.log_linear(3, 20_000, rng)
-    u = rng.random((200_000, 3))
-    w = np.exp(u @ b)
-    # sd of each mean below 0.005: five of them; false alarm below 1e-5 over three columns
-    np.testing.assert_allclose(known.real.mean(axis=0), w @ u / w.sum(), atol=0.025)
-    assert np.linalg.norm(b) == pytest.approx(paper_known.NORM)
-    exact = paper_known.normalised(known.published @ b)
-    assert np.exp(exact).mean() == pytest.approx(1)
-    corner = paper_known.triangle(1000, rng)
+def test_rows_of_the_toy_lie_in_the_triangle(rng):
+    corner = paper_toy.triangle(1000, rng)
     assert (corner.real[:, 1] < corner.real[:, 0]).all()
     above = corner.published[:, 1] > corner.published[:, 0]
-    assert paper_known.mass_outside(corner, np.where(above, 1.0, 3.0)) == pytest.approx(
+    assert paper_toy.mass_outside(corner, np.where(above, 1.0, 3.0)) == pytest.approx(
         above.sum() / (above.sum() + 3 * (~above).sum())
     )
 
