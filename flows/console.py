@@ -57,24 +57,19 @@ def read_source(
 
     check_ahead(request, pay_again=pay_again)
     heard.run = run = request.prepared()
-    _check_undrawn(run)
+    record = run.open_ledger().find_run(run.key)
+    if record is not None and record.drawn:
+        raise LedgerConflictError(
+            f"this run has begun to draw, so its source was read before; look at {_cells(run)}, or"
+            " type the command without --until ingest",
+            field="--until ingest",
+        )
     announce(run)
     before = run.snapshot.exists()
     if pay_again:
         reserve(run, pay_again=True)
     stages.ingest.fn(stages.reserve.fn(run.directory))
     return "\n".join(["", *_read_lines(run, before=before)])
-
-
-def _check_undrawn(run: ReleaseRun) -> None:
-    record = run.open_ledger().find_run(run.key)
-    if record is None or not record.drawn:
-        return
-    raise LedgerConflictError(
-        f"this run has begun to draw, so its source was read before; look at {_cells(run)}, or type"
-        " the command without --until ingest",
-        field="--until ingest",
-    )
 
 
 def _cells(run: ReleaseRun) -> str:

@@ -89,7 +89,9 @@ class Interrupts(logging.Handler):
         if self._step is None:
             return f"stopped before the first step: nothing was read or spent; to go on: {command}"
         if self._at_once:
-            ended = _used_up(self.run) if self.run else ""
+            ended = ""  # also where nobody can say whether the same command goes on
+            with contextlib.suppress(DPIWError):
+                ended = used_up(self.run) if self.run else ""
             cut_off = "no draw was under way"
             if self._step in _DRAWS:
                 cut_off = "a draw that was cut off stays charged"
@@ -112,13 +114,6 @@ def _stakes(run: ReleaseRun) -> str:
         f"; a draw that is cut off stays charged (of this run's epsilon {run.spec.epsilon}), and"
         f" with max_attempts {most} this run {allowance}"
     )
-
-
-def _used_up(run: ReleaseRun) -> str:
-    """Why the same command will not go on; empty if it will, or if that is unknown."""
-    with contextlib.suppress(DPIWError):
-        return used_up(run)
-    return ""
 
 
 def _hears() -> bool:

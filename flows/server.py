@@ -115,7 +115,11 @@ def _own_server() -> Iterator[subprocess.Popen[bytes]]:
     finally:
         os.close(life)
         if process is not None:
-            _stop(process)
+            try:
+                process.wait(timeout=_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _serve() -> int:
@@ -129,14 +133,6 @@ def _serve() -> int:
     signal.signal(signal.SIGUSR1, lambda *_: setattr(server, "should_exit", True))
     server.run([socket.socket(fileno=_SOCKET)])
     return 0 if server.started else ServerUnreachableError.exit_code
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(timeout=_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 
 from rich import progress as bars
 from rich.console import Console
@@ -76,7 +75,9 @@ class StepLog(logging.Handler):
         if self._console.is_terminal:
             self._draw(name, None, bars.TimeElapsedColumn())
         else:
-            self._heart = Heartbeat(partial(_goes_on, name))
+            self._heart = Heartbeat(
+                lambda seconds: print(f"  … {name:<16}{seconds:>6} s so far", flush=True)
+            )
 
     def settle(self) -> None:
         """Remove the bar or heartbeat of a step that is over."""
@@ -105,7 +106,3 @@ class StepLog(logging.Handler):
         )  # fmt: skip
         self._bar = bar, bar.add_task(name, total=total)
         bar.start()
-
-
-def _goes_on(name: str, seconds: int) -> None:
-    print(f"  … {name:<16}{seconds:>6} s so far", flush=True)

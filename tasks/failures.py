@@ -71,7 +71,8 @@ class OwnFailures(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, DPIWError | StepFailedError):
             return True
-        record.msg, record.args = _sentence(error), ()
+        record.msg = f"{type(error).__name__}: {error}. What to do: {error.advice}."
+        record.args = ()
         record.exc_info = record.exc_text = None
         return record.name == _TASKS  # the flow's own line follows
 
@@ -134,10 +135,6 @@ def only_our_own(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return guarded
 
     return wrap
-
-
-def _sentence(error: DPIWError | StepFailedError) -> str:
-    return f"{type(error).__name__}: {error}. What to do: {error.advice}."
 
 
 def show_sentences() -> None:

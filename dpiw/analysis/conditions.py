@@ -172,7 +172,9 @@ def _plain_name(text: str, word: str, table: pd.DataFrame, declared: Levels) -> 
     try:
         return column_name(table, word, normalised=True)
     except ReleaseError:
-        if _is_level(word, table, declared):
+        texts = table.select_dtypes(["object", "string"])
+        is_declared = any(word in levels for levels in declared.values())
+        if is_declared or (texts == word).any(axis=None):
             fault = f"a level is text, and text needs quotes; write {word!r}"
             raise ReleaseError(fault, field=f"where={text!r}") from None
         raise
@@ -211,10 +213,3 @@ def _instead(text: str) -> str:
         if re.search(pattern, bare):
             return advice
     return ""
-
-
-def _is_level(word: str, table: pd.DataFrame, declared: Levels) -> bool:
-    texts = table.select_dtypes(["object", "string"])
-    return any(word in levels for levels in declared.values()) or bool(
-        (texts == word).any(axis=None)
-    )

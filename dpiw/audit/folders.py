@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from operator import itemgetter
@@ -213,7 +213,8 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, held) for held in between(population.history, first, last)],
         "budget_epsilon and budget_delta": budget == population.budget,
-        "stages and events": _same_events(certificate, run),
+        "stages and events": {stage.stage: _texts(stage.events) for stage in certificate.stages}
+        == {name: _texts(stage.events) for name, stage in run.latest.items()},
     }
     return [name for name, same in checks.items() if not same]
 
@@ -254,11 +255,6 @@ def _units(epsilon: str, delta: str) -> Units:
         # A number between two units is none of the ledger's.
         units = [int(part) if part == int(part) else -1 for part in parts]
     return Units(epsilon=units[0], delta=units[1])
-
-
-def _same_events(certificate: Certificate, run: RunTally) -> bool:
-    certified = {record.stage: _texts(record.events) for record in certificate.stages}
-    return certified == {name: _texts(stage.events) for name, stage in run.latest.items()}
 
 
 def _texts(events: Iterable[object]) -> list[object]:
@@ -308,7 +304,8 @@ def check_folder(
     except ReleaseError as error:
         text = error.message
         if isinstance(error, SignatureError) and public_keys:
-            other_key = _own_key(folder)
+            with suppress(ReleaseError, OSError):
+                other_key = verify(folder).key_id
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
     facts = FolderFacts(
@@ -323,13 +320,6 @@ def check_folder(
     return facts, [Finding(code, subject, text)] if text else []
 
 
-def _own_key(folder: Path) -> str | None:
-    try:
-        return verify(folder).key_id
-    except (ReleaseError, OSError):
-        return None
-
-
 def by_one_other_key(
     facts: Sequence[FolderFacts], findings: list[Finding], given: Collection[str]
 ) -> list[Finding]:
@@ -339,12 +329,6 @@ def by_one_other_key(
         return findings
     text = f"all {len(facts)} are whole, and signed by key id {keys.pop()}, {not_by(given)}"
     return [Finding("other_key", "releases", text)]
-
-
-def folders_of_keys(facts: Iterable[FolderFacts], keys: Iterable[str]) -> dict[str, int]:
-    """How many whole folders each of these keys signed, by its id."""
-    counts = Counter(folder.release.key_id for folder in facts if folder.release is not None)
-    return {key: counts[key] for key in keys}
 
 
 def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:

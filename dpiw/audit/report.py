@@ -50,6 +50,7 @@ from dpiw.release.report.plots import Budget, budget_bar
 def build_page(report: AuditReport) -> str:
     """The report as one HTML document; the same report gives the same text."""
     counted = Tally() if report.counted is None else report.counted
+    whole = sum(folder.release is not None for folder in report.folders)
     return pages.render(
         "audit/audit.html.j2",
         version=__version__,
@@ -65,7 +66,7 @@ def build_page(report: AuditReport) -> str:
         warnings=report.number(Severity.WARNING),
         runs=len(counted.runs),
         published=sum(run.manifest_digest is not None for run in counted.runs.values()),
-        sound=_sound(report),
+        sound=f"{whole} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(whole)}",
         populations=tuple(
             _population_view(population, counted, report)
             for _, population in sorted(counted.populations.items())
@@ -78,11 +79,6 @@ def build_page(report: AuditReport) -> str:
         not_checked=not_checked(report),
         next_steps=next_steps(report),
     )
-
-
-def _sound(report: AuditReport) -> str:
-    count = sum(folder.release is not None for folder in report.folders)
-    return f"{count} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(count)}"
 
 
 def _population_view(
@@ -273,9 +269,8 @@ def report_json(report: AuditReport) -> bytes:
         "populations": []
         if counted is None
         else [
-            _population(population, counted, [_run(run, report) for run in counted.runs_of(name)])
-            | _spent(report, population)
-            for name, population in sorted(counted.populations.items())
+            _population(population, counted, report)
+            for _, population in sorted(counted.populations.items())
         ],
         "releases": [_folder(folder) for folder in report.folders],
         "checked": list(checked(report)),
@@ -292,30 +287,23 @@ def _amount(units: Units) -> dict[str, str]:
     }
 
 
-def _population(
-    population: PopulationTally, counted: Tally, runs: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _population(population: PopulationTally, counted: Tally, report: AuditReport) -> dict[str, Any]:
     same = ("name", "relation", "max_rows", "id_column", "composition", "max_unpaid_reads")
+    name, runs = population.name, counted.runs_of(population.name)
+    by_recoveries = population.spent.beyond(total(run.held for run in runs))
     return {
-        **{name: getattr(population, name) for name in same},
+        **{field: getattr(population, field) for field in same},
         "registered_at": population.at,
-        "unpaid_reads": counted.unpaid_reads(population.name),
+        "unpaid_reads": counted.unpaid_reads(name),
         "budget": _amount(population.budget),
         "spent": _amount(worth(population, population.spent)),
-        "runs": runs,
-    }
-
-
-def _spent(report: AuditReport, population: PopulationTally) -> dict[str, Any]:
-    name = population.name
-    runs = total(run.held for run in report.counted.runs_of(name)) if report.counted else Units()
-    return {
+        "runs": [_run(run, report) for run in runs],
         "spent_in_folders": _amount(worth(population, in_folders(report, name))),
         "spent_with_no_folder": [
             {"run_key": row.run.key, "entry": row.entry, "why": row.why, **_amount(row.amount)}
             for row in unreleased(report, name)
         ],
-        "spent_by_recoveries": _amount(worth(population, population.spent.beyond(runs))),
+        "spent_by_recoveries": _amount(worth(population, by_recoveries)),
     }
 
 

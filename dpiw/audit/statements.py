@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import AGREEMENT
 from dpiw.audit.entry_signatures import given_keys
 from dpiw.audit.findings import Severity
-from dpiw.audit.folders import FolderFacts, folders_of_keys, stated_attempts
+from dpiw.audit.folders import FolderFacts, stated_attempts
 from dpiw.audit.records import AttemptTally, PopulationTally, RunTally, Snapshot, Units, total
 
 
@@ -158,7 +159,8 @@ def checked(report: AuditReport) -> tuple[str, ...]:
 def _folders_checked(report: AuditReport) -> tuple[str, ...]:
     key = "the key inside the folder, as none was given: that shows wholeness, not who signed"
     if report.pinned:
-        key = given_keys(folders_of_keys(report.folders, report.given), "public key")
+        counts = Counter(folder.release.key_id for folder in report.folders if folder.release)
+        key = given_keys({given: counts[given] for given in report.given}, "public key")
     done = []
     if report.folders:
         done.append(

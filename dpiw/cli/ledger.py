@@ -75,7 +75,11 @@ def add_ledger_commands(subparsers: Any) -> None:
     recover = _add(commands, "recover", "charge again what a ledger lost", run_recover)
     add_recover(recover)
     add_signing(recover)
-    add_export(_add(commands, "export", "print the entries as JSON lines", run_export))
+    export = _add(commands, "export", "print the entries as JSON lines", run_export)
+    export.add_argument(
+        "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
+    )
+    export.add_argument("--population", help="only this population's entries")
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
@@ -298,14 +302,6 @@ def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> l
         f"stated loss: {recovery.loss.cost}, and {recovery.reads} reads without a draw",
         f"charged in all: {recovery.charged.cost}, by entry {recovery.head.seq}",
     ]
-
-
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `export`."""
-    parser.add_argument(
-        "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
-    )
-    parser.add_argument("--population", help="only this population's entries")
 
 
 def run_export(arguments: argparse.Namespace) -> int:

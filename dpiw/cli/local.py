@@ -33,7 +33,7 @@ def add_local_commands(subparsers: Any) -> None:
     report.set_defaults(handler=_report)
     collect = local.add_parser("collect", help="check the reports, and publish them signed")
     collect.add_argument("spec", type=Path, help="a local spec (YAML)")
-    collect.set_defaults(handler=_collect)
+    collect.set_defaults(handler=lambda given: run_module("flows.local", [str(given.spec)]))
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -86,7 +86,3 @@ def _record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise SourceError(field=f"record {path}", allowed="a JSON object, a value for each name")
     return record
-
-
-def _collect(arguments: argparse.Namespace) -> int:
-    return run_module("flows.local", [str(arguments.spec)])

@@ -178,8 +178,12 @@ def _parser() -> Parser:
     new.add_argument("path", type=Path, help="where, such as keys/curator")
     new.set_defaults(handler=_key_new)
     _add_ledger(commands)
-    _add_schema(commands)
-    _add_completion(commands, parser)
+    schema = commands.add_parser("schema", help="print the JSON Schema of a spec or dictionary")
+    schema.add_argument("document", choices=["spec", "dictionary", "local"])
+    schema.set_defaults(handler=_schema)
+    completion = commands.add_parser("completion", help="print a script that completes commands")
+    completion.add_argument("shell", choices=("bash", "zsh"))
+    completion.set_defaults(handler=functools.partial(_completion, parser))
     return parser
 
 
@@ -194,12 +198,6 @@ def _add_ledger(commands: Any) -> None:
     add_workspace_commands(commands)
 
 
-def _add_schema(subparsers: Any) -> None:
-    parser = subparsers.add_parser("schema", help="print the JSON Schema of a spec or dictionary")
-    parser.add_argument("document", choices=["spec", "dictionary", "local"])
-    parser.set_defaults(handler=_schema)
-
-
 def _schema(arguments: argparse.Namespace) -> int:
     from dpiw.local.collector import local_schema
     from dpiw.plan.json_schema import SCHEMAS
@@ -207,12 +205,6 @@ def _schema(arguments: argparse.Namespace) -> int:
     schema = {**SCHEMAS, "local": local_schema}[arguments.document]()
     write_lines(arguments, [json.dumps(schema, indent=2, sort_keys=True)])
     return 0
-
-
-def _add_completion(subparsers: Any, whole: Parser) -> None:
-    parser = subparsers.add_parser("completion", help="print a script that completes commands")
-    parser.add_argument("shell", choices=("bash", "zsh"))
-    parser.set_defaults(handler=functools.partial(_completion, whole))
 
 
 def _completion(parser: Parser, arguments: argparse.Namespace) -> int:

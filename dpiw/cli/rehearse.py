@@ -76,7 +76,9 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     spec = load_spec(arguments.spec)
     with marked(arguments.spec, SpecError):
         schema = load_schema(spec)
-        rehearsed_spec = played_spec(spec, rows=arguments.rows or _usual_rows(spec))
+        least, most = _ROWS
+        usual_rows = max(least, min(_ROWS_PER_PRIVATE * spec.nominal_rows, most))
+        rehearsed_spec = played_spec(spec, rows=arguments.rows or usual_rows)
         compared = candidates(rehearsed_spec, schema)
     stand_in, kinds = _stand_in(arguments, spec, schema)
     rehearsal = Rehearsal(
@@ -104,11 +106,6 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     ]
     write_lines(arguments, report)
     return 0
-
-
-def _usual_rows(spec: ReleaseSpec) -> int:
-    least, most = _ROWS
-    return max(least, min(_ROWS_PER_PRIVATE * spec.nominal_rows, most))
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -119,7 +119,10 @@ class Book:
             check_genesis(entry)
             return None
         if entry.kind is EntryKind.REGISTER:
-            return self._registered(entry)
+            name = check_name("population.name", entry.population or "")
+            if name in self.populations:
+                raise LedgerConflictError("registered a second time", field=f"population {name}")
+            return Population.from_payload(name, entry.payload)
         if entry.kind is EntryKind.RECOVER:
             return recovery_of(self, entry)
         return _RULES[entry.kind](self, entry)
@@ -141,12 +144,6 @@ class Book:
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
         self._places[entry.hash] = entry.seq
-
-    def _registered(self, entry: Entry) -> Population:
-        name = check_name("population.name", entry.population or "")
-        if name in self.populations:
-            raise LedgerConflictError("registered a second time", field=f"population {name}")
-        return Population.from_payload(name, entry.payload)
 
     def _keep(self, account: Account, entry: Entry) -> None:
         name = account.population.name

@@ -248,18 +248,6 @@ def sandwich(hessian: Array, scores: Array) -> Array:
 # --- what keeps an estimate from `use` ----------------------------------------------------------
 
 
-def edge_objection(values: Array, norm: float) -> list[Objection]:
-    """Object to parameters, shape (d,), at the edge of their ball."""
-    inside = float(np.linalg.norm(values)) < norm * (1 - 1e-9)
-    return objection(False, not inside, f"at the edge of the ball of norm {norm:g}")
-
-
-def curvature_objection(hessian: Array, mu: float) -> list[Objection]:
-    """Object to a curvature of H, shape (d, d), at most mu / 2: steps forget too slowly."""
-    least = float(np.linalg.eigvalsh(hessian).min())
-    return objection(False, not least > mu / 2, f"curvature {least:.3g} (expected > {mu / 2:.3g})")
-
-
 def bias_objection(bias: Array, covariance: Array) -> list[Objection]:
     """Object to a bias, shape (d,), that is large beside the standard errors."""
     ratio = float((np.abs(bias) / np.sqrt(np.diag(covariance))).max())

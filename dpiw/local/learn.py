@@ -18,15 +18,9 @@ from numpy.polynomial.polynomial import polyder, polyval
 from numpy.typing import NDArray
 
 from dpiw.errors import ReleaseError, one_of
-from dpiw.local.estimate import (
-    INTERCEPT,
-    LocalEstimate,
-    LocalSample,
-    bias_objection,
-    curvature_objection,
-    edge_objection,
-)
+from dpiw.local.estimate import INTERCEPT, LocalEstimate, LocalSample, bias_objection
 from dpiw.local.parameters import USABLE, LocalParameters
+from dpiw.methods.weights.diagnostics import objection
 
 Array = NDArray[np.float64]
 
@@ -302,7 +296,11 @@ def fit_margin(
     )  # fmt: skip
     values, names = descent.end, (INTERCEPT, *(sample.names[place] for place in places))
     hessian = risk.hessian(values) + penalty * np.eye(values.size)
-    objections = edge_objection(values, norm) + curvature_objection(hessian, mu)
+    inside = float(np.linalg.norm(values)) < norm * (1 - 1e-9)
+    objections = objection(False, not inside, f"at the edge of the ball of norm {norm:g}")
+    least = float(np.linalg.eigvalsh(hessian).min())  # where it is small, steps forget too slowly
+    text = f"curvature {least:.3g} (expected > {mu / 2:.3g})"
+    objections += objection(False, not least > mu / 2, text)
     covariance = np.full_like(hessian, np.nan)
     if not objections:  # the law holds inside the ball, for steps that forget
         law = _law(risk, descent, hessian, mu=mu)

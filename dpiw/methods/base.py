@@ -6,7 +6,7 @@ import abc
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
-from dpiw.errors import SpecError, UncalibratedError
+from dpiw.errors import SpecError, UncalibratedError, nearest
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import PrivacyUnit
@@ -210,19 +210,31 @@ def calibrated_for(calibrated: _Ready | None, *others: bool, method: str) -> _Re
     return calibrated
 
 
-def live_settings(
-    settings: Mapping[str, Any], retired: Mapping[str, tuple[Any, ...]], *, field: str
+def own_settings(
+    kind: Any, settings: Mapping[str, Any], *, field: str, name: str
 ) -> dict[str, Any]:
-    """Return settings without retired ones at a value that changes nothing; else SpecError."""
-    for name in sorted(retired.keys() & settings.keys()):
-        said = settings[name]
-        old = [
-            value for value in retired[name] if isinstance(value, bool) == isinstance(said, bool)
-        ]
+    """Return a spec's settings of the dataclass `kind`, without retired ones that change nothing.
+
+    `field` and `name` are the words of the spec. SpecError for the first unknown setting, a missing
+    one, or a retired one with a value that would change something.
+    """
+    retired: Mapping[str, tuple[Any, ...]] = kind.retired
+    for key in sorted(retired.keys() & settings.keys()):
+        said = settings[key]
+        old = [value for value in retired[key] if isinstance(value, bool) == isinstance(said, bool)]
         if said not in old:
             raise SpecError(
                 "this setting was removed; delete it. A run that began with it goes on only with"
                 " the dpiw that began it",
-                field=f"{field}.{name}",
+                field=f"{field}.{key}",
             )
-    return {name: value for name, value in settings.items() if name not in retired}
+    live = {key: value for key, value in settings.items() if key not in retired}
+    known = {own.name: own for own in fields(kind) if own.name not in kind.set_later}
+    for key in live:
+        if key not in known:
+            hint = nearest(key, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
+            raise SpecError(f"{name} has no such setting{hint}", field=f"{field}.{key}")
+    for key, own in known.items():
+        if own.default is MISSING and key not in live:
+            raise SpecError(f"missing; {name} needs it", field=f"{field}.{key}")
+    return live

@@ -323,14 +323,11 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     return pld
 
 
-def composed_epsilon(
-    spec: ReleaseSpec, stages: tuple[StagePlan, ...]
-) -> tuple[float, float | None]:
-    """Compose epsilon by PLDs and by Renyi DP, for people and the certificate; see `Plan`."""
+def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> dict[str, float]:
+    """Compose epsilon by `pld` and, unless delta is 0, by `rdp`, for people; see `Plan`."""
     events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
-    pld = promised_epsilon(spec, stages)
-    rdp = None if delta == 0 else accounting.epsilon_rdp(events, delta=delta)
-    return pld, rdp
+    pld = {"pld": promised_epsilon(spec, stages)}
+    return pld if delta == 0 else pld | {"rdp": accounting.epsilon_rdp(events, delta=delta)}
 
 
 def _assemble(
@@ -340,10 +337,10 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
-    composed: tuple[float, float | None] | None = None,
+    composed: Mapping[str, float] | None = None,
 ) -> Plan:
     stages = methods.stages(spec, schema)
-    pld, rdp = composed or composed_epsilon(spec, stages)
+    composed = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
@@ -352,8 +349,8 @@ def _assemble(
         weights=methods.weights,
         stages=stages,
         cost=spec.cost,
-        epsilon_pld=pld,
-        epsilon_rdp=rdp,
+        epsilon_pld=composed["pld"],
+        epsilon_rdp=composed.get("rdp"),
         forecast=forecast,
         warnings=warnings,
     )
@@ -375,7 +372,7 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
     effort, stored = float(record["effort"]), record["forecast"]
     composed = None
     if "epsilon_pld" in record:
-        composed = record["epsilon_pld"], record["epsilon_rdp"]
+        composed = {"pld": record["epsilon_pld"], "rdp": record["epsilon_rdp"]}
     return _assemble(
         spec,
         schema,

@@ -248,12 +248,17 @@ def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:
         spec.confidential.refuse(path, field=field)
         return str(path.resolve(strict=False))
 
+    generator = _located_generator(spec, public)
+    steps = [
+        named_file(step, Path(public(FIELD, step["rows"])))
+        if "rows" in files_of(step) and step.get("rows")
+        else step
+        for step in spec.weights.post_processing
+    ]
     return spec.model_copy(
         update={
-            "generator": _located_generator(spec, public),
-            "weights": spec.weights.model_copy(
-                update={"post_processing": _located_steps(spec, public)}
-            ),
+            "generator": generator,
+            "weights": spec.weights.model_copy(update={"post_processing": steps}),
         }
     )
 
@@ -270,15 +275,6 @@ def _located_generator(spec: ReleaseSpec, public: _Public) -> GeneratorSpec:
     if not placed:
         return spec.generator
     return spec.generator.model_copy(update={"settings": settings | placed})
-
-
-def _located_steps(spec: ReleaseSpec, public: _Public) -> list[dict[str, Any]]:
-    return [
-        named_file(step, Path(public(FIELD, step["rows"])))
-        if "rows" in files_of(step) and step.get("rows")
-        else step
-        for step in spec.weights.post_processing
-    ]
 
 
 def located(base: Path, field: str, text: str) -> Path:

@@ -112,7 +112,11 @@ def croissant_json(
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": certificate.release_id,
-        "description": _description(certificate),
+        "description": "Synthetic rows with differentially private importance weights for"
+        f" population {certificate.population}, period {certificate.period}. No row describes a"
+        f" person. Guarantee: epsilon={certificate.epsilon}, delta={certificate.delta} under"
+        f" {certificate.relation.value.replace('_', ' ')}; see certificate.json. Weights:"
+        f" {certificate.verdict}.",
         "license": catalogue.licence,
         "url": catalogue.url,
         "creator": {"@type": "sc:Organization", "name": catalogue.creator},
@@ -146,16 +150,6 @@ def _file(name: str, entry: FileEntry) -> dict[str, Any]:
         "encodingFormat": "application/x-parquet",
         "sha256": entry.sha256,
     }
-
-
-def _description(certificate: Certificate) -> str:
-    return (
-        f"Synthetic rows with differentially private importance weights for population "
-        f"{certificate.population}, period {certificate.period}. No row describes a person. "
-        f"Guarantee: epsilon={certificate.epsilon}, delta={certificate.delta} under "
-        f"{certificate.relation.value.replace('_', ' ')}; see certificate.json. "
-        f"Weights: {certificate.verdict}."
-    )
 
 
 def _field(
@@ -219,7 +213,10 @@ def release_contents(
     if replicates is not None:
         file_facts = replicate_facts(certificate, count=replicates.count, scale=replicates.scale)
         write_replicates(workspace / REPLICATES, replicates, order=order, facts=file_facts)
-    entries = {path.name: _entry(path) for path in sorted(workspace.glob("*.parquet"))}
+    entries = {
+        path.name: FileEntry(size=path.stat().st_size, sha256=file_digest(path))
+        for path in sorted(workspace.glob("*.parquet"))
+    }
     dictionary = document_json(plain(schema.published_mapping()))
     catalogue_page = croissant_json(
         certificate,
@@ -249,7 +246,3 @@ def release_contents(
         published_at=published_at,
     )
     return ReleaseContents(files=files, facts=facts)
-
-
-def _entry(path: Path) -> FileEntry:
-    return FileEntry(size=path.stat().st_size, sha256=file_digest(path))

@@ -64,8 +64,6 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     account = ledger.account(spec.population)
     spent_epsilon, spent_delta = decimals(account.spent)
     budget_epsilon, budget_delta = decimals(account.population.budget)
-    pld, rdp = composed_epsilon(spec, plan.stages)  # not as stored: the signer computes it
-    accountants = {"pld": pld} if rdp is None else {"pld": pld, "rdp": rdp}
     most_reads, read_before = account.population.max_unpaid_reads, _read_before(ledger, record)
     planned = planned_facts(
         plan, run.generator, max_unpaid_reads=most_reads, read_before=read_before
@@ -86,7 +84,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         },
         budget_epsilon=budget_epsilon,
         budget_delta=budget_delta,
-        accountants=accountants,
+        accountants=composed_epsilon(spec, plan.stages),  # not as stored: the signer computes it
         stages=tuple(_certified(run, stage) for stage in plan.stages),
         versions=versions_of(plan),
         ledger_head=head,

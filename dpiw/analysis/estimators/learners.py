@@ -39,7 +39,12 @@ def fit_sklearn(
         target: the column to predict.
         features: columns to predict from, passed unchanged (a DataFrame); None: all others.
     """
-    _check_fits(estimator)
+    if isinstance(estimator, type) or not callable(getattr(estimator, "fit", None)):
+        raise ReleaseError(
+            f"estimator: found {estimator!r:.80}; expected an instance of a scikit-learn class with"
+            " a method `fit`, as in fit_sklearn(LogisticRegression(), release, 'ill')",
+            field="fit_sklearn",
+        )
     sample = weighted_sample(source)
     target = column_name(sample.frame, target)
     others = [c for c in sample.frame.columns if c != target]
@@ -54,15 +59,6 @@ def fit_sklearn(
     if len(parts) == 1 and _takes(estimator):
         return estimator.fit(x, y, sample_weight=weights)
     return _routed(estimator, parts, x, y, weights)
-
-
-def _check_fits(estimator: Any) -> None:
-    if isinstance(estimator, type) or not callable(getattr(estimator, "fit", None)):
-        raise ReleaseError(
-            f"estimator: found {estimator!r:.80}; expected an instance of a scikit-learn class with"
-            " a method `fit`, as in fit_sklearn(LogisticRegression(), release, 'ill')",
-            field="fit_sklearn",
-        )
 
 
 def _parts(estimator: Any) -> list[Any]:

@@ -141,7 +141,13 @@ def _repaired(rules: Sequence[Rule], cells: Cells) -> Cells:
         rows = _any_broken(rules, cells)
         if not rows.any():
             break
-        cells = cells.put(rows, _once(rules, turns, cells.take(rows)))
+        repaired = cells.take(rows)
+        for rule, turn in zip(rules, turns, strict=True):
+            broken = rule.broken(repaired)
+            if broken.any():
+                moved = rule.projected(repaired.take(broken), turn=turn)
+                repaired = repaired.put(broken, moved)
+        cells = cells.put(rows, repaired)
     return cells
 
 
@@ -152,14 +158,6 @@ def _turns(rules: int) -> Iterator[Sequence[int | None]]:
         yield [0] * rules
     for turn in range(ROUNDS):
         yield [turn >> place % _DIGITS for place in range(rules)]
-
-
-def _once(rules: Sequence[Rule], turns: Sequence[int | None], cells: Cells) -> Cells:
-    for rule, turn in zip(rules, turns, strict=True):
-        rows = rule.broken(cells)
-        if rows.any():
-            cells = cells.put(rows, rule.projected(cells.take(rows), turn=turn))
-    return cells
 
 
 def _mended_together(

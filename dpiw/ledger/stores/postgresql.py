@@ -394,13 +394,6 @@ def guard_statements() -> Iterator[str]:
         yield f"ALTER TABLE {TABLE} ENABLE ALWAYS TRIGGER {name}"
 
 
-def _expected_guards() -> set[tuple[Any, ...]]:
-    return {
-        (name, kind, "A", SCHEMA, name, body, "plpgsql", f'{{"search_path={_SAFE_PATH}"}}')
-        for name, (_, kind, body) in GUARDS.items()
-    }
-
-
 # Function text and every property that could switch it off: conditions, columns, volatility,
 # another owner's rights.
 _FOUND_GUARDS = """
@@ -432,5 +425,8 @@ _SOUND_TABLE = """
 def guards_hold(connection: Connection) -> bool:
     """Whether the table and its guards are as they were made."""
     guards = {tuple(row) for row in connection.exec_driver_sql(_FOUND_GUARDS)}
-    sound = connection.exec_driver_sql(_SOUND_TABLE).scalar_one()
-    return guards == _expected_guards() and sound is True
+    expected = {
+        (name, kind, "A", SCHEMA, name, body, "plpgsql", f'{{"search_path={_SAFE_PATH}"}}')
+        for name, (_, kind, body) in GUARDS.items()
+    }
+    return guards == expected and connection.exec_driver_sql(_SOUND_TABLE).scalar_one() is True

@@ -74,12 +74,17 @@ class ContingencyCounter:
             cells += size
         yield from self._counted(group)
 
-    def _counted(self, group: Sequence[Columns]) -> Iterator[Counts]:
-        if not group:
-            return
-        tables = _count(self._codes(), self._sizes, group)
-        for columns, table in zip(group, tables, strict=True):
-            yield table.reshape(tuple(self._sizes[j] for j in columns))
+    def _counted(self, group: Sequence[Columns]) -> list[Counts]:
+        tables = [np.zeros([self._sizes[j] for j in columns], dtype=np.int64) for columns in group]
+        for codes in self._codes() if group else ():
+            packed = _Packed(codes, self._sizes)
+            for columns, table in zip(group, tables, strict=True):
+                code, cells = packed.of(tuple(columns)), table.reshape(-1)
+                if cells.size > 4 * len(code):  # few of its cells are met in this batch
+                    np.add.at(cells, code, 1)
+                else:
+                    cells += np.bincount(code, minlength=cells.size)
+        return tables
 
     def _codes(self) -> Iterator[Codes]:
         if self._held is not None:
@@ -95,21 +100,6 @@ class ContingencyCounter:
                 held.clear()
             yield few
         self._held = held if size <= HELD_BYTES else None
-
-
-def _count(
-    batches: Iterable[Codes], sizes: tuple[int, ...], group: Sequence[Columns]
-) -> list[Counts]:
-    tables = [np.zeros(prod(sizes[j] for j in columns), dtype=np.int64) for columns in group]
-    for codes in batches:
-        packed = _Packed(codes, sizes)
-        for columns, table in zip(group, tables, strict=True):
-            code = packed.of(tuple(columns))
-            if table.size > 4 * len(code):  # few of its cells are met in this batch
-                np.add.at(table, code, 1)
-            else:
-                table += np.bincount(code, minlength=table.size)
-    return tables
 
 
 class _Packed:

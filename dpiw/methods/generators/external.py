@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -117,16 +116,6 @@ class External(Synthesizer):
             raise _fault("epsilon", "a number > 0")
         if not _number("delta", self.delta) < 1:
             raise _fault("delta", "a number in [0, 1)")
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any], *, pure: bool) -> Self:
-        """As `Synthesizer.from_settings`; whether delta is 0 is judged with the plan's total."""
-        for setting in fields(cls):
-            if setting.default is MISSING and setting.name not in settings:
-                raise SpecError(
-                    f"missing; {cls.method} needs it", field=f"generator.settings.{setting.name}"
-                )
-        return cls(**settings)
 
     @property
     def private(self) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dpiw.errors import SpecError, nearest, one_of
-from dpiw.methods.base import live_settings
+from dpiw.errors import SpecError, one_of
+from dpiw.methods.base import own_settings
 from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.generators.bayes import Bayes
 from dpiw.methods.generators.external import External
@@ -51,12 +50,5 @@ def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> S
     generator = GENERATORS[method]
     if pure and generator.needs_delta:
         raise SpecError(f"{method} needs a delta > 0; {generator.needs_delta}", field="delta=0")
-    settings = live_settings(settings, generator.retired, field="generator.settings")
-    known = {field.name for field in dataclasses.fields(generator)} - generator.set_later
-    for key in settings:
-        if key not in known:
-            hint = nearest(key, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
-            raise SpecError(
-                f"{method} has no such setting{hint}", field=f"generator.settings.{key}"
-            )
+    settings = own_settings(generator, settings, field="generator.settings", name=method)
     return generator.from_settings(settings, pure=pure)

@@ -26,12 +26,12 @@ from dpiw.errors import SpecError, UncalibratedError
 from dpiw.methods.base import CriticKind, StatedNoise, check_effort
 from dpiw.methods.generators.base import CalibratedNoise, Synthesizer, ready_for
 from dpiw.methods.generators.bayesian_network import NetworkModel
+from dpiw.methods.generators.counting import noisy_marginal
 from dpiw.methods.generators.marginal_noise import marginal_multiplier, noise_scale, released_counts
-from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent, ThresholdEvent, level_threshold
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit, float_below
+from dpiw.privacy.units import NoiseKind, PrivacyUnit, float_below
 
 _SHARE = Decimal("0.5")
 """Share of delta for thresholds."""
@@ -200,8 +200,7 @@ def _frequent_levels(
     missing = int(exact.pop("")) if "" in exact.index else 0
     exact = exact.sort_index()
     counts = np.array([missing, *exact], dtype=np.int64)
-    law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=ready.scale, dimension=counts.size)
-    noisy = mechanisms.noisy_counts(counts, law=law, noise=noise)
+    noisy = noisy_marginal(counts, kind=NoiseKind.GAUSSIAN, scale=ready.scale, noise=noise)
     passed = noisy[1:] >= ready.threshold
     return [*exact.index[passed]], noisy[1:][passed], noisy[:1]
 

@@ -18,8 +18,6 @@ from dpiw.errors import SpecError
 from dpiw.methods.neural.backend import CPU, Array, Backend
 from dpiw.methods.neural.row_norms import Convolution, DenseGradients, RowGradients
 
-ACTIVATIONS = ("relu", "tanh")
-
 _MOST_ENTRIES = 2**25
 """Most numbers a pass holds at once: 256 MiB."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, WeightError, nearest
-from dpiw.methods.base import CriticKind, Judge, Method, StatedNoise, live_settings
+from dpiw.errors import SpecError, WeightError
+from dpiw.methods.base import CriticKind, Judge, Method, StatedNoise, own_settings
 from dpiw.privacy.measurement import Measurement, ReleasedNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
@@ -107,18 +107,13 @@ class WeightEstimator(Method, abc.ABC):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """Build it, uncalibrated, or raise SpecError; `pure`: the release promises delta = 0."""
-        known = {setting.name for setting in fields(cls)} - cls.set_later  # type: ignore[arg-type]
-        settings = live_settings(settings, cls.retired, field="weights.settings")
-        for name in sorted(set(settings) - known):
-            hint = nearest(name, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
-            raise SpecError(
-                f"unknown setting of {cls.method}{hint}", field=f"weights.settings.{name}"
-            )
+        ordered = dict(sorted(settings.items()))
+        own = own_settings(cls, ordered, field="weights.settings", name=cls.method)
         if pure and cls.private and cls.draws and cls.pure_noise is None:
             raise SpecError(
                 "its noise is Gaussian", field=f"weights.method={cls.method}", allowed="a delta > 0"
             )
-        return cls(**cls._completed(dict(settings), pure=pure, rows=rows))
+        return cls(**cls._completed(own, pure=pure, rows=rows))
 
     @classmethod
     def _completed(

@@ -158,9 +158,8 @@ def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
     """Score all candidates on one table, from the same random numbers."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    number, run = place
     with threadpool_limits(limits=1):  # more threads would round sums differently
-        return _play(rehearsal, number, run)
+        return _play(rehearsal, *place)
 
 
 def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:

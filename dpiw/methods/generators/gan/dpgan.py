@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from dpiw.data.tables import PrivateTable
 from dpiw.errors import PrivacyError, SpecError, setting_error
 from dpiw.methods.base import Running, StatedNoise, calibrated_for, check_effort, real, whole
 from dpiw.methods.generators.base import ready_for
+from dpiw.methods.generators.counting import noisy_marginal
 from dpiw.methods.generators.estimation import distribution
 from dpiw.methods.generators.gan.design import IMAGE_LAYOUT, Design
 from dpiw.methods.generators.gan.game import Game, GameState
@@ -30,18 +32,15 @@ from dpiw.methods.generators.gan.model import PUBLIC_PROPORTIONS, game_measureme
 from dpiw.methods.generators.gan.settings import GameNoise, GANSettings
 from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.marginal_noise import noise_scale, released_counts
-from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.backend import check_installed, computing, make_backend
 from dpiw.methods.neural.checkpoints import OTHER_SETTINGS, check_resumable
 from dpiw.methods.neural.clipping import ClipRule, clipped_sum
 from dpiw.methods.neural.dp_sgd import PrivateLots, PrivateTraining
-from dpiw.methods.neural.networks import Network
-from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.resumption import UNWATCHED, Resumption, TrainingWatch
-from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
+from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,11 +280,8 @@ class DPGAN(GANSettings):
     def _public_sum(self, training: PrivateTraining) -> Any:
         """Synthetic rows' clipped gradients, scaled to the expected private rows of a lot."""
         loss, factor = loss_of(self.loss, real=False), training.divisor / self.batch
-
-        def scaled_sum(network: Network, rows: AnyArray) -> AnyArray:
-            return factor * clipped_sum(network, rows, loss, clip=training.clip, rule=training.rule)
-
-        return scaled_sum
+        clipped = partial(clipped_sum, loss=loss, clip=training.clip, rule=training.rule)
+        return lambda network, rows: factor * clipped(network, rows)
 
     def _proportions(
         self, design: Design, marginals: Measurement | None, scaled: ScaledTable, noise: NoiseSource
@@ -298,8 +294,8 @@ class DPGAN(GANSettings):
         if marginals is not None:
             return label_law(design, marginals)
         counts = design.given.encode(scaled).sum(axis=0).astype(np.int64)
-        law = NoiseLaw(kind=NoiseKind.GAUSSIAN, scale=self._histogram_scale, dimension=counts.size)
-        return distribution(mechanisms.noisy_counts(counts, law=law, noise=noise))
+        kind, scale = NoiseKind.GAUSSIAN, self._histogram_scale
+        return distribution(noisy_marginal(counts, kind=kind, scale=scale, noise=noise))
 
     def _facts(self, ready: DPGANNoise) -> dict[str, Any]:
         facts = {

@@ -141,11 +141,6 @@ class ColumnDistributions:
         return cls(numbers=tuple(numbers), shares=shares, offsets=offsets, knots=knots)
 
     @cached_property
-    def centres(self) -> Array:
-        """Medians of the numbers' perturbed outputs."""
-        return np.asarray(self.knots[:, KNOTS // 2])
-
-    @cached_property
     def spreads(self) -> Array:
         """Scales of logistic laws with their quartiles."""
         quarter = KNOTS // 4
@@ -357,7 +352,7 @@ class Heads:
             bend = (1 + 2 * MARGIN) * (outputs[:, numbers] / 2).tanh()
         else:
             perturbed = perturbed + CPU.array(laws.offsets)
-            centred = perturbed[:, numbers] - CPU.array(laws.centres)
+            centred = perturbed[:, numbers] - CPU.array(laws.knots[:, KNOTS // 2])  # medians
             bend = (centred / (2 * CPU.array(laws.spreads))).tanh()
         rows = outputs * 0.0
         rows[:, numbers] = bend

@@ -237,7 +237,9 @@ def reached(
             return Tilt.of(point, covariance, credit=credit, gap=certified, steps=steps)
         is_far = covariance is not None and decrement > _FAR
         left, speed = decrement / 2 if is_told else certified, fallen / max(decrement, _LEAST)
-        if renewed is not None and not is_far and _is_long(left / limit, speed):
+        # Whether more steps are left than a better Hessian costs, by the gap over the limit.
+        is_long = math.log(max(left / limit, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
+        if renewed is not None and not is_far and is_long:
             covariance, renewed, decrement = renewed(), None, fallen
             curvature = curvature.renewed(covariance + ridge)
             continue
@@ -250,11 +252,6 @@ def reached(
             curvature = None  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
-
-
-def _is_long(above: float, speed: float) -> bool:
-    """Whether more steps are left than a better Hessian costs, by the gap over the limit."""
-    return math.log(max(above, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:

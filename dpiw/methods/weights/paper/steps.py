@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.errors import SpecError, UncalibratedError, WeightError, nearest, one_of
-from dpiw.methods.base import live_settings, real, whole
+from dpiw.errors import SpecError, UncalibratedError, WeightError, one_of
+from dpiw.methods.base import own_settings, real, whole
 from dpiw.methods.weights.diagnostics import fit_generalised_pareto, k_hat, tail_length
 from dpiw.methods.weights.paper.regression import CONSTANT, Regression, sigmoid, solve
 from dpiw.methods.weights.weigh import normalised
@@ -56,7 +56,7 @@ class Step:
     set_later: ClassVar[frozenset[str]] = frozenset()
     """Fields that no spec may hold."""
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Settings that went, with their values that change nothing (`live_settings`)."""
+    """Settings that went, with their values that change nothing (`own_settings`)."""
 
     @property
     def text(self) -> str:
@@ -382,16 +382,8 @@ def _step(value: object) -> Step:
             f"{one_of(name, _KINDS)}",
         )
     kind, place = _KINDS[name], f"{_SETTINGS}.{name}"
-    settings = {key: setting for key, setting in value.items() if key != "step"}
-    settings = live_settings(settings, kind.retired, field=place)
-    known = {field.name: field for field in fields(kind) if field.name not in kind.set_later}
-    if unknown := sorted(str(key) for key in settings if key not in known):
-        hint = nearest(unknown[0], known) or f" (known: {', '.join(known) or 'none'})"
-        raise SpecError(f"unknown setting of {name}{hint}", field=f"{place}.{unknown[0]}")
-    for key, field in known.items():
-        if field.default is MISSING and key not in settings:
-            raise SpecError("missing", field=f"{place}.{key}")
-    return kind(**settings)
+    settings = {key: value[key] for key in sorted(value, key=str) if key != "step"}
+    return kind(**own_settings(kind, settings, field=place, name=name))
 
 
 def parse_post_processing(value: object) -> PostProcessing:

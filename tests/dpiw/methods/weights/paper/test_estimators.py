@@ -265,5 +265,5 @@ def test_a_critic_that_is_no_ratio_is_refused(schema):
 
 
 def test_no_spec_brings_a_critic_of_its_own():
-    with pytest.raises(SpecError, match=r"settings\.judge: unknown"):
+    with pytest.raises(SpecError, match=r"settings\.judge: discriminator has no such setting"):
         make_weights("discriminator", {"judge": None})
