@@ -6,6 +6,8 @@ Models the target, and other columns given the target. A draw is an exact expone
 
 from __future__ import annotations
 
+import abc
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -28,9 +30,12 @@ from dpiw.methods.generators.marginal_noise import selection_epsilon, useful_bin
 from dpiw.methods.generators.pseudo_posterior import (
     SMALLEST_WIDTH,
     ColumnLaw,
+    GridLaw,
+    Part,
     Window,
     column_law,
     contributions,
+    grid_part,
     pilot_weights,
     posterior_scores,
     public_weights,
@@ -64,6 +69,8 @@ class BayesDesign:
     def law(self, column: int) -> ColumnLaw:
         """The column's grid."""
         settings, bins = self.settings, self.domain.columns[column]
+        if settings.calibrated is not None and column in settings.calibrated.own:
+            return ColumnLaw(parts=[settings.calibrated.own[column]], size=bins.size, depth=1)
         shaped = settings.numeric == "shape"
         return column_law(bins, shaped=shaped, prior=settings.prior, smallest=settings.smallest)
 
@@ -118,9 +125,10 @@ _HALVES = math.nextafter(1e-6, 0.0), math.nextafter(0.5, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class BayesNoise(CountedNoise):
-    """Calibrated window."""
+    """Calibrated window; laws of one's own, by column."""
 
     window: Window
+    own: Mapping[int, Part]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +233,12 @@ class Bayes(CountedColumns):
                 allowed=f"at most {MOST_CHOICES}, and {MOST_CELLS} of a column: {FEWER_LEVELS},"
                 " or write given: nothing",
             )
-        noise = BayesNoise(window=window, bins=bins, schema=schema, unit=unit)
+        own = self._own(domain)
+        noise = BayesNoise(window=window, own=own, bins=bins, schema=schema, unit=unit)
         return replace(self, calibrated=noise)
+
+    def _own(self, domain: Domain) -> dict[int, Part]:
+        return {}
 
     def _parents(self, domain: Domain) -> int:
         root = BayesDesign(domain=domain, settings=self).root
@@ -272,9 +284,7 @@ class Bayes(CountedColumns):
                 counts.reshape(-1, domain.sizes[column]), design.law(column),
                 window=ready.window, noise=noise,
             )  # fmt: skip
-        window = {"epsilon": ready.window.epsilon, "window": ready.window.width}
-        facts = {**self._settings(), **window}
-        return self.measurement(arrays, facts, domain=domain, noise=noise)
+        return self.measurement(arrays, self.parameters(), domain=domain, noise=noise)
 
     def _draw(
         self, counts: NDArray[np.int64], law: ColumnLaw, *, window: Window, noise: NoiseSource
@@ -308,3 +318,37 @@ class Bayes(CountedColumns):
                 for draw in range(drew.draws)
             )
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridBayes(Bayes):
+    """`Bayes` with laws of one's own for some columns, which a subclass says.
+
+    Privacy: as of `Bayes`, whatever `laws` returns: it runs before data are read and never sees a
+    row, and dpiw copies, checks and censors its tables.
+    """
+
+    @abc.abstractmethod
+    def laws(self, domain: Domain) -> Mapping[str, GridLaw]:
+        """Return laws by column, from public facts alone; each code of a target draws its own."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Caveats on its rows, for the certificate."""
+        return ("The publisher chose some columns' laws, without the table.", *super().caveats)
+
+    def parameters(self) -> Mapping[str, Any]:
+        """As of `Bayes`, with a digest of the laws: others would be another stage."""
+        own, tables = {} if self.calibrated is None else self.calibrated.own, hashlib.sha256()
+        for column, part in own.items():
+            tables.update(b"%d" % column + part.log_pmf.tobytes() + part.log_prior.tobytes())
+        return {**super().parameters(), "laws": tables.hexdigest()}
+
+    def _own(self, domain: Domain) -> dict[int, Part]:
+        names, own = [column.name for column in domain.schema.released], {}
+        for name, law in sorted(self.laws(domain).items()):
+            if name not in names:
+                raise SpecError(field=f"law of {name}", allowed=one_of(name, names))
+            place = names.index(name)
+            own[place] = grid_part(law, domain.sizes[place], field=f"law of {name}")
+        return own

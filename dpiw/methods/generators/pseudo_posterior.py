@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema.discretisation import Bins
+from dpiw.errors import SpecError
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
@@ -136,6 +137,42 @@ def _shape(edges: Array) -> Part:
     log_pmf = np.log(UNIFORM_SHARE * np.diff(edges) + (1 - UNIFORM_SHARE) * masses)
     flat = np.full(len(log_pmf), -np.log(len(log_pmf)))
     return Part(starts=np.arange(len(edges)), log_pmf=log_pmf, log_prior=flat)
+
+
+LEAST_LOG, MOST_NUMBERS = -1e6, 1 << 18
+"""Least log probability of a law of one's own, so that scores fit the lattice; its most numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GridLaw:
+    """A column's law in a model of one's own, with parameters on a public grid.
+
+    Attributes:
+        log_likelihood: of each code at each point, shape (codes, points), up to a constant a point.
+        log_prior: of each point, shape (points,), up to a constant.
+    """
+
+    log_likelihood: Array
+    log_prior: Array
+
+
+def grid_part(law: GridLaw, size: int, *, field: str) -> Part:
+    """Return a law of `size` codes in arrays of our own; SpecError if it is none."""
+    told, prior = np.array(law.log_likelihood), np.array(law.log_prior)
+    fits = told.shape == (size, prior.size) and 0 < told.size <= MOST_NUMBERS
+    if fits and {told.dtype.kind, prior.dtype.kind} <= set("fiu"):
+        log_pmf, log_prior = _normalised(told).T, _normalised(prior.ravel())
+        if (log_pmf >= LEAST_LOG).all() and (log_prior >= LEAST_LOG).all():
+            return Part(starts=np.arange(size + 1), log_pmf=log_pmf, log_prior=log_prior)
+    allowed = f"at most {MOST_NUMBERS} numbers of shape ({size}, points), no probability of zero"
+    raise SpecError(f"found {told.dtype} of shape {told.shape}", field=field, allowed=allowed)
+
+
+def _normalised(values: NDArray[np.generic]) -> Array:
+    """Log probabilities to six decimals: other last bits of another machine change nothing."""
+    logs = values.astype(np.float64)
+    with np.errstate(all="ignore"):  # what is not finite is refused
+        return np.round(logs - np.logaddexp.reduce(logs, axis=0), 6) + 0.0
 
 
 SMALLEST_WIDTH = 2.0**-24
