@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -114,9 +115,7 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
 def test_an_error_of_another_file_is_told_where_the_source_is_gone_too(
     workplace, capsys, monkeypatch
 ):
-    def failed(*_, **__):
-        raise SourceError("made_elsewhere.parquet: no table")
-
+    failed = mock.Mock(side_effect=SourceError("made_elsewhere.parquet: no table"))
     monkeypatch.setattr(console, "more_rows", failed)
     workplace.source.unlink()
     words = [str(workplace.spec), "--rows", "10"]

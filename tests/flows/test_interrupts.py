@@ -22,7 +22,7 @@ from flows import console, server
 from flows.console import StepLog
 from flows.interrupts import Interrupts
 from tests.flows.conftest import ROOT
-from tests.support.interrupts import foreground
+from tests.support.interrupts import in_the_foreground  # noqa: F401
 from tests.support.patience import SECONDS, until
 from tests.support.whole_runs import publish_run
 
@@ -53,12 +53,6 @@ if 'dpiw.run.process' in ' '.join(sys.orig_argv) and 'fit_generator' in sys.orig
         return measure(self, table, noise=noise)
     h.Histogram.measure = slow
 """
-
-
-@pytest.fixture(autouse=True)
-def in_the_foreground():
-    with foreground():
-        yield
 
 
 @pytest.fixture

@@ -30,13 +30,9 @@ def ingest_here(request, monkeypatch):
         monkeypatch.setattr("tasks.stages.launch_stage", ingest)
 
 
-def never(spec: str, period: str | None) -> str:
-    raise AssertionError("the flow was started")
-
-
 def read(place: Any, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command prints; its source is read then."""
-    assert console.main(never, [str(place.spec), "--until", "ingest"]) == 0
+    assert console.main(pytest.fail, [str(place.spec), "--until", "ingest"]) == 0
     return capsys.readouterr().out
 
 
@@ -79,23 +75,23 @@ def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(make_workplace,
     steps.ingest(run)
     run.open_ledger().arm(run.key, 1, run.plan.stages[0].name)  # and its process dies
     before = [*run.open_ledger().entries()]
-    assert console.main(never, [str(workplace.spec), "--until", "ingest"]) == 32
+    assert console.main(pytest.fail, [str(workplace.spec), "--until", "ingest"]) == 32
     output = capsys.readouterr().out
     assert "not read: LedgerConflictError: " in output
     assert "to give up" not in output
     assert [*run.open_ledger().entries()] == before
     steps.reserve(run)  # a second attempt, of which nothing is armed: the first one's draw is lost
     assert run.open_ledger().run(run.key).state is RunState.RESERVED
-    assert console.main(never, [str(workplace.spec), "--until", "ingest"]) == 32
+    assert console.main(pytest.fail, [str(workplace.spec), "--until", "ingest"]) == 32
 
 
 def test_what_pays_anew_is_told_as_a_release_tells_it(workplace, capsys):
     publish_run(workplace.spec)
     workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")
     words = [str(workplace.spec), "--until", "ingest"]
-    assert console.main(never, words) == AlreadyPaidError.exit_code
+    assert console.main(pytest.fail, words) == AlreadyPaidError.exit_code
     assert f"{program()} release {workplace.spec} --period once --pay" in capsys.readouterr().out
-    assert console.main(never, [*words, "--pay-again"]) == 0
+    assert console.main(pytest.fail, [*words, "--pay-again"]) == 0
     assert "epsilon=2," in line(capsys.readouterr().out, "  cost")
 
 
@@ -112,7 +108,7 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     spent = Ledger.open(workplace.ledger).spent("town")
     monkeypatch.setattr("dpiw.run.run.current_period", lambda *_: "2030-w01")
     words = shlex.split(command)[2:]
-    assert console.main(never, [*words, "--until", "ingest"]) == 0
+    assert console.main(pytest.fail, [*words, "--until", "ingest"]) == 0
     assert Ledger.open(workplace.ledger).spent("town") == spent
 
 
@@ -126,7 +122,7 @@ def test_what_a_person_agreed_to_is_held_before_the_flow_begins(workplace, monke
     words = [str(workplace.spec), "--period", "1000-w01"]
     for stdin in (io.StringIO("1000-w01\n"), Terminal("no\n"), Terminal("")):
         monkeypatch.setattr("sys.stdin", stdin)
-        assert console.main(never, words) == SpecError.exit_code
+        assert console.main(pytest.fail, words) == SpecError.exit_code
     monkeypatch.setattr(server, "prefect_server", lambda: contextlib.nullcontext())
     monkeypatch.setattr("sys.stdin", Terminal("1000-w01\n"))
     held = []

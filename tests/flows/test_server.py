@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import prefect
 import pytest
@@ -69,10 +70,7 @@ def test_the_wait_ends(nobody, monkeypatch):
     with pytest.raises(ServerUnreachableError) as error:
         wait_for_server()
     assert error.value.exit_code == 71
-
-    def broken(**_):
-        raise RuntimeError("Found incompatible versions")
-
+    broken = mock.Mock(side_effect=RuntimeError("Found incompatible versions"))
     monkeypatch.setattr(orchestration, "get_client", broken)
     with pytest.raises(RuntimeError, match="incompatible"):  # which is not waited for
         wait_for_server()

@@ -2,6 +2,8 @@
 
 import base64
 import re
+from types import SimpleNamespace
+from unittest import mock
 
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
@@ -52,16 +54,10 @@ def test_the_budget_page_adds_up(workplace):
     assert widths == [400, round(400 * spent / life)]
 
 
-class Down:
-    """A window that cannot be written to."""
-
-    def artifact(self, *_):
-        raise OSError
-
-
 def test_a_step_that_is_done_does_not_fail_for_its_pages(workplace, monkeypatch):
     run, folder = publish_run(workplace.spec)
-    monkeypatch.setattr(pages.Window, "of_this_task", classmethod(lambda _: Down()))
+    down = SimpleNamespace(artifact=mock.Mock(side_effect=OSError))  # nothing can be written to it
+    monkeypatch.setattr(pages.Window, "of_this_task", classmethod(lambda _: down))
     for gone in (None, folder / "manifest.json", workplace.ledger):
         if gone is not None:
             gone.unlink()

@@ -15,6 +15,7 @@ import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -378,9 +379,7 @@ def test_what_is_shown_is_plain_and_plain_text_is_shown_as_it_is(text, lines) ->
 
 
 def test_no_error_of_ours_is_printed_raw(monkeypatch, capsys) -> None:
-    def raising(*arguments: Any, **settings: Any) -> None:
-        raise DPIWError("\x1b[2K\u202e" + FORGED)
-
+    raising = mock.Mock(side_effect=DPIWError("\x1b[2K\u202e" + FORGED))
     monkeypatch.setattr("dpiw.release.verification.verify", raising)
     assert main(["verify", "x"]) == 1
     harmless(capsys.readouterr().err)

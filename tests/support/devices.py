@@ -18,13 +18,6 @@ def need(device: str) -> None:
         pytest.skip("torch finds no CUDA device here")
 
 
-def as_cuda_says() -> RuntimeError:
-    """What every call raises once a device has vanished."""
-    import torch
-
-    return torch.AcceleratorError("CUDA error: unspecified launch failure")
-
-
 def torch_state() -> tuple[Any, ...]:
     """What torch and NumPy share with the rest of a process, to be compared."""
     import numpy
@@ -67,7 +60,9 @@ class PosedGPU:
             self.there = False
         if not self.there and self.kills:
             os.kill(os.getpid(), signal.SIGKILL)
-        if not self.there:
-            raise as_cuda_says()
+        if not self.there:  # as every call raises once a device has vanished
+            import torch
+
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure")
         self.handed += 1
         return self._computes.array(values)

@@ -21,6 +21,8 @@ _PROGRAM = (
 )
 _INLINE = re.compile(r"(?<!`)`(?!`)([^`]+)`(?!`)")
 _COMMENT = re.compile(rf"^(?:#.*?|\s+)?(?<![\w`/.-])({_PROGRAM}.*)$")
+_MENTION = re.compile(r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+( --[a-z-]+)*")
+"""`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _of_pages() -> Iterator[Command]:
         for inline in _INLINE.findall(_FENCE.sub("", text)):
             line = " ".join(inline.split())
             if re.match(_PROGRAM, line):
-                yield Command(name, line, mention=_is_mention(line))
+                yield Command(name, line, mention=bool(_MENTION.fullmatch(line)))
 
 
 def _of_comments() -> Iterator[Command]:
@@ -114,12 +116,6 @@ def _alternatives(text: str) -> list[str]:
     """`program a | b | c` as three commands."""
     first, *others = text.split(" | ")
     return [first, *(first.rsplit(" ", 1)[0] + " " + alternative for alternative in others)]
-
-
-def _is_mention(line: str) -> bool:
-    """`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
-    pattern = r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+( --[a-z-]+)*"
-    return bool(re.fullmatch(pattern, line))
 
 
 def filled(text: str, names: Mapping[str, object]) -> str:

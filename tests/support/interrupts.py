@@ -2,12 +2,16 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+
+import pytest
 
 
-@contextmanager
-def foreground() -> Iterator[None]:
-    """Here and in processes started inside: the background ignores the one, nohup the other."""
+@pytest.fixture(autouse=True)
+def in_the_foreground() -> Iterator[None]:
+    """For a file that imports it, and for processes of its tests.
+
+    A job in the background ignores the one signal, and one of nohup the other.
+    """
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     try:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from dpiw.cli.ledger import add_ledger_commands
-from dpiw.errors import DPIWError
+from dpiw.errors import BudgetExceededError, DPIWError
 from dpiw.ledger import Grant, Ledger, LedgerHead, Population
+from dpiw.ledger.accounts import Account
 from dpiw.ledger.entries import entry_hash, entry_json
+from dpiw.ledger.values import Charge
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
@@ -79,6 +81,17 @@ def refused(ledger: Ledger, error: type[DPIWError], act: Callable[[], Any]) -> A
     assert type(caught.value) is error
     assert ledger.head() == before
     return caught.value
+
+
+def filled(account: Account, charge: Charge, most: int = 10**9) -> tuple[Account, int]:
+    """The account after all equal charges that `admit` lets pass, `most` at most; their number."""
+    for granted in range(most):
+        try:
+            account.admit(charge)
+        except BudgetExceededError:
+            return account, granted
+        account = account.plus(charge)
+    return account, most
 
 
 def finish(ledger: Ledger, run_key: str = RUN, attempt: int = 1) -> None:

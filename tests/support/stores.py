@@ -259,12 +259,6 @@ def mortal_postgresql_server() -> Iterator[PostgreSQLServer]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_url_factory(postgresql_server: PostgreSQLServer) -> Callable[[], str]:
-    """The URL of a fresh, empty database of the session's server."""
-    return postgresql_server.new_url
-
-
-@pytest.fixture(scope="session")
 def _spare_databases() -> list[str]:
     """Databases that tests are done with; a new one takes longer than emptying an old one."""
     return []

@@ -13,10 +13,6 @@ from dpiw.release.report import plots
 from dpiw.release.report.plots import WIDTH, Drawing
 
 
-def _blank(*_: Any, title: str, **__: Any) -> Drawing:
-    return Drawing(title=title, width=WIDTH, height=1.0, shapes=())
-
-
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a room whose `conftest.py` imports it."""
@@ -25,6 +21,10 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def draw_no_figures(replace: Callable[[object, str, object], None]) -> None:
     """Replace what draws, by `setattr` or a patch that is undone."""
+
+    def blank(*_: Any, title: str, **__: Any) -> Drawing:
+        return Drawing(title=title, width=WIDTH, height=1.0, shapes=())
+
     for name in ("histogram", "bars", "cost_bars"):
-        replace(plots, name, _blank)
+        replace(plots, name, blank)
     replace(plots, "budget_bar", lambda *_, **__: None)

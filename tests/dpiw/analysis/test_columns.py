@@ -113,7 +113,8 @@ def test_tables_have_the_declared_domain(column, codes):
     for label, want in zip(found.labels, expected, strict=True):
         assert want is None or label == want
     if column.is_discrete or column.cuts:  # as the generators' own bins
-        own_codes = Domain.from_schema(sample_schema(sample), bins=1).codes(scaled)[:, 0]
+        schema = PublicSchema.from_mapping(sample.release.schema)
+        own_codes = Domain.from_schema(schema, bins=1).codes(scaled)[:, 0]
         np.testing.assert_array_equal(found.codes, own_codes)
     names = [str(label) for label in found.labels]
 
@@ -177,10 +178,6 @@ def test_many_tables_and_intervals(column, codes, level):
         column, codes, level
     )
     test_histograms_and_reports_show_the_declared_domain.hypothesis.inner_test(column)
-
-
-def sample_schema(sample):
-    return PublicSchema.from_mapping(sample.release.schema)
 
 
 def test_what_no_row_shows_is_as_open_as_rows_people_and_noise_leave_it():

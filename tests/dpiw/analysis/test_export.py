@@ -39,11 +39,6 @@ def same(frame, release):
         )
 
 
-def labels_of(release, name):
-    column = next(c for c in release.schema["columns"] if c["name"] == name)
-    return column.get("levels") or ["false", "true"]
-
-
 def flags(*names):
     """A release of truth values."""
     columns = [Column(name=name, kind=ColumnKind.BOOLEAN) for name in names]
@@ -74,8 +69,10 @@ def test_another_reader_sees_the_same_rows_levels_and_the_weight_s_role(
     same(frame, released)
     assert about.column_names_to_labels["weight"] == WEIGHT_ROLES["weight"]
     assert typed in about.file_label
-    for name in ("region", "ill"):
-        assert [*about.variable_value_labels[name].values()] == [*labels_of(released, name)]
+    for column in released.schema["columns"]:
+        if (name := column["name"]) in ("region", "ill"):
+            labels = column.get("levels") or ["false", "true"]
+            assert [*about.variable_value_labels[name].values()] == [*labels]
     if ending == "sav":
         assert about.variable_measure["weight"] == "scale"
 

@@ -1,5 +1,6 @@
 import importlib
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -106,10 +107,8 @@ def test_the_reason_of_a_term_that_cannot_be_computed_is_formulaic_s(term, why):
 
 
 def test_without_the_library_it_is_named(monkeypatch):
-    def without(name, *_):
-        raise ModuleNotFoundError(name, name=name)
-
-    monkeypatch.setattr(importlib, "import_module", without)
+    missing = ModuleNotFoundError("formulaic", name="formulaic")
+    monkeypatch.setattr(importlib, "import_module", mock.Mock(side_effect=missing))
     with pytest.raises(ReleaseError, match="formulaic"):
         analysis.logistic_regression(source(), "ill ~ age")
 

@@ -44,18 +44,15 @@ ESTIMATORS = {
 }
 
 
-def rows_of_all_kinds(seed):
+def sample_of(*, seed=3, rows=4000.0, max_rows=1):
+    """A release with measured weights, of about so many confidential rows."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-0.5, 0.5, ROWS)
     y = np.exp(x + 0.3 * rng.normal(size=ROWS))
     ill = rng.random(ROWS) < 1 / (1 + np.exp(-2 * x))
     table = pd.DataFrame({"x": x, "y": y, "g": rng.choice(list("abc"), ROWS), "ill": ill})
-    return table.assign(count=rng.poisson(y)), np.exp(0.4 * x) * rng.uniform(0.8, 1.2, ROWS)
-
-
-def sample_of(*, seed=3, rows=4000.0, max_rows=1):
-    """A release with measured weights, of about so many confidential rows."""
-    table, weights = rows_of_all_kinds(seed)
+    table = table.assign(count=rng.poisson(y))
+    weights = np.exp(0.4 * x) * rng.uniform(0.8, 1.2, ROWS)
     weights = weights / weights.mean()
     features = np.column_stack([table["x"], table["y"] - 1])
     law = MeansLaw(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -348,8 +349,6 @@ def test_a_charge_below_what_no_bound_can_be_is_too_small(tmp_path, monkeypatch)
 
 
 def test_events_without_an_account_of_ours_are_told(tmp_path, monkeypatch):
-    def unknown(events, delta):
-        raise PrivacyError("no account")
-
+    unknown = mock.Mock(side_effect=PrivacyError("no account"))
     monkeypatch.setattr(of_costs, "audited_epsilon", unknown)
     assert codes_of(tmp_path, PLANS[MIXED]) == ["cost_not_recounted"]

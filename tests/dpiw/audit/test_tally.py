@@ -26,11 +26,7 @@ ENOUGH = "0.7"  # for one Gaussian event of multiplier 10 and one Laplace event 
 
 @pytest.fixture
 def ledger(tmp_path):
-    return two_populations(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
-
-
-def two_populations(url: str) -> Ledger:
-    created = Ledger.create(url)
+    created = Ledger.create(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     for name in ("adult", "beta"):
         created.register(terms(name=name, epsilon=Decimal(4), delta=Decimal("1e-4")))
     return created

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 import jsonschema
 import pytest
@@ -198,9 +199,6 @@ def test_without_the_flows_it_says_what_to_install(a_spec, monkeypatch, tmp_path
 
 
 def test_ctrl_c_is_no_traceback(a_spec, monkeypatch, capsys):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pipeline.runpy, "run_module", interrupted)
+    monkeypatch.setattr(pipeline.runpy, "run_module", mock.Mock(side_effect=KeyboardInterrupt))
     assert main(["release", a_spec]) == 130
     assert capsys.readouterr().err == "stopped\n"

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -74,12 +75,10 @@ def recovered(ledger: Ledger, composition: CompositionRule = CompositionRule.BAS
     assert spent == cost("2.5", "4e-6")  # 1 here, of the 2 held there 1 is it; and the loss
 
 
-def recovered_vectors(ledger: Ledger) -> None:
-    recovered(ledger, CompositionRule.RENYI)
-
-
-HISTORIES = {"plain": plain, "vectors": of_vectors, "recovered": recovered,
-             "recovered vectors": recovered_vectors}  # fmt: skip
+HISTORIES = {
+    "plain": plain, "vectors": of_vectors, "recovered": recovered,
+    "recovered vectors": partial(recovered, composition=CompositionRule.RENYI),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

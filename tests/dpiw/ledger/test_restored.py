@@ -31,14 +31,6 @@ def registered(place: Any, name: str, epsilon: str = "3", **changes: Any) -> Non
     )
 
 
-def begun_again(place: Any, name: str, epsilon: str, **changes: Any) -> None:
-    """The ledger is gone; a new one has this registration alone."""
-    for file in place.ledger.parent.glob("ledger.sqlite*"):
-        file.unlink()
-    Ledger.create(place.ledger)
-    registered(place, name, epsilon=epsilon, **changes)
-
-
 def drawn(place: Any, period: str) -> ReleaseRun:
     return draw(prepared(place, period=period))
 
@@ -315,7 +307,10 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
     def begun_again_and_recovered():
         old = Ledger.open(place.ledger)
         before = old.spent("village"), old.account("village").held.renyi
-        begun_again(place, "village", "30", composition=composition)
+        for file in place.ledger.parent.glob("ledger.sqlite*"):
+            file.unlink()
+        Ledger.create(place.ledger)  # with this registration alone
+        registered(place, "village", epsilon="30", composition=composition)
         recover(place)
         new = Ledger.open(place.ledger)
         assert (new.spent("village"), new.account("village").held.renyi) == before

@@ -56,9 +56,9 @@ def originals():
 def ledger(request, store_kind, in_memory, originals, intrude, tmp_path_factory):
     """The same ledger in every test: a copy of one file, or one database with its rows put back."""
     if store_kind not in originals:
-        folder = tmp_path_factory.mktemp("original") / "ledger.sqlite"
-        postgresql = store_kind == "postgresql"
-        url = request.getfixturevalue("postgresql_url_factory")() if postgresql else str(folder)
+        url = str(tmp_path_factory.mktemp("original") / "ledger.sqlite")
+        if store_kind == "postgresql":
+            url = request.getfixturevalue("postgresql_server").new_url()
         originals[store_kind] = url, ["DELETE FROM entries", *map(insert, make(url).export())]
     location, rows = originals[store_kind]
     if store_kind == "postgresql":

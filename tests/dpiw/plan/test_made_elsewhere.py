@@ -39,17 +39,14 @@ def test_the_declared_cost_is_part_of_the_total(workplace):
     assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
 
 
-def alone_lines(plan):
-    return [line for line in plan_table(plan).splitlines() if "alone it would cost" in line]
-
-
 def test_what_a_stage_costs_alone_and_what_is_promised_of_it_are_told_apart(workplace):
     """The one is at the release's whole delta, the other at what the declared delta leaves."""
     plan = planned(workplace, delta=5e-7)
     events = plan.stages[1].events
     whole, rest = (accounting.epsilon(events, delta=delta) for delta in (1e-6, 5e-7))
     assert whole < 0.5 < rest
-    declared, promised = alone_lines(plan)
+    lines = plan_table(plan).splitlines()
+    declared, promised = [line for line in lines if "alone it would cost" in line]
     assert declared.endswith("epsilon=0.5")
     for told in (f"epsilon={whole:.4g} ", f"epsilon={rest:.6g}, at the delta=5e-07 "):
         assert told in promised

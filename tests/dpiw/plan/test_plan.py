@@ -24,10 +24,6 @@ from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
 
-def all_events(plan):
-    return [event for stage in plan.stages for event in stage.events]
-
-
 @pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-5"), ("1.1", "1e-6"), ("0.7", "1e-5")])
 def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatch):
     """Calibration, its check and a lost stage's price; the nearest float of one is above it."""
@@ -153,7 +149,8 @@ def test_the_stages_compose_to_the_total(delta, relation):
     weights = {"method": "beta_debiased", "when_infeasible": "keep"}
     plan = compile_plan(spec(weights=weights, delta=delta, relation=relation, epsilon="2"), SCHEMA)
     assert [stage.name for stage in plan.stages] == list(PRIVATE_STAGES)
-    total = accounting.epsilon(all_events(plan), delta=float(delta))
+    events = [event for stage in plan.stages for event in stage.events]
+    total = accounting.epsilon(events, delta=float(delta))
     assert 2 * (1 - 2e-4) <= total <= 2
     kind = LaplaceEvent if delta == "0" else GaussianEvent
     assert all(type(event) is kind for event in plan.stages[1].events)

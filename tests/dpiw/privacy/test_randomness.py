@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable
 from decimal import Decimal
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -100,10 +101,7 @@ def test_eight_forked_workers_draw_distinct_noise():
 
 
 def test_a_failing_system_generator_stops_the_draw(monkeypatch):
-    def fail(_: int) -> bytes:
-        raise OSError("no entropy")
-
-    monkeypatch.setattr(os, "urandom", fail)
+    monkeypatch.setattr(os, "urandom", mock.Mock(side_effect=OSError("no entropy")))
     with pytest.raises(OSError, match="no entropy"):
         SecureNoise().spherical_laplace(scale=1.0, dimension=3)
 
@@ -119,9 +117,7 @@ DRAWS: dict[str, Callable[[], object]] = {
 def test_a_failing_sampler_stops_the_draw(monkeypatch, maker):
     import opendp.measurements
 
-    def sampler(_: object) -> object:
-        raise OSError("no entropy")
-
+    sampler = mock.Mock(side_effect=OSError("no entropy"))
     monkeypatch.setattr(opendp.measurements, maker, lambda *_, **__: sampler)
     with pytest.raises(OSError, match="no entropy"):
         DRAWS[maker]()

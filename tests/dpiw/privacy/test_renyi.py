@@ -18,7 +18,6 @@ from dpiw.privacy.events import (
     GaussianEvent,
     LaplaceEvent,
     PoissonSampledGaussianEvent,
-    PrivacyEvent,
 )
 from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.renyi import (
@@ -50,13 +49,6 @@ events = st.one_of(
 )
 
 
-def by_dp_accounting(event: PrivacyEvent, order: float) -> float:
-    """An independent road: the accountant's epsilon at one order, its conversion undone."""
-    accountant = rdp.RdpAccountant([order])
-    accountant.compose(to_dp_event(event))
-    return float(accountant._rdp[0])
-
-
 WHOLE = [i for i, order in enumerate(ORDERS) if order == int(order)]
 
 
@@ -67,7 +59,9 @@ def test_a_vector_bounds_the_accountants_and_hardly_more(event):
     vector = renyi_vector([event])
     for i in WHOLE[:12]:
         epsilon = vector[i] * 1e-12
-        theirs = by_dp_accounting(event, float(ORDERS[i]))
+        accountant = rdp.RdpAccountant([float(ORDERS[i])])
+        accountant.compose(to_dp_event(event))
+        theirs = float(accountant._rdp[0])  # its conversion to (epsilon, delta) undone
         if isinstance(event, ExponentialMechanismEvent):
             theirs = min(theirs, event.epsilon * event.count)
         if epsilon >= BEYOND * 1e-12:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -148,9 +149,6 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
     tmp_path, key, built, monkeypatch, call,
     act
 ):  # fmt: skip
-    def fail(*args, **named):
-        raise OSError(errno.EIO, "input/output error")
-
     target = {
         "os.fsync": (os, "fsync"), "os.fchmod": (os, "fchmod"), "mkdir": (Path, "mkdir"),
         "sync_directory": (publication, "sync_directory"),
@@ -160,7 +158,7 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
         "build": lambda: build(tmp_path / "r", key),
         "publish": lambda: publish(tmp_path / "r", key, built=built),
     }
-    monkeypatch.setattr(*target, fail)
+    monkeypatch.setattr(*target, mock.Mock(side_effect=OSError(errno.EIO, "failing")))
     with pytest.raises(ReleaseError):
         acts[act]()
     monkeypatch.undo()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -160,13 +161,9 @@ def test_what_fails_behind_a_draw_keeps_what_was_drawn(drawn, name, error, monke
     ledger, foreseen = drawn.open_ledger(), isinstance(error, SpecError)
     before, spent = drawn.measurement("fit_generator").read_bytes(), ledger.spent("town")
     (drawn.directory / "synthetic_rows.parquet").unlink()
-
-    def broken(*_, **__):
-        raise error
-
     steps = list(MEASURED)
     with monkeypatch.context() as patch:
-        patch.setattr(MEASURED[name], broken)
+        patch.setattr(MEASURED[name], mock.Mock(side_effect=error))
         for step in steps[: steps.index(name)]:
             run_step(step, drawn)
         with pytest.raises(SpecError if foreseen else DrawnStepFailedError) as failed:

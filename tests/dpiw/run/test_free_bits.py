@@ -24,7 +24,7 @@ from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
-from tests.support.ledger import NONE
+from tests.support.ledger import NONE, restore
 from tests.support.whole_runs import finish, fitted, ingested, prepared, reserved
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -191,13 +191,11 @@ def test_a_head_cannot_be_found_by_trying(place):
     before = place.ledger.read_bytes()
     heads = []
     for _ in range(2):
-        place.ledger.write_bytes(before)
+        restore(place, before)
         ledger = Ledger.open(place.ledger, clock=lambda: NOON)
         heads += [ledger.certify(run.key), ledger.certify(run.key)]
         assert ledger.verify().ok
         del ledger
-        for wal in place.ledger.parent.glob("ledger.sqlite-*"):
-            wal.unlink()
     assert len(set(heads)) == 4
 
 

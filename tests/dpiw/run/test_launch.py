@@ -6,25 +6,20 @@ import sys
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from dpiw.errors import StageFailedError
 from dpiw.run import launch
 from dpiw.run.launch import HELD, launch_stage, shielded
-from tests.support.interrupts import foreground
+from tests.support.interrupts import in_the_foreground  # noqa: F401
 
 SAYS = (
     "import signal, sys; held = signal.pthread_sigmask(signal.SIG_BLOCK, ());"
     " print({signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held);"
     " sys.stdout.flush(); sys.stdin.read()"
 )
-
-
-@pytest.fixture(autouse=True)
-def in_the_foreground():
-    with foreground():
-        yield
 
 
 @pytest.mark.parametrize("number", HELD)
@@ -92,9 +87,8 @@ def test_another_thread_that_is_given_the_signal_does_not_end_what_is_inside():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(tmp_path, monkeypatch):
+def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(folder, monkeypatch):
     """Held back while it starts, the signal is heard where the stage is waited for."""
-    (tmp_path / "log").mkdir()
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
@@ -106,7 +100,7 @@ def test_a_stage_that_starts_during_a_second_ctrl_c_is_killed(tmp_path, monkeypa
     monkeypatch.setattr(launch.subprocess, "Popen", sleeper)
     monkeypatch.setattr(launch, "_environment", lambda _: {})
     with pytest.raises(KeyboardInterrupt):
-        launch.launch_stage("ingest", tmp_path)
+        launch_stage("ingest", folder)
     assert started[0].returncode is not None
 
 
@@ -157,10 +151,7 @@ def test_an_interrupted_start_leaves_no_process(folder, monkeypatch):
         started.append(real(["sh", "-c", "echo 1 2; sleep 60"], stdout=pass_fds[0]))
         return started[-1]
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(launch.subprocess, "Popen", start)
     with pytest.raises(KeyboardInterrupt):
-        launch_stage("ingest", folder, progress=interrupted)
+        launch_stage("ingest", folder, progress=mock.Mock(side_effect=KeyboardInterrupt))
     assert started[0].returncode == -9

@@ -258,12 +258,8 @@ def test_a_folder_that_claims_another_first_is_no_release(place, monkeypatch):
 def test_the_command_prints_where_the_rows_are(place, capsys, monkeypatch):
     publish_run(place.spec)
     monkeypatch.setattr(console, "quiet_prefect", lambda: None)
-
-    def never(*_):
-        raise AssertionError("the flow was started")
-
-    assert console.main(never, [str(place.spec), "--rows", "20"]) == 0
+    assert console.main(pytest.fail, [str(place.spec), "--rows", "20"]) == 0
     assert "rows       20, from the draws of town-once-" in capsys.readouterr().out
     for words in (["--until", "ingest"], ["--pay-again"]):
         with pytest.raises(SystemExit):
-            console.main(never, [str(place.spec), "--rows", "20", *words])
+            console.main(pytest.fail, [str(place.spec), "--rows", "20", *words])

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from decimal import Decimal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -148,21 +147,6 @@ def test_unnormalised_weights_estimate_totals(workplace):
     # 2.2 is five of them
     assert 400 / 2.2 < total < 400 * 2.2
     assert release.certificate.post_processing == ("debias b(x)",)
-
-
-def test_the_certificate_names_the_noise_and_every_attempt(make_workplace):
-    place = make_workplace(max_attempts=2)
-    run = ingested(place)
-    Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
-    draw(run)
-    certificate = loaded(finish(run)).certificate
-    assert [len(stage.noise) for stage in certificate.stages] == [1, 1]
-    assert all(law["scale"] > 0 for stage in certificate.stages for law in stage.noise)
-    first, second = certificate.attempts
-    assert first["stages"] == {"fit_generator": "lost", "fit_weights": "committed"}
-    assert second["stages"] == {"fit_generator": "committed"}
-    total = Decimal(first["epsilon"]) + Decimal(second["epsilon"])
-    assert Decimal(certificate.epsilon) == total
 
 
 def test_the_certificate_states_what_was_composed_not_what_was_kept(workplace):

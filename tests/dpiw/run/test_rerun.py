@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -155,12 +156,8 @@ def test_a_ledger_out_of_reach_is_asked_by_the_rerun(workplace, monkeypatch):
     """Nothing is drawn without it; one that was tampered with is another matter."""
     run = ReleaseRun.prepare(workplace.spec, period=None)
     for kind, told in ((errors.LedgerError, Rerun.FREE), (errors.LedgerTamperedError, Rerun.NEVER)):
-
-        def refused(*_, kind=kind, **__):
-            raise kind("x")
-
         with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "open", refused)
+            patch.setattr(Ledger, "open", mock.Mock(side_effect=kind("x")))
             assert rerun(run, errors.LedgerError("x")) is told
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -251,13 +252,10 @@ def test_aim_fits_inside_its_confidential_stage(make_workplace):
 @pytest.mark.parametrize("generator", ["mst", "aim"])
 def test_nothing_is_charged_where_nothing_fits(make_workplace, monkeypatch, generator):
     """What fits is tried before the stage is armed, so the same run goes on once it is mended."""
-
-    def broken():
-        raise StageFailedError("fit", StageFailedError.exit_code)
-
     run = ready_to_draw(make_workplace, f"{{method: {generator}}}")
     module = importlib.import_module(GENERATORS[generator].__module__)
-    monkeypatch.setattr(module, "check_fits", broken)
+    broken = StageFailedError("fit", StageFailedError.exit_code)
+    monkeypatch.setattr(module, "check_fits", mock.Mock(side_effect=broken))
     with pytest.raises(StageFailedError, match="stage fit"):
         steps.fit_generator(run, noise=SecureNoise())
     stage = run.open_ledger().run(run.key).stages["fit_generator"]

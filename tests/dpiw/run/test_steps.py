@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 
 import pytest
 
@@ -19,7 +20,6 @@ from dpiw.errors import (
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.plan import plan
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.release.verification import verify
 from dpiw.run import process, steps
 from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.run import ReleaseRun
@@ -84,16 +84,22 @@ def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace
 
 
 def test_a_second_attempt_pays_again_for_the_lost_stage_alone(make_workplace):
+    """And the certificate names the noise and both attempts."""
     place = make_workplace(max_attempts=2)
     run = ingested(place)
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")
     draw(run)
-    folder = finish(run)
-    total = spent(place)
+    certificate, total = loaded(finish(run)).certificate, spent(place)
     again = run.plan.stage_cost(frozenset({"fit_generator"}))
     assert total.epsilon_units == run.plan.cost.epsilon_units + again.epsilon_units
     assert total.delta_units == 2 * run.plan.cost.delta_units
-    assert verify(folder).certificate.epsilon == str(total).split(",")[0].removeprefix("epsilon=")
+    assert certificate.epsilon == str(total).split(",")[0].removeprefix("epsilon=")
+    assert [len(stage.noise) for stage in certificate.stages] == [1, 1]
+    assert all(law["scale"] > 0 for stage in certificate.stages for law in stage.noise)
+    first, second = certificate.attempts
+    assert first["stages"] == {"fit_generator": "lost", "fit_weights": "committed"}
+    assert second["stages"] == {"fit_generator": "committed"}
+    assert Decimal(first["epsilon"]) + Decimal(second["epsilon"]) == Decimal(certificate.epsilon)
 
 
 def test_a_committed_output_that_changed_is_refused(workplace):

@@ -2,12 +2,11 @@
 
 import gzip
 import io
-import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.hostile.bad_inputs.workbench import CANARY, GOOD, csv, parquet
+from tests.hostile.bad_inputs.workbench import CANARY, GOOD, csv, parquet, zipped
 
 NAMES = list(GOOD)
 CASED = ["Age" if name == "age" else name for name in NAMES]
@@ -17,13 +16,6 @@ BAD = {"region": CANARY}
 
 def header(names, *, cells=9):
     return (",".join(names) + "\n" + ",".join([CANARY] * cells) + "\n").encode()
-
-
-def zipped(content):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("inner.csv", content)
-    return buffer.getvalue()
 
 
 def doubled_parquet():

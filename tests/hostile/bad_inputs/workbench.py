@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import traceback
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,13 @@ def parquet(rows: int = 2, **changes: pa.Array) -> bytes:
     }
     buffer = io.BytesIO()
     pq.write_table(pa.table({**columns, **changes}), buffer)
+    return buffer.getvalue()
+
+
+def zipped(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("inner.csv", content)
     return buffer.getvalue()
 
 

@@ -7,6 +7,7 @@ and what is accepted has the declared columns and admissible values.
 
 import secrets
 import sys
+from unittest import mock
 
 import pytest
 
@@ -103,10 +104,7 @@ def chained(error):
     ],
 )
 def test_a_broken_rule_is_noticed(monkeypatch, tmp_path, error, reason):
-    def reader(data, folder, index):
-        raise error
-
-    monkeypatch.setitem(worker.READERS, "csv", reader)
+    monkeypatch.setitem(worker.READERS, "csv", mock.Mock(side_effect=error))
     verdict = worker.judge("csv", b"", tmp_path, 0)
     assert verdict.startswith("FAILED")
     assert reason in verdict

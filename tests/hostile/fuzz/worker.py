@@ -51,11 +51,6 @@ def peak_bytes() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def forget_peak() -> None:
-    """Let the kernel's mark fall to what is held now: making a case may take more than reading."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
 def _check_types(types: dict[str, str], file_format: str) -> None:
     """What `validate_structure` decides, without a Great Expectations context per case."""
     for column in corpus.schema().columns:
@@ -163,7 +158,8 @@ def leaks(error: BaseException, *, confidential: bool) -> str | None:
 
 def judge(kind: str, data: bytes, folder: Path, index: int) -> str:
     """Run one case; `ok`, `refused CLASS`, or `FAILED REASON`."""
-    forget_peak()
+    # The kernel's mark falls to what is held now: making a case may take more than reading it.
+    Path("/proc/self/clear_refs").write_text("5")
     started = time.process_time()
     try:
         READERS[kind](data, folder, index)

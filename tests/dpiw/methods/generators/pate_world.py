@@ -60,18 +60,13 @@ def numbered(count, dealt):
     return school(rows, dealt, count)
 
 
-def met_rows(school, steps, lot):
+def check_teachers_are_disjoint(school, dealt):
+    """Every teacher meets all of its rows and no other's."""
     met = [set() for _ in range(len(school.sizes))]
-    for step in range(steps):
-        rows, weights = dataclasses.replace(school, step=step)._lot(lot)
+    for step in range(30):
+        rows, weights = dataclasses.replace(school, step=step)._lot(4)
         for number, (own, weight) in enumerate(zip(rows, weights, strict=True)):
             if weight > 0:
                 met[number] |= set(own[:, 0].tolist())
-    return met
-
-
-def check_teachers_are_disjoint(school, dealt):
-    """Every teacher meets all of its rows and no other's."""
-    met = met_rows(school, steps=30, lot=4)
     for number, found in enumerate(met):
         assert found == set(np.flatnonzero(dealt == number).astype(float).tolist())

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from itertools import combinations
 from math import pi, prod, sqrt
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -245,10 +246,8 @@ def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
 
 
 def test_nothing_is_drawn_where_nothing_fits(monkeypatch):
-    def broken():
-        raise StageFailedError("fit", StageFailedError.exit_code)
-
-    monkeypatch.setattr(aim, "check_fits", broken)
+    broken = StageFailedError("fit", StageFailedError.exit_code)
+    monkeypatch.setattr(aim, "check_fits", mock.Mock(side_effect=broken))
     spending = Spending(monkeypatch, ADD)
     with pytest.raises(StageFailedError):
         ready().measure(TABLE, noise=SeededNoise(1))

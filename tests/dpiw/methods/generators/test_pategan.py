@@ -49,14 +49,10 @@ def test_no_query_moves_by_more_than_the_sensitivity(persons, rows):
 
 def test_a_deal_by_place_in_the_table_is_found():
     """The planted bug: row i to teacher i mod k. A row that leaves moves all later ones."""
-
-    def by_place(dealt, kept):
-        return np.arange(len(kept)) % 3
-
     dealt, rows = np.arange(5) % 3, ROWS
     whole = votes(rows, dealt)
     changes = [
-        int(np.abs(whole - votes(np.delete(rows, row, axis=0), by_place(dealt, range(4)))).max())
+        int(np.abs(whole - votes(np.delete(rows, row, axis=0), np.arange(4) % 3)).max())
         for row in range(5)
     ]
     assert max(changes) > vote_sensitivity(UNIT, 3)

@@ -7,6 +7,7 @@ import logging
 import sys
 from dataclasses import fields
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -112,13 +113,9 @@ def test_without_a_library_the_plan_is_refused(name, missing, monkeypatch):
 @methods
 def test_a_library_that_does_not_work_is_found_before_the_draw(name, monkeypatch):
     """As one that was installed for another machine, or has no memory to be loaded."""
-
-    def fails():
-        raise OSError("undefined symbol")
-
     method = READY[name]()
     method.check_fits()
-    monkeypatch.setattr(backend, "library", fails)
+    monkeypatch.setattr(backend, "library", mock.Mock(side_effect=OSError("undefined symbol")))
     with pytest.raises(StageFailedError, match="fit_weights" if name == "dp_mlp" else "fit_gen"):
         method.check_fits()
 

@@ -6,6 +6,7 @@ on each run, so the false-alarm rate of each of its checks is 1e-9; seeded ones 
 
 import math
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -83,10 +84,7 @@ def test_normals_are_those_of_box_and_muller(monkeypatch):
 
 
 def test_a_failing_system_generator_stops_the_draw(monkeypatch):
-    def fail(_):
-        raise OSError("no entropy")
-
-    monkeypatch.setattr(os, "urandom", fail)
+    monkeypatch.setattr(os, "urandom", mock.Mock(side_effect=OSError("no entropy")))
     for draw in (
         lambda: SecureNoise().gaussian_vector(scale=1.0, size=3),
         lambda: SecureNoise().poisson_sample(rows=9, probability=0.5),

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -117,9 +118,7 @@ def test_logistic_slopes_are_those_of_the_cross_entropy(label):
 
 
 def test_a_gpu_that_is_counted_and_does_not_compute_is_not_there(monkeypatch):
-    def fails(*_, **__):
-        raise RuntimeError("CUDA error: no kernel image is available")
-
+    fails = mock.Mock(side_effect=RuntimeError("CUDA error: no kernel image is available"))
     counted = SimpleNamespace(is_available=lambda: True)
     fake = SimpleNamespace(cuda=counted, ones=fails)
     monkeypatch.setattr(sys.modules["dpiw.methods.neural.backend"], "library", lambda: fake)
@@ -187,9 +186,5 @@ def test_output_clipping_needs_one_output_and_bounded_slopes():
 
     with pytest.raises(SpecError):
         clipped((3, 2), 2, Critic(sign=1))
-
-    class Steep:
-        def slopes(self, outputs):
-            return outputs * 0.0 - 50.0
-
-    assert np.linalg.norm(clipped((3, 5, 1), 1, Steep())) == pytest.approx(0.2)
+    steep = SimpleNamespace(slopes=lambda outputs: outputs * 0.0 - 50.0)
+    assert np.linalg.norm(clipped((3, 5, 1), 1, steep)) == pytest.approx(0.2)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -259,17 +260,14 @@ def test_a_release_and_its_intervals_agree(family, rows, seed):
     assert found.verdict is max(verdicts, key=list(Verdict).index, default=Verdict.USE)
 
 
-class _Nothing:
-    p_value, gain = 0.0, 1.0
-
-
 @pytest.mark.parametrize("base", ["mild", "two values, nearly", "Pareto 2"])
 @pytest.mark.parametrize("family", ALL)
 @settings(examined, max_examples=4)
 @given(rows=ROWS, seed=SEEDS)
 def test_measured_weights_are_judged_by_base_and_published_rows(base, family, rows, seed):
     logs, base_logs = logs_of(family, rows, seed), logs_of(base, 10_000, seed)
-    found = _judged(_Nothing(), logs, base_logs, np.zeros(rows), slice(None))
+    nothing = SimpleNamespace(p_value=0.0, gain=1.0)
+    found = _judged(nothing, logs, base_logs, np.zeros(rows), slice(None))
     of_base = Stability.of(base_logs)
     assert sorted(kept_back(sample_of(logs, base=of_base))) == sorted(found.reasons)
     both = [*base_objections(diagnose(logs).effective_sample_size, of_base.effective_sample_size,

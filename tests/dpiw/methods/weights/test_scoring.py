@@ -30,19 +30,15 @@ SCHEMAS = {
 }
 
 
-def parts_of(name):
-    """Those that a schema has a feature of."""
+def choices(name):
+    """All sets of the parts that a schema has a feature of."""
     schema = SCHEMAS[name]
     numbers = sum(column.is_numeric for column in schema.released)
     is_there = {
         "squares": numbers > 0, "target": schema.target is not None, "numbers": numbers > 1,
         "products": name != "one number",
     }  # fmt: skip
-    return [part for part in PARTS if is_there.get(part, True)]
-
-
-def choices(name):
-    parts = parts_of(name)
+    parts = [part for part in PARTS if is_there.get(part, True)]
     return [*chain.from_iterable(combinations(parts, size + 1) for size in range(len(parts)))]
 
 
