@@ -172,7 +172,7 @@ def _normalised(values: NDArray[np.generic]) -> Array:
     """Log probabilities to six decimals: other last bits of another machine change nothing."""
     logs = values.astype(np.float64)
     with np.errstate(all="ignore"):  # what is not finite is refused
-        return np.round(logs - np.logaddexp.reduce(logs, axis=0), 6) + 0.0
+        return np.asarray(np.round(logs - np.logaddexp.reduce(logs, axis=0), 6) + 0.0)
 
 
 SMALLEST_WIDTH = 2.0**-24
