@@ -141,7 +141,7 @@ def _matches(own: Any, *, regex: Any) -> dict[str, Any]:
 _BETWEEN = _between, "min_value <= max_value, or one of them, and a column of numbers or dates"
 _IN_SET = _in_set, "value_set: a list of values that the column can have; not for a boolean"
 _MATCHES = _matches, "regex: a pattern that RE2 can read, and a column of texts"
-_ALONE = (lambda _: {}), "no argument"
+_ALONE: tuple[Callable[..., dict[str, Any]], str] = (lambda _: {}), "no argument"
 EXPECTATIONS: Mapping[str, tuple[Callable[..., dict[str, Any]], str]] = {
     "expect_column_values_to_be_between": _BETWEEN,
     "expect_column_values_to_be_in_set": _IN_SET,
