@@ -97,7 +97,7 @@ def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
 def cell_judge(column: Column) -> Callable[[str], int]:
     """Return the function that judges one canonical text of a column, e.g. as `UNREADABLE`."""
     identifier = column.role is ColumnRole.IDENTIFIER
-    value = _reader(column) if column.is_numeric and not identifier else None
+    value = value_reader(column) if column.is_numeric and not identifier else None
     low, high = (column.number(column.lower), column.number(column.upper)) if value else (0, 0)
     words = {word_form(text) for text in column.true_values + column.false_values}
     is_known = known_texts(column)
@@ -128,7 +128,7 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
     return _FINE if nearest == number else ROUNDED
 
 
-def _reader(column: Column) -> Callable[[str], Any]:
+def value_reader(column: Column) -> Callable[[str], Any]:
     """Return the function from text to a number in own units, not clamped; None: unreadable."""
     if column.kind is ColumnKind.DATE:
         return day_number

@@ -74,6 +74,7 @@ class CellTally:
         self.rows = self.empty = 0
         self.undecoded = dict.fromkeys(self.texts, 0)
         self.counts = {column.name: CellCounts() for column in schema.columns}
+        self.expected = {c.name: np.zeros((len(c.expectations), 3), int) for c in schema.columns}
 
     def add(self, raw: pd.DataFrame, frame: pd.DataFrame) -> None:
         """Count raw cells and their canonical cells; after an error, do not use the tally."""
@@ -151,19 +152,19 @@ def statement(
     """
     tally.check_whole()
     rows: list[tuple[str, ...]] = [_HEADER]
-    fates, notes, unread = list[str](), list[str](), list[str]()
+    fates, expected, notes, unread = list[str](), list[str](), list[str](), list[str]()
     for column in tally.schema.columns:
         counts = tally.counts[column.name]
         identifier = column.role is ColumnRole.IDENTIFIER
-        figures = (
-            counts.missing, counts.unreadable, counts.outside, counts.rounded, counts.unknown,
-        )  # fmt: skip
         kind = column.role.value if identifier else column.kind.value
-        rows.append((column.name, kind, *(f"{figure:,}" for figure in figures)))
+        rows.append((column.name, kind, *(f"{count:,}" for count in vars(counts).values())))
         if not identifier:
             fates.append(f"- column {column.name}: {_became(column, counts, tally.rows)}")
         if tally.rows and counts.missing + counts.unreadable + counts.unknown == tally.rows:
             unread.append(column.name)
+        for declared, counted in zip(column.expectations, tally.expected[column.name], strict=True):
+            told = "{:,} cells judged, {:,} failed, {:,} cannot be judged".format(*counted)
+            expected.append(f"- column {column.name}: {told}: {dict(declared)!r:.200}")
         notes += _column_notes(column, tally, formats[column.name], file_format)
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     table = [
@@ -180,6 +181,7 @@ def statement(
         f"rows read: {tally.rows:,}; within max_rows, and so kept: {kept:,}",
     ]
     written = ["How the file is written:", *(f"- {note}" for note in notes)]
+    fates += ["", "Expectations of cells, before clamping:", *expected] if expected else []
     closing = [_CLOSING, *fates, "", *(written if notes else [_AS_DECLARED]), ""]
     return "\n".join([*beginning, "", *table, "", *closing])
 

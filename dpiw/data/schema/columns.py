@@ -15,6 +15,7 @@ from typing import Any
 from dpiw.data.cells.formats import FORMAT_FIELDS, CellFormat
 from dpiw.data.cells.plain import day_number, is_zone, one_form, second_number, word_form
 from dpiw.data.schema.declarations import (
+    EXPECTATIONS,
     FREE_TEXT,
     MOST_DIGITS,
     RESERVED_NAMES,
@@ -29,7 +30,7 @@ from dpiw.data.schema.declarations import (
     quoted,
     resolution_fault,
 )
-from dpiw.errors import SchemaError, nearest
+from dpiw.errors import SchemaError, each, nearest, one_of
 
 TRUE_VALUES = ("true", "t", "yes", "y", "1")
 FALSE_VALUES = ("false", "f", "no", "n", "0")
@@ -123,6 +124,7 @@ class Column:
         null_is_own_person: identifiers only: a row without id is one person, not a faulty source.
         description: what the column holds, for people.
         provenance: where its bounds or levels come from: law, codebook, earlier release or other.
+        expectations: what the custodian expects of the source's cells. They decide nothing.
         written: how the source writes the cells; no part of what they are, nor of a comparison.
     """
 
@@ -148,11 +150,12 @@ class Column:
     null_is_own_person: bool = False
     description: str = ""
     provenance: str = ""
+    expectations: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), compare=False)
     written: CellFormat = dataclasses.field(default=CellFormat(), compare=False)
 
     def __post_init__(self) -> None:
         """Raises SchemaError with the column's name, the field and the admissible range."""
-        for field in ("levels", "true_values", "false_values", "cuts", "members"):
+        for field in ("levels", "true_values", "false_values", "cuts", "members", "expectations"):
             object.__setattr__(self, field, self._listed(field, getattr(self, field)))
         members = tuple(self._listed("members", texts) for texts in self.members)
         object.__setattr__(self, "members", members)
@@ -161,6 +164,7 @@ class Column:
         self._check_placement()
         if fault := self.format_fault(self.written):
             raise self._refuse(*fault)
+        each(self.expected, self.expectations, SchemaError)
         if self.role is ColumnRole.IDENTIFIER:
             return
         if self.is_numeric:
@@ -246,6 +250,27 @@ class Column:
             return value
         fields = [key for key in ("lower", "upper", "fill") if getattr(self, key) is value]
         raise self._refuse((*fields, "cuts/value")[0], no_value(value, self.kind.value))
+
+    def expected(self, expectation: Any) -> dict[str, Any]:
+        """Return an expectation's arguments in own units, texts normalised; raise SchemaError."""
+        given = dict(expectation) if isinstance(expectation, Mapping) else {}
+        name = str(given.pop("type", None))
+        if name not in EXPECTATIONS:
+            raise self._refuse("expectations: type", allowed=one_of(name, EXPECTATIONS))
+        read, allowed = EXPECTATIONS[name]
+        try:
+            return read(self._own, **given)
+        except (SchemaError, TypeError, ValueError, OverflowError):
+            raise self._refuse(f"expectations: {name}", allowed=allowed) from None
+
+    def _own(self, value: Any) -> Any:
+        if self.is_numeric and self.role is not ColumnRole.IDENTIFIER:
+            number = self.number(value)
+            if math.isfinite(number) and float(number) == number:  # GX compares with floats
+                return number
+        elif self.kind is not ColumnKind.BOOLEAN and isinstance(value, str):
+            return self.normalised(value)
+        raise TypeError
 
     def normalised(self, text: str) -> str:
         """Return the form in which a cell is compared to the levels."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpiw.errors import nearest
 
@@ -110,6 +114,43 @@ def resolution_fault(low: float, high: float, decimals: object) -> Fault | None:
     if round(low, decimals) != low or round(high, decimals) != high:
         return "decimals", "lower or upper has more decimals; raise this number, or round the bound"
     return None
+
+
+# Expectations of cells alone: counts add up. Readers return arguments in own units, or raise.
+
+
+def _between(own: Any, *, min_value: Any = None, max_value: Any = None) -> dict[str, Any]:
+    low = -math.inf if min_value is None else own(min_value)
+    high = math.inf if max_value is None else own(max_value)
+    if min_value is max_value is None or not -math.inf <= low <= high <= math.inf:
+        raise ValueError
+    return {"min_value": low, "max_value": high}
+
+
+def _in_set(own: Any, *, value_set: Any) -> dict[str, Any]:
+    if not isinstance(value_set, list | tuple) or not value_set:
+        raise TypeError
+    return {"value_set": [own(value) for value in value_set]}
+
+
+def _matches(own: Any, *, regex: Any) -> dict[str, Any]:
+    pc.match_substring_regex(pa.array([own(regex)], type=pa.string()), pattern=regex)
+    return {"regex": regex}
+
+
+_BETWEEN = _between, "min_value <= max_value, or one of them, and a column of numbers or dates"
+_IN_SET = _in_set, "value_set: a list of values that the column can have; not for a boolean"
+_MATCHES = _matches, "regex: a pattern that RE2 can read, and a column of texts"
+_ALONE: tuple[Callable[..., dict[str, Any]], str] = (lambda _: {}), "no argument"
+EXPECTATIONS: Mapping[str, tuple[Callable[..., dict[str, Any]], str]] = {
+    "expect_column_values_to_be_between": _BETWEEN,
+    "expect_column_values_to_be_in_set": _IN_SET,
+    "expect_column_values_to_not_be_in_set": _IN_SET,
+    "expect_column_values_to_match_regex": _MATCHES,
+    "expect_column_values_to_not_match_regex": _MATCHES,
+    "expect_column_values_to_be_null": _ALONE,
+    "expect_column_values_to_not_be_null": _ALONE,
+}
 
 
 # Messages that show how a value is written. They repeat public declarations, never a cell.

@@ -136,8 +136,8 @@ class PublicSchema:
         return mapping
 
     def published_mapping(self) -> dict[str, Any]:
-        """Return `to_mapping` without the source's cell formats, which no release shows."""
-        columns = [replace(column, written=CellFormat()) for column in self.columns]
+        """Return `to_mapping` without cell formats and expectations, which no release shows."""
+        columns = [replace(c, written=CellFormat(), expectations=()) for c in self.columns]
         return replace(self, columns=tuple(columns)).to_mapping()
 
     @cached_property

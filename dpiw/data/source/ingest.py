@@ -33,6 +33,7 @@ from dpiw.data.source.copy import IngestLimits, RawSource, copy_source, data_row
 from dpiw.data.source.validation import (
     Results,
     ScaledFacts,
+    judge_expectations,
     validate_scaled,
     validate_structure,
     validate_values,
@@ -212,7 +213,7 @@ def ingest(
             values = validate_values(tally.counts, schema) | facts.constraints()
         verdicts = {"structure": structure, "values": values, "scaled": encoded}
         write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
-    leave_statement(directory, tally, formats=formats, kept=rows, file_format=file_format)
+        leave_statement(directory, tally, formats=formats, kept=rows, file_format=file_format)
     return snapshot
 
 
@@ -250,6 +251,8 @@ def _bounded(
             frame = canonical_frame(cells_read, schema, formats)
             with contextlib.suppress(Exception):
                 tally.add(cells_read, frame)
+            for column in schema.columns:
+                tally.expected[column.name] += judge_expectations(column, frame[column.name])
             stop = start + len(frame)
             yield frame if within is None else frame.take(np.flatnonzero(within[start:stop]))
             start = stop

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from dpiw.data.cells.counts import CellCounts
+from dpiw.data.cells.counts import CellCounts, value_reader
+from dpiw.data.cells.plain import cell_texts
+from dpiw.data.cells.reading import UNREADABLE
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.source.headers import free_check
@@ -98,28 +101,21 @@ def _plain_name(kind: str) -> str:
 
 
 def validate_values(counts: Mapping[str, CellCounts], schema: PublicSchema) -> Results:
-    """Check raw values before clamping, on a stand-in of each column. Never raises on a value.
+    """Check raw values before clamping, by the counts of cells. Never raises on a value.
 
     Privacy: the verdicts depend on exact rows: confidential workspace only.
     """
-    import great_expectations.expectations as expect
-
-    stand_ins, checks, between = {}, [], expect.ExpectColumnValuesToBeBetween
+    results: Results = {}
     for column in schema.released:
-        cell_counts, name = counts[column.name], column.name
+        found, name = counts[column.name], f"{column.name}: expect_column_values_to"
         number = column.kind in (ColumnKind.CONTINUOUS, ColumnKind.INTEGER)
-        missing = bool(cell_counts.missing or (number and cell_counts.unreadable))
-        good = column.lower_number if number else 1.0
-        bad = np.inf if cell_counts.outside else 0.0 if cell_counts.unknown else good
-        stand_ins[name] = [good, bad, np.nan if missing else good]
         if number:
-            low, high = column.lower_number, column.upper_number
-            checks.append(between(column=name, min_value=low, max_value=high))
+            results[f"{name}_be_between"] = not found.outside
         elif column.levels:
-            checks.append(expect.ExpectColumnValuesToBeInSet(column=name, value_set=[1.0]))
+            results[f"{name}_be_in_set"] = not found.unknown
         if not column.nullable:
-            checks.append(expect.ExpectColumnValuesToNotBeNull(column=name))
-    return run_checks(pd.DataFrame(stand_ins), checks) if checks else {}
+            results[f"{name}_not_be_null"] = not (found.missing or (number and found.unreadable))
+    return results
 
 
 def scaled_limits(column: Column) -> tuple[float, float]:
@@ -190,13 +186,54 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
     return pd.DataFrame(extremes, dtype=np.float64)
 
 
+def judge_expectations(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
+    """Count cells before clamping, shape (expectations, 3): judged, failed, cannot be judged.
+
+    The last are those not of the column's kind, or all if GX fails. Never raises. Privacy: exact.
+    """
+    counts = np.tile([0, 0, len(cells)], (len(column.expectations), 1))
+    for place, expectation in enumerate(column.expectations):
+        with contextlib.suppress(Exception):
+            import great_expectations.expectations as expect
+
+            values = pd.Series([*_values(column, cells)], dtype=object)
+            check = getattr(expect, expectation["type"].title().replace("_", ""))
+            checks = [check(column="cells", **column.expected(expectation))]
+            (outcome,) = _outcomes(values.to_frame("cells"), checks, "BASIC")
+            found = outcome.result  # empty after an exception, whose text may hold cells
+            judged = found["element_count"] - found.get("missing_count", 0)
+            counts[place] = judged, found["unexpected_count"], len(cells) - len(values)
+    return counts
+
+
+def _values(column: Column, cells: pd.Series[Any]) -> Iterator[Any]:
+    """Yield values in own units, None for missing cells; leave out what is not of the kind."""
+    numeric = column.is_numeric and column.role is not ColumnRole.IDENTIFIER
+    read = value_reader(column) if numeric else column.normalised
+    typed = not isinstance(cells.dtype, pd.StringDtype)
+    for text in cell_texts(cells).to_pylist():
+        missing = text is None or not (typed or text.strip())
+        value = None if missing or UNREADABLE in text else read(text)
+        if missing or value is not None:
+            yield value
+
+
 def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
     """Run expectations on a frame and return the verdicts only.
 
-    GX's result objects are dropped: they hold an unsalted hash of the data and tracebacks.
-
     Privacy: the verdicts depend on the frame's exact rows: confidential workspace only.
     """
+    results: Results = {}
+    for result in _outcomes(frame, checks, "BOOLEAN_ONLY"):  # not in suite order
+        config = result.expectation_config
+        column = config.kwargs.get("column")
+        name = config.type if column is None else f"{column}: {config.type}"
+        results[name] = bool(result.success)
+    return dict(sorted(results.items()))
+
+
+def _outcomes(frame: pd.DataFrame, checks: Sequence[Any], result_format: str) -> Any:
+    """Return GX's results, to be dropped: they hold a hash of the data, and tracebacks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own deprecations
         import great_expectations as gx
@@ -210,13 +247,5 @@ def run_checks(frame: pd.DataFrame, checks: Sequence[Any]) -> Results:
         definition = context.validation_definitions.add(
             gx.ValidationDefinition(name="validation", data=batch, suite=suite)
         )
-        outcome = definition.run(
-            batch_parameters={"dataframe": frame}, result_format="BOOLEAN_ONLY"
-        )
-    results: Results = {}
-    for result in outcome.results:  # not in suite order
-        config = result.expectation_config
-        column = config.kwargs.get("column")
-        name = config.type if column is None else f"{column}: {config.type}"
-        results[name] = bool(result.success)
-    return dict(sorted(results.items()))
+        form = {"result_format": result_format, "partial_unexpected_count": 0}  # lists no cell
+        return definition.run(batch_parameters={"dataframe": frame}, result_format=form).results

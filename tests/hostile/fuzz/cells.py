@@ -59,6 +59,7 @@ columns:
 
 MEANS_NOTHING_TO_CELLS = frozenset({
     "name", "kind", "role", "lower", "upper", "levels", "cuts", "bins", "description", "provenance",
+    "expectations",
 })  # fmt: skip
 """Fields of a column that change no option of reading, or that every column has."""
 
