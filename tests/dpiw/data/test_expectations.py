@@ -53,8 +53,7 @@ def test_cells_are_judged_as_the_column_reads_them(column, name, arguments, text
 
 
 def test_what_great_expectations_cannot_do_is_not_judged(monkeypatch, capfd, caplog):
-    wrong = {"min_value": 5, "max_value": 1}
-    monkeypatch.setattr(Column, "expected", lambda *_: wrong)
+    monkeypatch.setattr(Column, "expected", lambda *_: {"min_value": 5, "max_value": 1})
     assert judged(NUMBER, BETWEEN, texts=["4", CANARY]) == [[0, 0, 2]]
     assert CANARY not in "".join(capfd.readouterr()) + caplog.text
 
@@ -66,8 +65,7 @@ def test_what_great_expectations_cannot_do_is_not_judged(monkeypatch, capfd, cap
     *((NUMBER, BETWEEN | {"max_value": bad}, f"{TYPE}be_between") for bad in (2**53 + 1, 10**400)),
     (NUMBER, BETWEEN | {"mostly": 0.5}, f"{TYPE}be_between"),
     (WORD, BETWEEN | {"min_value": "a", "max_value": "b"}, f"{TYPE}be_between"),
-    *((WORD, {"type": f"{TYPE}be_in_set", "value_set": bad}, f"{TYPE}be_in_set")
-      for bad in ("ab", [])),
+    (WORD, {"type": f"{TYPE}be_in_set", "value_set": []}, f"{TYPE}be_in_set"),
     (WORD, {"type": f"{TYPE}match_regex", "regex": "(?=a"}, f"{TYPE}match_regex"),
     (NUMBER, {"type": f"{TYPE}match_regex", "regex": "3"}, f"{TYPE}match_regex"),
 ])  # fmt: skip
@@ -83,13 +81,11 @@ def test_only_the_statement_tells_a_table_that_fails(make_workplace, capfd):
     shown, stated = [], []
     for ages in (["30", "40"], ["1", "300"]):
         place = make_workplace(weights="none")
-        schema = place.root / "schema.yaml"
-        text = schema.read_text().replace("name: age,", f"name: age, expectations: [{BETWEEN}],", 1)
-        schema.write_text(text)
+        path, more = place.root / "schema.yaml", f"name: age, expectations: [{BETWEEN}],"
+        path.write_text(path.read_text().replace("name: age,", more, 1))
         header = place.source.read_text().splitlines()[0]
         place.source.write_text("\n".join([header, *(f"{age},1,north,true" for age in ages * 3)]))
-        run = ReleaseRun.prepare(place.spec, period="once")
-        steps.reserve(run)
+        steps.reserve(run := ReleaseRun.prepare(place.spec, period="once"))
         steps.ingest(run)
         outside = [p for p in run.directory.rglob("*") if p.is_file() and p.parent != run.private]
         texts = {p.name: p.read_text().replace(str(place.root), "") for p in outside}
