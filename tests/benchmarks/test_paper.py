@@ -113,8 +113,7 @@ def test_regression_without_noise_is_that_of_beta_weights(rng):
     exact = solve(
         Regression(
             private=features.matrix(tables.private.confidential()),
-            synthetic=features.matrix(tables.fitting.scaled), synthetic_weight=150 / 4000,
-            penalty=4.0,
+            synthetic=features.matrix(tables.fitting.scaled), synthetic_weight=3 / 80, penalty=4.0,
         ),
         tolerance=1e-11,
     )  # fmt: skip
