@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import ColumnRole, PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
-from dpiw.errors import SpecError, one_of, setting_error
+from dpiw.errors import LedgerConflictError, SpecError, one_of, setting_error
 from dpiw.methods.base import DRAW_SECONDS, FEWER_LEVELS, Running, StatedNoise, check_effort
 from dpiw.methods.generators.base import ready_for
 from dpiw.methods.generators.bayesian_network import MOST_CELLS, Conditional, Family, NetworkModel
@@ -324,8 +324,8 @@ class Bayes(CountedColumns):
 class GridBayes(Bayes):
     """`Bayes` with laws of one's own for some columns, which a subclass says.
 
-    Privacy: as of `Bayes`, whatever `laws` returns: it runs before data are read and never sees a
-    row, and dpiw copies, checks and censors its tables.
+    Privacy: as of `Bayes`, whatever `laws` returns: dpiw gives it no row, and copies, checks and
+    censors its tables.
     """
 
     @abc.abstractmethod
@@ -335,14 +335,22 @@ class GridBayes(Bayes):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Caveats on its rows, for the certificate."""
-        return ("The publisher chose some columns' laws, without the table.", *super().caveats)
+        others = (text.replace("Numeric", "Other numeric", 1) for text in super().caveats)
+        return ("The publisher states that it chose columns' laws without the table.", *others)
 
     def parameters(self) -> Mapping[str, Any]:
         """As of `Bayes`, with a digest of the laws: others would be another stage."""
         own, tables = {} if self.calibrated is None else self.calibrated.own, hashlib.sha256()
         for column, part in own.items():
-            tables.update(b"%d" % column + part.log_pmf.tobytes() + part.log_prior.tobytes())
+            tables.update(repr((column, part.log_pmf.shape)).encode())
+            tables.update(part.log_pmf.tobytes() + part.log_prior.tobytes())
         return {**super().parameters(), "laws": tables.hexdigest()}
+
+    def model(self, measurement: Measurement, *, schema: PublicSchema) -> BayesModel:
+        """As `Bayes.model`; LedgerConflictError if the laws are not those of the draw."""
+        if measurement.facts["laws"] != self.parameters()["laws"]:
+            raise LedgerConflictError(field=f"laws of {self.method}", allowed="those of the draw")
+        return super().model(measurement, schema=schema)
 
     def _own(self, domain: Domain) -> dict[int, Part]:
         names, own = [column.name for column in domain.schema.released], {}

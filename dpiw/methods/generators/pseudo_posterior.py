@@ -139,8 +139,8 @@ def _shape(edges: Array) -> Part:
     return Part(starts=np.arange(len(edges)), log_pmf=log_pmf, log_prior=flat)
 
 
-LEAST_LOG, MOST_NUMBERS = -1e6, 1 << 18
-"""Least log probability of a law of one's own, so that scores fit the lattice; its most numbers."""
+LEAST_LOG, MOST_POINTS = -1e6, 1 << 12
+"""Least log probability of a law of one's own, so that scores fit the lattice; its most points."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,19 +159,20 @@ class GridLaw:
 def grid_part(law: GridLaw, size: int, *, field: str) -> Part:
     """Return a law of `size` codes in arrays of our own; SpecError if it is none."""
     told, prior = np.array(law.log_likelihood), np.array(law.log_prior)
-    fits = told.shape == (size, prior.size) and 0 < told.size <= MOST_NUMBERS
+    fits = told.shape == (size, prior.size) and 0 < prior.size <= MOST_POINTS
     if fits and {told.dtype.kind, prior.dtype.kind} <= set("fiu"):
         log_pmf, log_prior = _normalised(told).T, _normalised(prior.ravel())
         if (log_pmf >= LEAST_LOG).all() and (log_prior >= LEAST_LOG).all():
             return Part(starts=np.arange(size + 1), log_pmf=log_pmf, log_prior=log_prior)
-    allowed = f"at most {MOST_NUMBERS} numbers of shape ({size}, points), no probability of zero"
+    allowed = f"shape ({size}, points), at most {MOST_POINTS} points, no probability of zero"
     raise SpecError(f"found {told.dtype} of shape {told.shape}", field=field, allowed=allowed)
 
 
 def _normalised(values: NDArray[np.generic]) -> Array:
-    """Log probabilities to six decimals: other last bits of another machine change nothing."""
-    logs = values.astype(np.float64)
+    """Log probabilities to six decimals, against other last bits of another machine."""
     with np.errstate(all="ignore"):  # what is not finite is refused
+        logs = values.astype(np.float64)
+        logs -= logs.max(axis=0)
         return np.asarray(np.round(logs - np.logaddexp.reduce(logs, axis=0), 6) + 0.0)
 
 
