@@ -324,8 +324,7 @@ class Bayes(CountedColumns):
 class GridBayes(Bayes):
     """`Bayes` with laws of one's own for some columns, which a subclass says.
 
-    Privacy: as of `Bayes`, whatever `laws` returns: dpiw gives it no row, and copies, checks and
-    censors its tables.
+    Privacy: as of `Bayes`, whatever `laws` returns: dpiw copies, checks and censors its tables.
     """
 
     @abc.abstractmethod

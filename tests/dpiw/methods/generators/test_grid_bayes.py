@@ -16,7 +16,7 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from tests.proof.generator_worlds import Laws
 from tests.support.documents import python_of
-from tests.support.whole_runs import draw, prepared, publish_run
+from tests.support.whole_runs import prepared, publish_run
 from tests.support.worlds import UNITS, coded, declared
 
 SCHEMA = declared({"name": "x", "kind": "categorical", "levels": ["a", "b"], "nullable": True})
@@ -84,9 +84,7 @@ def test_the_example_is_published_once_and_not_with_other_laws(make_workplace, m
     drawn = run.measurement("fit_generator").read_bytes()
     assert publish_run(place.spec)[1] == folder
     assert run.measurement("fit_generator").read_bytes() == drawn
-    draw(prepared(place, period="second"))
     other = {"visits": GridLaw(log_likelihood=np.zeros((4, 99)), log_prior=np.zeros(99))}
     monkeypatch.setattr(names["Visits"], "laws", lambda self, domain: other)
-    for period in ("once", "second"):
-        with pytest.raises(LedgerConflictError):
-            steps.draw_synthetic(prepared(place, period=period))
+    with pytest.raises(LedgerConflictError):
+        steps.draw_synthetic(prepared(place, period="once"))
