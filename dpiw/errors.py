@@ -225,7 +225,7 @@ class DPIWError(Exception):
         self.field = str(field)
         self.allowed = allowed
         self.mark = mark
-        self.several = tuple(several)
+        self.several = tuple(one for error in several for one in error.several or (error,))
         self.next = tuple(next)
 
     @property

@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from dpiw.errors import nearest
 
 Fault = tuple[str, str]
@@ -133,21 +130,13 @@ def _in_set(own: Any, *, value_set: Any) -> dict[str, Any]:
     return {"value_set": [own(value) for value in value_set]}
 
 
-def _matches(own: Any, *, regex: Any) -> dict[str, Any]:
-    pc.match_substring_regex(pa.array([own(regex)], type=pa.string()), pattern=regex)
-    return {"regex": regex}
-
-
 _BETWEEN = _between, "min_value <= max_value, or one of them, and a column of numbers or dates"
 _IN_SET = _in_set, "value_set: a list of values that the column can have; not for a boolean"
-_MATCHES = _matches, "regex: a pattern that RE2 can read, and a column of texts"
 _ALONE: tuple[Callable[..., dict[str, Any]], str] = (lambda _: {}), "no argument"
 EXPECTATIONS: Mapping[str, tuple[Callable[..., dict[str, Any]], str]] = {
     "expect_column_values_to_be_between": _BETWEEN,
     "expect_column_values_to_be_in_set": _IN_SET,
     "expect_column_values_to_not_be_in_set": _IN_SET,
-    "expect_column_values_to_match_regex": _MATCHES,
-    "expect_column_values_to_not_match_regex": _MATCHES,
     "expect_column_values_to_be_null": _ALONE,
     "expect_column_values_to_not_be_null": _ALONE,
 }

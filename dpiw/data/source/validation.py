@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.data.cells.counts import CellCounts, value_reader
-from dpiw.data.cells.plain import cell_texts
+from dpiw.data.cells.plain import cell_texts, word_form
 from dpiw.data.cells.reading import UNREADABLE
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
@@ -208,12 +208,15 @@ def judge_expectations(column: Column, cells: pd.Series[Any]) -> NDArray[np.int6
 
 def _values(column: Column, cells: pd.Series[Any]) -> Iterator[Any]:
     """Yield values in own units, None for missing cells; leave out what is not of the kind."""
-    numeric = column.is_numeric and column.role is not ColumnRole.IDENTIFIER
-    read = value_reader(column) if numeric else column.normalised
+    own_kind = None if column.role is ColumnRole.IDENTIFIER else column.kind
+    read = value_reader(column) if own_kind and column.is_numeric else column.normalised
+    words = {word_form(text) for text in column.true_values + column.false_values}
     typed = not isinstance(cells.dtype, pd.StringDtype)
     for text in cell_texts(cells).to_pylist():
         missing = text is None or not (typed or text.strip())
         value = None if missing or UNREADABLE in text else read(text)
+        if own_kind is ColumnKind.BOOLEAN and not missing and word_form(text) not in words:
+            value = None
         if missing or value is not None:
             yield value
 

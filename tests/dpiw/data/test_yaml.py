@@ -106,7 +106,8 @@ def test_many_faults_of_a_file_are_placed_in_one_reading_of_it(tmp_path: Path, m
     path, nodes, read = tmp_path / "spec.yaml", yaml._nodes, []
     path.write_text("columns:\n" + "".join(f"  - {{name: c{n}}}\n" for n in range(200)))
     monkeypatch.setattr(yaml, "_nodes", lambda text: read.append(text) or nodes(text))
+    faults = [SpecError("no", field=f"column c{n}: kind") for n in range(200)]
     with pytest.raises(SpecError) as refused, marked(path, SpecError):
-        raise SpecError(several=[SpecError("no", field=f"column c{n}: kind") for n in range(200)])
+        raise SpecError(several=[SpecError(several=faults)])
     places = [(fault.mark.line, fault.mark.column) for fault in refused.value.several]
     assert (places, len(read)) == ([(n + 2, 5) for n in range(200)], 1)

@@ -262,7 +262,7 @@ class DPGAN(GANSettings):
         )
 
     def _chance(self, schema: PublicSchema) -> PublicRandom:
-        facts = {"own": self.parameters(), "schema": schema.to_mapping()}
+        facts = {"own": self.parameters(), "schema": schema.published_mapping()}
         layout = {"layout": IMAGE_LAYOUT} if self.image else {}  # others keep their own
         return PublicRandom.of(facts | layout)
 

@@ -302,7 +302,7 @@ class PATEGAN(GameSettings):
         )
 
     def _chance(self, schema: PublicSchema) -> PublicRandom:
-        return PublicRandom.of({"own": self.parameters(), "schema": schema.to_mapping()})
+        return PublicRandom.of({"own": self.parameters(), "schema": schema.published_mapping()})
 
     def resumed_state(self, data: bytes, *, schema: PublicSchema) -> PATEState:
         """Read the checkpoint's state; PrivacyError if it may not be resumed."""
