@@ -325,7 +325,7 @@ def page(record: dict[str, Any]) -> list[str]:
         " how often these, of 95%, held the minimiser's coordinates. CPU seconds are of"
         f" one run.{record.get('note', '')}", "", *table(figures), "",
         "Slope of the excess risk on logarithmic scales; -1 is that of 1/n. Better from: reports"
-        " at which it falls below that of believing them, between two sizes by a straight line:",
+        " at which it falls below that of believing them, by a straight line; 1,000: at any size.",
         "", *table(slopes), *(_paper(record, cells) if "truncation" in record else []),
     ]  # fmt: skip
 
