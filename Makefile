@@ -28,8 +28,8 @@ help:
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
 	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
-	@echo "make paper-quick DATA=folder      the paper's tables, 2 runs, under ten minutes"
-	@echo "make paper DATA=folder            10 runs, MNIST too; an hour of two cores (resumes)"
+	@echo "make paper-quick DATA=folder      the paper's tables in 2 runs, its other figures in 1"
+	@echo "make paper DATA=folder            10 runs, MNIST too; it resumes where it stopped"
 
 $(VENV)/.pipeline: pyproject.toml $(LOCK)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

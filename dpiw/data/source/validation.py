@@ -1,7 +1,7 @@
-"""Great Expectations inside the confidential stage: structure, values and scaled ranges.
+"""Great Expectations inside the confidential stage: structure, scaled ranges, expectations.
 
-BOOLEAN_ONLY results: only truth values come out. Structure fails and names declared columns only.
-Values never abort, as aborting is an output; verdicts stay in the confidential workspace.
+Only truth values and counts come out. Structure fails and names declared columns only. Values never
+abort, as aborting is an output; verdicts and counts stay in the confidential workspace.
 """
 
 from __future__ import annotations
@@ -189,11 +189,12 @@ def scaled_extremes(scaled: ScaledTable, schema: PublicSchema) -> pd.DataFrame:
 def judge_expectations(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     """Count cells before clamping, shape (expectations, 3): judged, failed, cannot be judged.
 
-    The last are those not of the column's kind, or all if GX fails. Never raises. Privacy: exact.
+    A cell cannot be judged if it is not of the column's kind, and none can if Great Expectations
+    fails. Never raises. Privacy: the counts are exact: for the custodian's statement alone.
     """
     counts = np.tile([0, 0, len(cells)], (len(column.expectations), 1))
     for place, expectation in enumerate(column.expectations):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # no cell may end a run, or show in an error
             import great_expectations.expectations as expect
 
             values = pd.Series([*_values(column, cells)], dtype=object)

@@ -158,6 +158,7 @@ class Bayes(CountedColumns):
     calibrated: BayesNoise | None = None
 
     method: ClassVar[str] = "bayes"
+    shaped: ClassVar[str] = "Numeric columns"
 
     ranges = CountedColumns.ranges | {"draws": (1, 100)}
     bounds = CountedColumns.bounds | {"prior": (0, 1e4), "smallest": _HALVES}
@@ -184,7 +185,7 @@ class Bayes(CountedColumns):
         sentences = [f"Columns of unweighted rows depend on each other {reach}."]
         if self.numeric == "shape":
             sentences.append(
-                "Numeric columns of unweighted rows have a normal law within the bounds, whatever"
+                f"{self.shaped} of unweighted rows have a normal law within the bounds, whatever"
                 " the people's is."
             )
         if self.draws == 1:
@@ -322,23 +323,28 @@ class Bayes(CountedColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class GridBayes(Bayes):
-    """`Bayes` with laws of one's own for some columns, which a subclass says.
+    """`Bayes` with laws of one's own for some columns, which a subclass gives.
 
     Privacy: as of `Bayes`, whatever `laws` returns: dpiw copies, checks and censors its tables.
     """
 
+    shaped: ClassVar[str] = "Other numeric columns"
+
     @abc.abstractmethod
     def laws(self, domain: Domain) -> Mapping[str, GridLaw]:
-        """Return laws by column, from public facts alone; each code of a target draws its own."""
+        """Return laws by column, from public facts alone; dpiw draws a point for each target code.
+
+        An inadmissible law or another column's name is a SpecError of the plan.
+        """
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Caveats on its rows, for the certificate."""
-        others = (text.replace("Numeric", "Other numeric", 1) for text in super().caveats)
-        return ("The publisher states that it chose columns' laws without the table.", *others)
+        chosen = "The publisher states that it chose columns' laws without the table."
+        return (chosen, *super().caveats)
 
     def parameters(self) -> Mapping[str, Any]:
-        """As of `Bayes`, with a digest of the laws: others would be another stage."""
+        """As of `Bayes`, with a digest of the laws: other laws make another stage."""
         own, tables = {} if self.calibrated is None else self.calibrated.own, hashlib.sha256()
         for column, part in own.items():
             tables.update(repr((column, part.log_pmf.shape)).encode())

@@ -55,8 +55,9 @@ def test_a_rehearsal_that_is_stopped_ends_with_the_code_of_its_signal(
     workplace, capsys, monkeypatch, number, code
 ):
     before = signal.getsignal(signal.SIGTERM)
-    stop = lambda done, total: signal.raise_signal(number)  # noqa: E731
-    monkeypatch.setattr("dpiw.cli.rehearse._progress", lambda: stop)
+    monkeypatch.setattr(
+        "dpiw.cli.rehearse._progress", lambda: lambda done, total: signal.raise_signal(number)
+    )
     try:
         ended = main(["rehearse", str(workplace.spec), *FAST])
     except SystemExit as end:
