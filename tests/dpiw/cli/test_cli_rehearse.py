@@ -50,14 +50,12 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, 
     assert sum(line.startswith("recommendation: publish ") for line in lines) == 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_rehearsal_that_is_stopped_ends_with_the_code_of_its_signal(
-    workplace, capsys, monkeypatch, number, code
+    workplace, capsys, monkeypatch, sent, code
 ):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(
-        "dpiw.cli.rehearse._progress", lambda: lambda done, total: signal.raise_signal(number)
-    )
+    monkeypatch.setattr("dpiw.cli.rehearse._progress", lambda: lambda *_: signal.raise_signal(sent))
     try:
         ended = main(["rehearse", str(workplace.spec), *FAST])
     except SystemExit as end:
