@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpiw.analysis import export_files
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators import means, quantiles, tables
+from dpiw.analysis.questions import answers, asked_of
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
 from dpiw.errors import nearest, spelt
 from dpiw.methods.weights.weigh import resample
@@ -106,6 +107,10 @@ class Release:
     total = means.total
     value_counts = tables.value_counts
     variance = means.variance
+
+    def questions(self) -> pd.DataFrame:
+        """Answer each question that the release declared: `analysis.questions.answers`."""
+        return answers(self, asked_of(self))
 
     if not TYPE_CHECKING:  # hidden from mypy, which else accepts any name
 

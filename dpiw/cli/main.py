@@ -82,7 +82,9 @@ def _describe(arguments: argparse.Namespace) -> int:
     from dpiw.release.verification import VerifiedRelease
 
     verified = _verified(arguments)
-    if arguments.json:
+    if arguments.questions:
+        text = _answers(arguments)
+    elif arguments.json:
         text = verified.certificate.to_json().decode()
     elif isinstance(verified, VerifiedRelease):
         text = "\n".join(_described(verified))
@@ -90,6 +92,21 @@ def _describe(arguments: argparse.Namespace) -> int:
         text = "\n".join(verified.described())
     write_lines(arguments, [text])
     return 0
+
+
+def _answers(arguments: argparse.Namespace) -> str:
+    """The declared questions with their answers; ReleaseError where none was declared."""
+    from dpiw.analysis.release import load_release
+
+    key, *_ = arguments.key or [None]  # `_verified` has checked all of them
+    answered = load_release(arguments.folder, public_key=key).questions()
+    if answered.empty:
+        allowed = "a release whose spec has `questions`"
+        raise ReleaseError("declares no questions", field=str(arguments.folder), allowed=allowed)
+    if arguments.json:
+        return answered.to_json(orient="records")
+    answered["question"] = answered["question"].where(~answered["question"].duplicated(), "")
+    return answered.drop(columns="why").to_string(index=False, float_format="{:.4g}".format)
 
 
 def _described(verified: VerifiedRelease) -> list[str]:
@@ -169,6 +186,8 @@ def _parser() -> Parser:
     describe.add_argument("folder", type=Path, help="the folder of one release")
     describe.add_argument("--key", action="append", type=Path, help="as of `dpiw verify`")
     describe.add_argument("--json", action="store_true", help="print the certificate as JSON")
+    asked = "answer the questions that the release declares"
+    describe.add_argument("--questions", action="store_true", help=asked)
     describe.set_defaults(handler=_describe)
 
     key = commands.add_parser("key", help="make signing keys").add_subparsers(

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpiw.data.schema.levels import level_warning
 from dpiw.data.schema.schema import PublicSchema
@@ -34,6 +35,9 @@ from dpiw.plan.stages import (
 from dpiw.privacy import accounting
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyCost, float_below
+
+if TYPE_CHECKING:
+    from dpiw.plan.forecast import Forecast
 
 RESOLUTION_FLOOR = 0.25
 """Least variance share after shrinkage that makes weights worthwhile (docs/method.md section 6)."""
@@ -176,6 +180,22 @@ class Plan:
             generator=self.generator,
             weights=self.weights,
             weighing=weighing_of(self.spec),
+        )
+
+    @cached_property
+    def forecasts(self) -> tuple[Forecast, ...]:
+        """What each declared question will get; computed on first use. Reads no data."""
+        from dpiw.plan.forecast import forecasts
+
+        if self.weights is None:
+            return ()
+        return tuple(
+            forecasts(
+                self.weights,
+                self.schema,
+                nominal_rows=self.spec.nominal_rows,
+                published=self.spec.synthetic_rows,
+            )
         )
 
     def run_key(self, period: str) -> str:

@@ -202,6 +202,7 @@ class Promise(Section):
         weights: what makes the importance weights.
         shares: how much of the joint budget each private stage gets.
         synthetic_rows: the number of rows to publish, a public choice.
+        questions: what the release must answer; `measured` weights measure it directly.
     """
 
     format: Literal[1]
@@ -218,6 +219,7 @@ class Promise(Section):
     weights: WeightsSpec
     shares: SharesSpec = Field(default_factory=_usual_shares)
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
+    questions: tuple[Settings, ...] = ()
 
 
 class Places(Section):

@@ -97,6 +97,8 @@ class ReleaseSpec(Places, Promise):
         places["source"] = set(SourceSpec.model_fields) - set(SourceFormat.model_fields)
         decisions = self.model_dump(mode="json", exclude=places)
         decisions["source"] = without_defaults(decisions["source"])
+        if not self.questions:  # a later field: keys stay what they were
+            del decisions["questions"]
         decisions["public_truth"] = False  # a field of earlier specs: keys stay what they were
         decisions["generator"] = self.public_generator
         decisions["weights"]["post_processing"] = self.public_steps

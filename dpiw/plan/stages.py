@@ -18,6 +18,7 @@ from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.steps import parse_post_processing
+from dpiw.methods.weights.questions import parse_questions
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.privacy.events import PrivacyEvent
@@ -81,6 +82,11 @@ class PrivateMethods:
         )
         if isinstance(generator, MadeElsewhere):
             check_generator(spec, generator, weights)
+        questions = parse_questions(spec.questions, schema)
+        if questions and weights is None:
+            allowed = "weights.method: measured, or no questions"
+            raise SpecError("weights.method=none measures none", field="questions", allowed=allowed)
+        weights = weights and weights.declared(questions, seed=public_seed(spec, schema))
         for part, method in (("generator", generator), ("weights", weights)):
             if method is not None and not method.private:
                 raise NotPublishableError(
@@ -150,6 +156,13 @@ class PrivateMethods:
             )
             for name, method in self.by_stage.items()
         )
+
+
+def public_seed(spec: ReleaseSpec, schema: PublicSchema) -> int:
+    """A number below 2^63 for public chance, of population and data dictionary; never for noise."""
+    text = compact_json({"population": spec.population, "schema": schema.to_mapping()})
+    digest = hashlib.sha256(b"dpiw-public-seed-v1\n" + text.encode()).digest()
+    return int.from_bytes(digest[:8]) >> 1
 
 
 def weighing_of(spec: ReleaseSpec) -> Weighing:

@@ -110,6 +110,15 @@ def _kept_back(plan: Plan) -> list[str]:
     ]
 
 
+def _questions(plan: Plan) -> list[str]:
+    """Return a line for each declared question; what no release can tell is said first."""
+    if not plan.forecasts:
+        return []
+    head = "questions: half-widths of 95% intervals, forecast for levels of equal shares, numbers"
+    tail = "spread evenly or by `spread`, and independent columns"
+    return [f"{head} {tail}", *(f"  {forecast}" for forecast in plan.forecasts)]
+
+
 def plan_table(plan: Plan) -> str:
     """Return stages, events, noise scales, cost, forecast and warnings, as text."""
     spec, unit = plan.spec, plan.spec.privacy_unit
@@ -151,6 +160,7 @@ def plan_table(plan: Plan) -> str:
             + "; dpiw rehearse shows whether they help"
             * rehearsable(plan.generator)
         )
+    lines += _questions(plan)
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is not None and step.sha256 is not None:
         lines.append(f"weights: beta calibrated on declared public rows, SHA-256 {step.sha256}")

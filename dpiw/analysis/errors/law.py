@@ -16,6 +16,7 @@ from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
 from dpiw.methods.weights.measured.features import PARTS
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.questions import Term
 
 Array = NDArray[np.float64]
 
@@ -61,7 +62,8 @@ def law_of_weights(
     if not all(step.startswith(_MEASURED_STEPS) for step in own_steps):
         return None
     try:
-        if retired := sorted(parameters["features"].keys() - set(PARTS)):
+        asked = {key for key in parameters["features"] if Term.read(key, rows.schema)}
+        if retired := sorted(parameters["features"].keys() - set(PARTS) - asked):
             raise ReleaseError(
                 f"its weights use the features {', '.join(retired)} of an older dpiw, whose noise"
                 f" this version does not know. {_NO_ERRORS}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -85,10 +86,22 @@ def value_counts(
         bins: for numbers or dates: number of equal parts of the rows' range, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
     """
+    return shares(source, [column], bins=bins, where=where)
+
+
+def shares(
+    source: Source, columns: Sequence[str], *, bins: Bins = None, where: Column | None = None
+) -> Estimate:
+    """Return the share of rows in each cell of one or more columns' levels, as `value_counts`."""
     sample = weighted_sample(source)
-    parts, mask = levels(sample, column, bins), chosen(sample, where)
-    names = tuple(f"{column}={label}" for label in parts.labels)
-    indicators = np.equal.outer(parts.codes, np.arange(len(names))) * mask[:, None] * 1.0
+    mask, codes = chosen(sample, where), np.zeros(sample.rows, dtype=np.int64)
+    names: tuple[str, ...] = ("",)
+    for column in columns:
+        parts = levels(sample, column, bins)
+        codes = codes * len(parts.labels) + parts.codes
+        own = [f"{column}={label}" for label in parts.labels]
+        names = tuple(", ".join(filter(None, (one, other))) for one in names for other in own)
+    indicators = np.equal.outer(codes, np.arange(len(names))) * mask[:, None] * 1.0
 
     def refit(weights: Array) -> Array:
         return np.asarray(weights @ indicators / (weights @ mask))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from dpiw.data.tables import PrivateTable, SyntheticTable
     from dpiw.methods.admission import Admission
     from dpiw.methods.one_way import OneWayMarginals
+    from dpiw.methods.weights.measured.law import MeansLaw
     from dpiw.methods.weights.paper.steps import PostProcessing
+    from dpiw.methods.weights.questions import Question
     from dpiw.methods.weights.weigh import Weights
     from dpiw.privacy.randomness import NoiseSource
 
@@ -104,6 +106,9 @@ class WeightEstimator(Method, abc.ABC):
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Settings that went, with their values that change nothing: a run begun so goes on."""
 
+    questions: tuple[Question, ...] = ()
+    """Declared questions that it measures."""
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:
         """Build it, uncalibrated, or raise SpecError; `pure`: the release promises delta = 0."""
@@ -131,6 +136,20 @@ class WeightEstimator(Method, abc.ABC):
 
     def check_critic(self, critic: CriticKind) -> None:
         """Raise SpecError for a generator whose discriminator does not fit. Public."""
+
+    def declared(self, questions: tuple[Question, ...], *, seed: int) -> Self:
+        """With a release's questions and its public seed; SpecError if it measures no question."""
+        if questions:
+            raise SpecError(
+                f"weights.method={self.method} measures none",
+                field="questions",
+                allowed="weights.method: measured, or no questions",
+            )
+        return self
+
+    def expected_law(self, rows: SyntheticTable) -> MeansLaw | None:
+        """Law that calibrated weights are expected to have on public rows; None: unknown. Free."""
+        return None
 
     def informed(self, judge: Judge | None) -> Self:
         """With the fitted generator, where this needs it; free and deterministic."""

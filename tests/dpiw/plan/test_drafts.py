@@ -197,5 +197,4 @@ def test_a_spec_is_left_open_where_a_person_decides():
     assert open_fields == {"epsilon", "delta", "nominal_rows"}
     assert mapping["source"]["path"] == "TODO"
     assert mapping["name"] == mapping["population"] == "2024"
-    # A setting that is stated stands: fewer frequencies reach less, and cap the products.
-    assert mapping["weights"] == {"method": "measured", "settings": {"omega_seed": 1}}
+    assert mapping["weights"] == {"method": "measured"}

@@ -161,6 +161,17 @@ _LARGER = 10.0 ** np.arange(0, 31, 2)
 _LEAST_RELATIVE = 1e-3
 """Least credit of products over alpha."""
 
+FORCED = 0.05
+"""Largest noise variance of a mean that was asked for, in that of its feature among the base rows,
+for which the weights keep to it; to force a louder one would cost rows and gain little."""
+
+KEPT = 0.2
+"""Largest distance of such a mean from its noisy value, in standard deviations of the noise: its
+square then adds 4% to the noise (docs/method.md section 14)."""
+
+_FIRST, _LEAST_FORCED, _FORCINGS = 1e-3, 1e-9, 4
+"""First and least credit over alpha of what was asked, and most solutions on the way."""
+
 _LEAST = 1e-12
 """Least credit, as a share of the private rows."""
 
@@ -189,13 +200,17 @@ def solvable(
 class Reweighted:
     """Base rows weighted towards targets; `misfit` is the base's before weighting.
 
-    `p_value` is that of a generator that is right on the features (`Misfit.evidence_test`).
+    `p_value` is that of a generator that is right on the features (`Misfit.evidence_test`);
+    `pairs_credit` and `forced_credit` are those of products and of the features in `forced`.
     """
 
     targets: Targets = field(repr=False)
     tilt: Tilt = field(repr=False)
     misfit: Misfit = field(repr=False)
     p_value: float
+    pairs_credit: float
+    forced_credit: float
+    forced: NDArray[np.int64] = field(repr=False)
 
     @cached_property
     def noise_root(self) -> Array:
@@ -224,12 +239,6 @@ class Reweighted:
     def residual(self) -> Array:
         """Noisy means less the fitted ones, alpha R theta, shape (d,)."""
         return np.asarray(self.tilt.credit * self.targets.ridge @ self.tilt.theta)
-
-    @property
-    def pairs_credit(self) -> float:
-        """Credit of the products of two columns; alpha without products."""
-        relative = self.targets.relative
-        return self.tilt.credit * (1.0 if relative is None else float(relative.min()))
 
     @cached_property
     def _left(self) -> Array:
@@ -260,7 +269,13 @@ class Reweighted:
             "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
             "dimension": self.targets.means.size,
             "residual": [float(f"{value:.5g}") for value in self.residual],
-        }
+        } | self._forced_facts
+
+    @property
+    def _forced_facts(self) -> dict[str, Any]:
+        if not self.forced.size:
+            return {}
+        return {"forced": self.forced.tolist(), "forced_credit": self.forced_credit}
 
 
 def reweight(
@@ -270,24 +285,70 @@ def reweight(
     credit: str | float = EVIDENCE,
     rng: np.random.Generator,
     pairs: NDArray[np.int64] | None = None,
+    asked: NDArray[np.int64] | None = None,
 ) -> Reweighted:
     """Weight base rows so that their feature means come close to the targets.
 
     `credit`: `EVIDENCE`, or alpha itself; a larger one is taken where double precision cannot solve
     (`Tilt.credit`). `pairs`: indices of products of two columns, to which the evidence gives a
-    credit of their own. `rng` draws no privacy noise. WeightError if no credit can be solved for.
+    credit of their own. `asked`: indices of features whose means are kept to (`_kept`). `rng` draws
+    no privacy noise. WeightError if no credit can be solved for.
     """
-    misfit = Misfit.of(base, targets)
+    misfit, of_pairs = Misfit.of(base, targets), 1.0
     if isinstance(credit, str):
         credit = min(evidence_credit(misfit), MOST_CREDIT * targets.rows)
         if pairs is not None and pairs.size:
             own = evidence_credit(Misfit.of(base, targets, pairs)) / credit
+            of_pairs = max(_LEAST_RELATIVE, min(1.0, own))
             relative = np.ones(targets.means.size)
-            relative[pairs] = max(_LEAST_RELATIVE, min(1.0, own))
+            relative[pairs] = of_pairs
             targets = replace(targets, relative=relative)
+    solved, forced, of_forced = solvable(base, targets, credit), np.zeros(0, dtype=np.int64), 1.0
+    if asked is not None and asked.size:
+        loudness = np.diag(targets.covariance) / np.maximum(np.diag(base.even[1]), 1e-300)
+        forced = asked[loudness[asked] <= FORCED]
+        targets, solved, of_forced = _kept(base, targets, solved, forced)
     return Reweighted(
         targets=targets,
-        tilt=solvable(base, targets, credit),
+        tilt=solved,
         misfit=misfit,
         p_value=misfit.evidence_test(rng),
+        pairs_credit=solved.credit * of_pairs,
+        forced_credit=solved.credit * of_forced,
+        forced=forced,
     )
+
+
+def _kept(
+    base: BaseRows, targets: Targets, solved: Tilt, forced: NDArray[np.int64]
+) -> tuple[Targets, Tilt, float]:
+    """Lower the credit of some features until their means are within `KEPT` of the targets.
+
+    Judged along the features' own axes that rows can move: not the sum of a column's levels, which
+    is one whatever was measured. The last tilting that could be solved counts, as rows may not
+    reach a share below zero.
+    """
+    share, block = 1.0, np.ix_(forced, forced)
+    spreads, axes = np.linalg.eigh(base.even[1][block])
+    noise = ((targets.covariance[block] @ axes) * axes).sum(axis=0)
+    axes, deviations = axes[:, noise <= FORCED * spreads], np.sqrt(noise[noise <= FORCED * spreads])
+    for _ in range(_FORCINGS if deviations.size else 0):
+        left = axes.T @ (solved.credit * targets.ridge[forced] @ solved.theta)
+        worst = float(np.abs(left / deviations).max())
+        if worst <= KEPT or share <= _LEAST_FORCED:
+            break
+        lower = share * KEPT / worst / 2 if share < 1 else _FIRST
+        even = np.ones(targets.means.size) if targets.relative is None else targets.relative
+        relative = even.copy()
+        relative[forced] = lower
+        lowered = replace(targets, relative=relative)
+        near, found = solved, None
+        with suppress(WeightError):
+            found = reached(base, lowered, near.credit, near, covariance=near.covariance)
+        with suppress(WeightError):
+            found = found or tilt(base, lowered, credit=near.credit)
+        if found is None:
+            break
+        solved = found
+        targets, share = lowered, lower
+    return targets, solved, share

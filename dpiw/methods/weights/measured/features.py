@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -23,6 +23,7 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.fourier import Waves
+from dpiw.methods.weights.questions import CUTS, SQUARE, Question, Term, shares_of
 
 _REACH = 3.0
 """Standard deviations on both sides of the mean."""
@@ -117,6 +118,9 @@ FAINT = 0.002
 
 Below, products cost other features nothing on the populations of benchmarks/coverage.py."""
 
+PARTS_OF_RANGE = 32
+"""Indicators of a `cuts` term: parts of equal width of the column's range."""
+
 FEW_COLUMNS = 10
 """Most columns, mostly numbers, for which fine Fourier features hold every interaction."""
 
@@ -146,6 +150,12 @@ def with_first_moments(stack: Stack, *, noise: float) -> Stack:
     return full_stack if faint else stack
 
 
+def with_questions(stack: Stack, questions: Sequence[Question]) -> Stack:
+    """The stack, with the terms of declared questions beside its other features."""
+    asked = shares_of(questions, stack.schema, norm=stack.norm)
+    return replace(stack, shares={**stack.shares, **asked}) if asked else stack
+
+
 def _with_products(schema: PublicSchema) -> dict[str, float]:
     return {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
 
@@ -158,7 +168,7 @@ class Stack:
         shares: norm bound by part; unnamed parts are absent. `linear`: centred columns; `squares`:
             of numeric columns; `target`: products of the target with every column; `numbers`: of
             all pairs of numeric columns; `products`: of all pairs; `fourier`: random cosines and
-            sines.
+            sines; keys of `questions.Term`: what was asked.
         scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), in turn.
         frequencies: two Fourier features each.
         ranges: of numeric columns; None: the bounds.
@@ -172,7 +182,7 @@ class Stack:
     ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.shares) - set(PARTS))
+        unknown = sorted(set(self.shares) - set(PARTS) - self.terms.keys())
         if unknown or not self.shares or not self.parts:
             raise SpecError(
                 field="weights.settings.features",
@@ -183,6 +193,87 @@ class Stack:
     @cached_property
     def _blocks(self) -> tuple[ColumnBlock, ...]:
         return blocks(self.schema)
+
+    @cached_property
+    def terms(self) -> dict[str, Term]:
+        """The terms of questions among the parts, by key, in order."""
+        read = {key: Term.read(key, self.schema) for key in sorted(self.shares)}
+        return {key: term for key, term in read.items() if term is not None}
+
+    @cached_property
+    def _own(self) -> dict[tuple[str, bool], ColumnBlock]:
+        """Lines that terms add, after those of the columns, by column and whether they are cuts.
+
+        Numbers on their bounds, as a mean that was asked for has no range; and indicators of cuts.
+        """
+        asked = sorted(
+            {
+                (name, term.kind == CUTS)
+                for term in self.terms.values()
+                for name in term.columns
+                if self._by_name[name].numeric
+            }
+        )
+        own, start = {}, self.schema.width
+        for name, cut in asked:
+            like = replace(self._by_name[name], start=start)
+            cuts = ColumnBlock(start=start, numeric=False, levels=PARTS_OF_RANGE)
+            own[name, cut] = cuts if cut else like
+            start = own[name, cut].stop
+        return own
+
+    @cached_property
+    def _by_name(self) -> dict[str, ColumnBlock]:
+        names = (column.name for column in self.schema.released)
+        return dict(zip(names, self._blocks, strict=True))
+
+    @cached_property
+    def lines(self) -> int:
+        """Number of coordinates that moments are made of: `lines_of`."""
+        return max([self.schema.width, *(block.stop for block in self._own.values())])
+
+    def lines_of(self, scaled: ScaledTable) -> Array:
+        """Centred coordinates of rows, shape (rows, lines), Fortran order.
+
+        Those of the schema on the ranges, then `_own`; a missing number has zeros.
+        """
+        within = scaled if self.ranges is None else self.ranges.within(scaled)
+        centred = self.schema.centred(within, order="F")
+        if not self._own:
+            return centred
+        lines = np.zeros((scaled.rows, self.lines), order="F")
+        lines[:, : self.schema.width] = centred
+        for (name, cut), block in self._own.items():
+            cells = (within if cut else scaled).columns[name]
+            known = np.flatnonzero(~np.isnan(cells))
+            if not cut:
+                flags = slice(self._by_name[name].start + 1, self._by_name[name].stop)
+                lines[known, block.start] = np.clip(cells[known], 0.0, 1.0) - 0.5
+                lines[:, block.start + 1 : block.stop] = centred[:, flags]
+                continue
+            places = np.clip(cells[known] * PARTS_OF_RANGE, 0, PARTS_OF_RANGE - 1).astype(np.intp)
+            lines[known, block.start : block.stop] = -math.sqrt(0.5) / PARTS_OF_RANGE
+            lines[known, block.start + places] += math.sqrt(0.5)
+        return lines
+
+    def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
+        """The blocks whose coordinates, or their products, are a part's features, in order."""
+        if part == "linear":
+            return [(block, None) for block in self._blocks]
+        if part in PRODUCTS:
+            return [*self.column_pairs[part]]
+        term = self.terms[part]
+        chosen = [self._own.get((name, term.kind == CUTS), self._by_name[name])
+                  for name in term.columns]  # fmt: skip
+        return [(chosen[0], chosen[1] if len(chosen) > 1 else None)]
+
+    def squares_of(self, part: str) -> list[int] | None:
+        """Lines whose squares are a part's features; None for other parts."""
+        if part == "squares":
+            return [block.start for block in self._blocks if block.numeric]
+        if part in self.terms and self.terms[part].kind == SQUARE:
+            return [self.blocks_of(part)[0][0].start]
+        return None
 
     @cached_property
     def column_pairs(self) -> dict[str, list[tuple[ColumnBlock, ColumnBlock]]]:
@@ -197,19 +288,21 @@ class Stack:
         }
 
     def _squared_norm(self, part: str) -> float:
-        if part == "linear":
-            return math.fsum(block.squared_norm for block in self._blocks)
-        if part == "squares":
-            return sum(block.numeric for block in self._blocks) / 64
         if part == "fourier":
             return float(any(block.squared_norm > 0 for block in self._blocks))
-        return math.fsum(a.squared_norm * b.squared_norm for a, b in self.column_pairs[part])
+        if (squares := self.squares_of(part)) is not None:
+            return len(squares) / 64
+        return math.fsum(
+            a.squared_norm * (1.0 if b is None else b.squared_norm) for a, b in self.blocks_of(part)
+        )
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
         """The parts that have a feature on this schema."""
         return tuple(
-            part for part in PARTS if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
+            part
+            for part in (*PARTS, *self.terms)
+            if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
         )
 
     @property
@@ -225,7 +318,15 @@ class Stack:
     @property
     def pairs(self) -> NDArray[np.int64]:
         """Indices of features that are products of two columns, ascending."""
-        indices = [self.places(part) for part in self.parts if part in PRODUCTS]
+        return self._all_places(PRODUCTS)
+
+    @property
+    def asked(self) -> NDArray[np.int64]:
+        """Indices of features that questions declared, ascending."""
+        return self._all_places(self.terms)
+
+    def _all_places(self, parts: Iterable[str]) -> NDArray[np.int64]:
+        indices = [self.places(part) for part in self.parts if part in parts]
         return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
 
     def places(self, part: str) -> NDArray[np.int64]:
@@ -236,13 +337,14 @@ class Stack:
 
     def width(self, part: str) -> int:
         """Number of a part's features."""
-        if part == "linear":
-            return self._blocks[-1].stop
-        if part == "squares":
-            return sum(block.numeric for block in self._blocks)
         if part == "fourier":
             return 2 * self.frequencies
-        return sum((a.stop - a.start) * (b.stop - b.start) for a, b in self.column_pairs[part])
+        if (squares := self.squares_of(part)) is not None:
+            return len(squares)
+        return sum(
+            (a.stop - a.start) * (1 if b is None else b.stop - b.start)
+            for a, b in self.blocks_of(part)
+        )
 
     def matrix(self, scaled: ScaledTable) -> Array:
         """Feature rows, shape (rows, d)."""
@@ -255,7 +357,7 @@ class Stack:
         within = scaled if self.ranges is None else self.ranges.within(scaled)
         centred: Array = np.zeros((scaled.rows, 0))
         if set(parts) != {"fourier"}:  # which are made of codes and cells
-            centred = self.schema.centred(within, order="F")
+            centred = self.lines_of(scaled)
         start = 0
         for part in parts:
             stop = start + self.width(part)
@@ -280,14 +382,16 @@ class Stack:
         return self.shares[part] / math.sqrt(self._squared_norm(part))
 
     def _write_moments(self, part: str, centred: Array, features: Array) -> None:
-        if part == "linear":
-            features[:] = centred
-        elif part == "squares":
-            places = [block.start for block in self._blocks if block.numeric]
-            np.subtract(centred[:, places] ** 2, 0.125, out=features)
+        if (squares := self.squares_of(part)) is not None:
+            np.subtract(centred[:, squares] ** 2, 0.125, out=features)
         else:
             start = 0
-            for a, b in self.column_pairs[part]:
+            for a, b in self.blocks_of(part):
+                if b is None:
+                    stop = start + a.stop - a.start
+                    features[:, start:stop] = centred[:, a.start : a.stop]
+                    start = stop
+                    continue
                 widths = (a.stop - a.start, b.stop - b.start)
                 stop = start + widths[0] * widths[1]
                 np.multiply(

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
 from dpiw.methods.weights.measured.constants import FAR, MOVED, PULL, PULLED, STEP
+from dpiw.methods.weights.measured.credit import FORCED, MOST_CREDIT
 from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
 from dpiw.methods.weights.measured.targets import means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
@@ -35,6 +37,9 @@ _DRAWN = 16
 
 _LEAST = 0.01
 """Least weight in the prior's jitter: steps for tiny weights would be tiny."""
+
+_FORCED_CREDIT = 1e-6
+"""Credit over alpha of what was asked, in a forecast."""
 
 _POSITIVE = 0.9
 """Largest move of a replicate's weight, as a share of the full weight."""
@@ -334,12 +339,47 @@ def law_of_means(
     return law
 
 
+def expected_law(
+    stack: Stack,
+    rows: SyntheticTable,
+    *,
+    scale: float,
+    constant: float,
+    nominal_rows: int,
+    max_rows: int,
+) -> MeansLaw:
+    """The law that `measured` weights are expected to have, on public rows of equal weight.
+
+    The generator is taken for right, so that the credit is the largest and what was asked is kept
+    to. `scale` and `constant` are those of the calibrated sum.
+    """
+    features = all_features(stack, None, rows.scaled)
+    weights = np.ones(rows.rows)
+    noise = means_noise(
+        scale=scale, rows=nominal_rows, constant=constant, about=features.mean(axis=0)
+    )
+    relative = np.ones(stack.dimension)
+    quiet = np.diag(noise) <= FORCED * features.var(axis=0)
+    relative[stack.asked[quiet[stack.asked]]] = _FORCED_CREDIT
+    return MeansLaw(
+        features=features, weights=weights, covariance=noise, rows=nominal_rows,
+        credit=MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
+        max_rows=max_rows,
+    )  # fmt: skip
+
+
 def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: int) -> Array | None:
-    pairs_credit = float(facts.get("pairs_credit", credit))
-    if not 0 < pairs_credit <= credit:
-        raise ReleaseError(field="certificate", allowed="`pairs_credit` above 0, at most `credit`")
-    if pairs_credit == credit:
+    """`Targets.relative`, from the credits that the facts state; ReleaseError if they are none."""
+    told = {name: float(facts.get(name, credit)) for name in ("pairs_credit", "forced_credit")}
+    if wrong := [name for name, value in told.items() if not 0 < value <= credit]:
+        allowed = f"`{wrong[0]}` above 0, at most `credit`"
+        raise ReleaseError(field="certificate", allowed=allowed)
+    forced = np.asarray(facts.get("forced", ()), dtype=np.int64)
+    if not np.isin(forced, stack.asked).all():
+        raise ReleaseError(field="certificate", allowed="`forced` features that questions declared")
+    if set(told.values()) == {credit}:
         return None
     relative = np.ones(size)
-    relative[stack.pairs] = pairs_credit / credit
+    relative[stack.pairs] = told["pairs_credit"] / credit
+    relative[forced] = told["forced_credit"] / credit
     return relative

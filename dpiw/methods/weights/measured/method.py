@@ -39,9 +39,16 @@ from dpiw.methods.weights.base import (
     one_draw,
 )
 from dpiw.methods.weights.measured.constants import MOST_FITTED
-from dpiw.methods.weights.measured.features import Ranges, Stack, public_shares, with_first_moments
+from dpiw.methods.weights.measured.features import (
+    Ranges,
+    Stack,
+    public_shares,
+    with_first_moments,
+    with_questions,
+)
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
+from dpiw.methods.weights.questions import Question
 from dpiw.privacy.events import GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector
@@ -50,6 +57,7 @@ from dpiw.privacy.units import NoiseKind, PrivacyUnit
 
 if TYPE_CHECKING:
     from dpiw.data.row_weights import ReplicateWeights
+    from dpiw.methods.weights.measured.law import MeansLaw
     from dpiw.methods.weights.weigh import Weights
 
 REPLICATES = (20, 1000)
@@ -75,11 +83,12 @@ class Measured(WeightEstimator):
             noise.
         scales: of the Fourier frequencies, in public scales; None: by the same rule.
         frequencies: of the Fourier features, two features each.
-        omega_seed: public integer that fixes the frequencies.
+        omega_seed: public integer that fixes the frequencies; None: the release's own.
         credit: `evidence`, or alpha itself.
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
         design_effect: largest design effect of the published weights; 1: no weights at all.
         replicates: number of replicate weights to publish; 0: none.
+        questions: what the release must answer; they add features of their own.
         ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
     """
 
@@ -91,10 +100,11 @@ class Measured(WeightEstimator):
     base_rows: int | None = None
     design_effect: float = 2.0
     replicates: int = 0
+    questions: tuple[Question, ...] = ()
     calibrated: SumNoise | None = None
     ranges: Ranges | None = None
 
-    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges"})
+    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges", "questions"})
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"debias": (False,)}
     method: ClassVar[str] = "measured"
     kind: ClassVar[str] = "measured"
@@ -126,9 +136,6 @@ class Measured(WeightEstimator):
         whole(f"{_SETTINGS}.frequencies", self.frequencies, low=1, high=2048)
         if self.omega_seed is not None:
             whole(f"{_SETTINGS}.omega_seed", self.omega_seed, low=0, high=2**64 - 1)
-        elif self.features is None or "fourier" in self.features:
-            fault, allowed = "missing; features `fourier` need it", "a public whole number >= 0"
-            raise SpecError(fault, field=f"{_SETTINGS}.omega_seed", allowed=allowed)
         if self.credit != EVIDENCE:
             if isinstance(self.credit, str):
                 raise setting_error(self, f"{_SETTINGS}.credit", "evidence or a number > 0")
@@ -156,6 +163,12 @@ class Measured(WeightEstimator):
             ranges=ranges,
         )
 
+    def declared(self, questions: tuple[Question, ...], *, seed: int) -> Self:
+        """With questions, whose terms `calibrate` adds; `seed` stands in for no `omega_seed`."""
+        drawn = self.features is None or "fourier" in self.features
+        omega = seed if self.omega_seed is None and drawn else self.omega_seed
+        return replace(self, questions=questions, omega_seed=omega)
+
     def base_rows_for(self, published_rows: int) -> int:
         """Number of base rows: as set, or 5 per published row within [10,000, 10^6]; free."""
         usual = max(10_000, min(5 * published_rows, 10**6))
@@ -169,6 +182,7 @@ class Measured(WeightEstimator):
         stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
         if self.features is None:
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
+        stack = with_questions(stack, self.questions)
         if stack.dimension > MOST_FEATURES:
             raise SpecError(
                 f"{stack.dimension} features on this schema",
@@ -206,6 +220,20 @@ class Measured(WeightEstimator):
         spread = (ready.law.scale / nominal_rows) ** 2
         mean = ready.norm**2 / ready.dimension
         return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
+
+    def expected_law(self, rows: SyntheticTable) -> MeansLaw:
+        """By the declared questions' features alone: `law.expected_law`."""
+        from dpiw.methods.weights.measured.law import expected_law
+
+        ready, stack = self._ready(), self.stack(rows.schema, self.for_rows(rows).ranges)
+        return expected_law(
+            replace(stack, shares={key: stack.shares[key] for key in stack.terms}),
+            rows,
+            scale=ready.law.scale,
+            constant=ready.constant,
+            nominal_rows=ready.nominal_rows,
+            max_rows=ready.unit.max_rows,
+        )
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:
         """Raise SpecError for post-processing, unnormalised weights or too many replicates."""
@@ -261,6 +289,8 @@ class Measured(WeightEstimator):
             "debias": False,  # always: it keeps digests as they were
             "replicates": self.replicates,
         }
+        if self.questions:
+            parameters["questions"] = [question.to_json() for question in self.questions]
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
 
     def _facts(self) -> dict[str, Any]:

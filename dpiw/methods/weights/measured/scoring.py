@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import CodeTable, Domain
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.methods.one_way import OneWayLaw
-from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.geometry import ColumnBlock
 from dpiw.methods.weights.measured.base_rows import Tilted, checked
-from dpiw.methods.weights.measured.features import PRODUCTS, Stack, all_features
+from dpiw.methods.weights.measured.features import Stack, all_features
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-
-MOMENTS = ("linear", "squares", *PRODUCTS)
-"""Parts whose features are centred coordinates, or products of two."""
 
 _ROWS, _LEAST, _ENTRIES = 16_384, 1024, 2**21
 """Most and fewest rows of a block, and of its centred rows: with fewer, threads mostly wait."""
@@ -35,7 +32,7 @@ _FEW = 512
 class _Moments:
     """Coordinates and products: each a product of two lines, the second perhaps that of ones.
 
-    Lines are the columns of `PublicSchema.centred`, and a last line of ones. Scores are the sums of
+    Lines are the columns of `Stack.lines_of`, and a last line of ones. Scores are the sums of
     X * (T R) over lines, X all lines, R the second ones; sums: X diag(masses) R'.
     """
 
@@ -45,7 +42,7 @@ class _Moments:
     @property
     def _one(self) -> int:
         """Index of the line of ones."""
-        return self.stack.schema.width
+        return self.stack.lines
 
     @cached_property
     def _factors(self) -> Indices:
@@ -53,13 +50,9 @@ class _Moments:
         return np.concatenate([self._factors_of(part) for part in self.parts])
 
     def _factors_of(self, part: str) -> Indices:
-        one = self._one
-        if part == "linear":
-            return np.stack([np.arange(one), np.full(one, one)], axis=1)
-        if part == "squares":
-            numbers = [block.start for block in blocks(self.stack.schema) if block.numeric]
-            return np.repeat(numbers, 2).reshape(-1, 2)
-        return np.concatenate([*_products(self.stack.column_pairs[part])])
+        if (squares := self.stack.squares_of(part)) is not None:
+            return np.repeat(squares, 2).reshape(-1, 2)
+        return np.concatenate([*_products(self.stack.blocks_of(part), one=self._one)])
 
     @cached_property
     def _seconds(self) -> Indices:
@@ -80,7 +73,8 @@ class _Moments:
     def _offsets(self) -> Array:
         """What is taken off every product."""
         widths = [self.stack.width(part) for part in self.parts]
-        return np.repeat([0.125 * (part == "squares") for part in self.parts], widths)
+        squares = [self.stack.squares_of(part) is not None for part in self.parts]
+        return np.repeat(0.125 * np.array(squares), widths)
 
     def laid_out(self, theta: Array) -> Array:
         """T, shape (second lines, lines)."""
@@ -93,7 +87,7 @@ class _Moments:
     def read(self, scaled: ScaledTable) -> Array:
         """Lines of centred rows, shape (lines, rows)."""
         lines = np.ones((self._one + 1, scaled.rows))
-        lines[: self._one] = self.stack.schema.centred(scaled, order="F").T
+        lines[: self._one] = self.stack.lines_of(scaled).T
         return checked(lines)
 
     def scores(self, held: NDArray[Any], laid_out: Array) -> Array:
@@ -106,10 +100,19 @@ class _Moments:
         return np.asarray((matrix[self._places] - self._offsets * matrix[-1, -1]) * self._scales)
 
 
-def _products(pairs: list[tuple[ColumnBlock, ColumnBlock]]) -> Iterator[Indices]:
-    """The lines of every product of two columns; second is the column that all have, if any."""
+def _products(
+    pairs: list[tuple[ColumnBlock, ColumnBlock | None]], *, one: int
+) -> Iterator[Indices]:
+    """The lines of columns or products of two; second is the column that all have, if any.
+
+    `one`: the line of ones, the second of a column alone.
+    """
     shared = set.intersection(*(set(pair) for pair in pairs))
     for a, b in pairs:
+        if b is None:
+            places = np.arange(a.start, a.stop)
+            yield np.stack([places, np.full_like(places, one)], axis=1)
+            continue
         lines = np.mgrid[a.start : a.stop, b.start : b.stop].reshape(2, -1).T
         yield lines[:, ::-1] if a in shared else lines
 
@@ -167,17 +170,17 @@ class Scoring:
     known: OneWayLaw | None = None
 
     @cached_property
-    def _maps(self) -> list[tuple[_Map, Indices, bool]]:
-        """All but the Fourier features: where they stand, and whether they see ranges."""
+    def _maps(self) -> list[tuple[_Map, Indices]]:
+        """All but the Fourier features, and where they stand."""
         parts, start = self.stack.parts, self.stack.dimension
-        maps: list[tuple[_Map, Indices, bool]] = []
-        moments = [part for part in parts if part in MOMENTS]
+        maps: list[tuple[_Map, Indices]] = []
+        moments = [part for part in parts if part != "fourier"]
         if moments:
             places = np.concatenate([self.stack.places(part) for part in moments])
-            maps.append((_Moments(stack=self.stack, parts=tuple(moments)), places, True))
+            maps.append((_Moments(stack=self.stack, parts=tuple(moments)), places))
         if self.known is not None and self.known.dimension:
             places = np.arange(start, start + self.known.dimension)
-            maps.append((_Known(law=self.known), places, False))
+            maps.append((_Known(law=self.known), places))
         return maps
 
     def features(self, rows: ScaledTable) -> Array:
@@ -207,11 +210,11 @@ class Scoring:
     @property
     def rows(self) -> int:
         """Most rows of a block."""
-        return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.schema.width + 1)))
+        return max(_LEAST, min(_ROWS, _ENTRIES // (self.stack.lines + 1)))
 
     def __call__(self, theta: Array) -> Callable[[ScaledTable, Array | None], Tilted]:
         """A function that tilts a block of rows with log weights of their own, or None."""
-        laid_out = [each.laid_out(theta[places]) for each, places, _ in self._maps]
+        laid_out = [each.laid_out(theta[places]) for each, places in self._maps]
         waves = np.zeros(0)
         if "fourier" in self.stack.parts:
             waves = theta[self.stack.places("fourier")].reshape(2, -1).T.reshape(-1)
@@ -229,15 +232,15 @@ class Scoring:
         within = rows if ranges is None else ranges.within(rows)
         scores = np.zeros(rows.rows) if log_weights is None else log_weights.copy()
         held = []
-        for (each, _, is_within), coefficients in zip(self._maps, laid_out, strict=True):
-            held.append(each.read(within if is_within else rows))
+        for (each, _), coefficients in zip(self._maps, laid_out, strict=True):
+            held.append(each.read(rows))
             scores += each.scores(held[-1], coefficients)
         sums = np.empty(dimension)
         if waves.size:
             sums[self.stack.places("fourier")] = self._add_waves(within, waves, scores)
         top = float(scores.max())
         masses = np.exp(scores - top)
-        for (each, places, _), block in zip(self._maps, held, strict=True):
+        for (each, places), block in zip(self._maps, held, strict=True):
             sums[places] = each.sums(block, masses)
         checked(np.append(sums, top))
         return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)

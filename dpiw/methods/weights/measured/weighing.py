@@ -115,12 +115,16 @@ def weigh_measured(
     targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
-    reweighted = reweight(base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs)
+    reweighted = reweight(
+        base_rows, targets, credit=estimator.credit, rng=rng, pairs=pairs, asked=stack.asked
+    )
     targets = reweighted.targets
     credit, pairs_credit = reweighted.tilt.credit, reweighted.pairs_credit
     credits = f"credit {credit:.4g}"
     if pairs_credit != credit:
         credits += f", of products {pairs_credit:.4g}"
+    if reweighted.forced.size:
+        credits += f", of {reweighted.forced.size} asked for {reweighted.forced_credit:.4g}"
     steps = [f"tilt {base.rows} base rows to noisy means ({credits})"]
     if base_rows.rows < base.rows:
         base_rows = streamed(base.rows, base.batches)

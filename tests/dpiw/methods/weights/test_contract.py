@@ -246,7 +246,7 @@ WRONG = {
     "measured": [
         ("features", {}), ("features", {"fourier": -1}),
         ("features", {"fourier": 101}),
-        ("features", "fourier"), ("omega_seed", None), ("omega_seed", -1), ("frequencies", 0),
+        ("features", "fourier"), ("omega_seed", -1), ("frequencies", 0),
         ("scales", ()), ("scales", (0.0,)), ("credit", "risk"), ("credit", 0),
         ("credit", 10**400), ("base_rows", 5), ("design_effect", 0.5),
     ],

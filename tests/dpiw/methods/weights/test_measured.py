@@ -124,9 +124,6 @@ def test_by_default_features_follow_from_the_schema():
     many = chosen(mixed(), rows=10**6)[0]
     assert many == {**both, "linear": 0.3, "numbers": 0.5}
     assert chosen(numbers(12), rows=10**6)[0] == {"fourier": 1.0, "linear": 0.5}
-    for features in ({}, {"features": {"fourier": 1.0}}):
-        with pytest.raises(SpecError, match="omega_seed"):
-            Measured(**features)
 
 
 def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw():

@@ -1,0 +1,84 @@
+"""Answers to a release's declared questions, each with its interval and verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpiw.analysis.columns import levels
+from dpiw.analysis.estimators.estimates import Estimate, joint
+from dpiw.analysis.estimators.means import correlation, mean
+from dpiw.analysis.estimators.models import linear_regression
+from dpiw.analysis.estimators.quantiles import quantile
+from dpiw.analysis.estimators.tables import shares
+from dpiw.analysis.sample import Published, Source, weighted_sample
+from dpiw.data.schema.schema import PublicSchema
+from dpiw.methods.weights.questions import (
+    CORRELATION,
+    MEAN,
+    QUANTILES,
+    REGRESSION,
+    SHARE,
+    Question,
+    parse_questions,
+)
+
+PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Of the quantiles that `quantiles` asks for."""
+
+
+def answer(source: Source, question: Question) -> Estimate:
+    """Estimate what a question asks; its values have names as the functions give them."""
+    target, others = question.target, question.others
+    if question.kind == MEAN:
+        return mean(source, target, by=others[0] if others else None)
+    if question.kind == CORRELATION:
+        return correlation(source, target, others[0])
+    if question.kind == REGRESSION:
+        return linear_regression(source, target, [*others])
+    if question.kind == QUANTILES:
+        return joint(*(quantile(source, target, p) for p in PROBABILITIES))
+    if question.kind == SHARE and others:
+        return _shares_by(source, target, others[0])
+    return shares(source, [target, *others])
+
+
+def _shares_by(source: Source, target: str, group: str) -> Estimate:
+    """Shares of a column's levels within each level of another."""
+    sample = weighted_sample(source)
+    parts = levels(sample, target)
+
+    def is_level(code: int, _: pd.DataFrame) -> NDArray[np.float64]:
+        return np.equal(parts.codes, code).astype(np.float64)
+
+    return joint(
+        *(
+            mean(sample, partial(is_level, code), by=group, name=f"share({target}={label})")
+            for code, label in enumerate(parts.labels)
+        )
+    )
+
+
+def asked_of(release: Published) -> tuple[Question, ...]:
+    """The questions that a release's certificate declares, in order."""
+    stated = [stage.parameters.get("questions", ()) for stage in release.certificate.stages]
+    schema = PublicSchema.from_mapping(release.schema)
+    return parse_questions([entry for each in stated for entry in each], schema)
+
+
+def answers(source: Source, questions: Sequence[Question]) -> pd.DataFrame:
+    """All answers as one table: a line for each value, with its interval and verdict.
+
+    Columns: `question`, `value`, `estimate`, `lower`, `upper`, `support`, `verdict`, `why`.
+    """
+    frames = []
+    for question in questions:
+        frame = answer(source, question).interval().frame()
+        frame.insert(0, "value", frame.index)
+        frame.insert(0, "question", str(question))
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

@@ -1,0 +1,259 @@
+"""Declared questions: their words, the features that they add, and means that rows keep to."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw.analysis.questions import answer, answers
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.tables import PrivateTable
+from dpiw.errors import SpecError
+from dpiw.methods.recipe import play
+from dpiw.methods.weights.measured.credit import FORCED, KEPT
+from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, with_questions
+from dpiw.methods.weights.measured.scoring import Scoring
+from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
+from dpiw.plan.plan import compile_plan
+from dpiw.plan.spec import parse_spec
+from dpiw.privacy.randomness import SeededNoise
+from tests.proof.neighbours import extreme_rows
+from tests.support.played import played_sample
+from tests.support.worlds import declared, mixed, uniform_rows
+
+SCHEMA = declared(
+    {"name": "visits", "kind": "integer", "lower": 0, "upper": 40},
+    {"name": "age", "kind": "continuous", "lower": 18, "upper": 98, "nullable": True},
+    {"name": "odd by name", "kind": "continuous", "lower": -5, "upper": 5},
+    {"name": "site", "kind": "categorical", "levels": ["north", "south", "west"]},
+    {"name": "plan", "kind": "ordinal", "levels": ["a", "b", "c", "d"], "nullable": True},
+)
+
+GOOD = [
+    {"mean": "visits"}, {"mean": "visits by site"}, {"mean": "odd by name"},
+    {"mean": "age by plan"},
+    {"share": "site"}, {"share": "plan by site"}, {"correlation": ["visits", "age"]},
+    {"regression": "visits ~ age + C(site) + `odd by name`"}, {"quantiles": "age"},
+    {"table": ["plan", "site"], "weight": 4}, {"mean": "visits", "spread": 3.5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stated", GOOD, ids=str)
+def test_a_question_is_read_and_stated_in_one_form(stated):
+    (question,) = parse_questions([stated], SCHEMA)
+    assert parse_questions([question.to_json()], SCHEMA) == (question,)
+    assert question.weight == stated.get("weight", 1)
+    assert all(Term.read(term.key, SCHEMA) == term for term in question.terms(SCHEMA))
+
+
+BAD = [
+    ("mean: visits", "[1]"), ({}, "[1]"), ({"mean": "visits", "share": "site"}, "[1]"),
+    ({"means": "visits"}, "[1].means"), ({"mean": "visit"}, "[1].mean"),
+    ({"mean": "site"}, "[1].mean"), ({"mean": "visits by age"}, "[1].mean"),
+    ({"share": "age"}, "[1].share"), ({"mean": ["visits"]}, "[1].mean"),
+    ({"quantiles": "age by site"}, "[1].quantiles"), ({"table": "site"}, "[1].table"),
+    ({"table": ["site", "site"]}, "[1].table"), ({"table": ["site", "age"]}, "[1].table"),
+    ({"correlation": ["age", "site"]}, "[1].correlation"),
+    ({"regression": "visits"}, "[1].regression"), ({"regression": "~ age"}, "[1].regression"),
+    ({"regression": "visits ~ age * site"}, "[1].regression"),
+    ({"regression": "visits ~ log(age)"}, "[1].regression"),
+    ({"regression": "visits ~ age + visits"}, "[1].regression"),
+    ({"regression": "site ~ age"}, "[1].regression"), ({"mean": "visits", "weight": 0}, "weight"),
+    ({"mean": "visits", "spread": -1}, "spread"), ({"share": "site", "spread": 1}, "spread"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stated", "field"), BAD, ids=str)
+def test_what_is_no_question_is_refused_by_its_field(stated, field):
+    with pytest.raises(SpecError) as caught:
+        parse_questions([stated], SCHEMA)
+    assert field in caught.value.field
+
+
+@pytest.mark.parametrize("key", [
+    "linear", "column:[]", 'column:["id"]', 'column:["x", "pay"]', 'square:["sex"]',
+    'cuts:["job"]', 'product:["x", "x"]', 'column: ["x"]', "column:[[1]]", "column:7", "cuts:{",
+])  # fmt: skip
+def test_no_other_text_is_the_key_of_a_term(key):
+    assert Term.read(key, mixed()) is None
+    with pytest.raises(SpecError):
+        Stack(schema=mixed(), shares={"nothing": 1.0, key: 1.0})
+
+
+def questions_on(schema: PublicSchema):
+    """Every kind of question that a schema can have."""
+    numbers = [column.name for column in schema.released if column.is_numeric]
+    others = [column.name for column in schema.released if not column.is_numeric]
+    stated = [{"mean": f"{y} by {g}"} for y, g in itertools.product(numbers, others)]
+    stated += [{"share": name} for name in others] + [{"quantiles": name} for name in numbers]
+    stated += [{"table": [*pair]} for pair in itertools.combinations(others, 2)]
+    stated += [{"correlation": [*pair]} for pair in itertools.combinations(numbers, 2)]
+    right = [name for name in numbers[1:] + others if " " not in name]
+    return [*stated, {"regression": f"{numbers[0]} ~ {' + '.join(right)}"}]
+
+
+@st.composite
+def stacks(draw):
+    schema = draw(st.sampled_from([mixed(), SCHEMA]))
+    stated = draw(st.lists(st.sampled_from(questions_on(schema)), min_size=1, max_size=6))
+    parts = draw(st.sets(st.sampled_from([part for part in PARTS if part != "target"])))
+    general = Stack(
+        schema=schema, shares=dict.fromkeys(sorted(parts), 0.6) or {"fourier": 1.0},
+        frequencies=3, ranges=Ranges(bounds={schema.released[0].name: (0.25, 0.5)}),
+    )  # fmt: skip
+    return with_questions(general, parse_questions(stated, schema)), general
+
+
+@given(stacks(), st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_no_row_is_longer_than_the_norm_and_scores_are_those_of_the_features(made, seed):
+    stack, general = made
+    rng = np.random.default_rng(seed)
+    parts = [extreme_rows(stack.schema, 60, rng), uniform_rows(stack.schema, 60, rng)]
+    for rows in parts:
+        features = stack.matrix(rows)
+        for part in stack.parts:
+            lengths = np.linalg.norm(features[:, stack.places(part)], axis=1)
+            assert lengths.max() <= stack.shares[part] * (1 + 1e-9)
+        assert np.linalg.norm(features, axis=1).max() <= stack.norm * (1 + 1e-9)
+        before = general.matrix(rows)  # the others are as they were, to the last bit
+        kept = np.concatenate([stack.places(part) for part in general.parts])
+        assert np.array_equal(features[:, kept], before)
+        theta = rng.standard_normal(stack.dimension)
+        tilted = Scoring(stack=stack)(theta)(rows, None)
+        scores = features @ theta
+        masses = np.exp(scores - scores.max())
+        np.testing.assert_allclose(tilted.scores, scores, atol=1e-11)
+        np.testing.assert_allclose(tilted.sums, features.T @ masses, atol=1e-9)
+    asked = stack.norm**2 - general.norm**2
+    assert asked <= MOST_ASKED * general.norm**2 * (1 + 1e-9)
+
+
+@given(st.sampled_from([mixed(), SCHEMA]), st.floats(0.1, 100), st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_weight_counts_beside_other_weights_alone(schema, factor, data):
+    stated = data.draw(st.lists(st.sampled_from(questions_on(schema)), min_size=1, max_size=5))
+    questions = parse_questions(stated, schema)
+    scaled = parse_questions([entry | {"weight": factor} for entry in stated], schema)
+    usual, other = (shares_of(each, schema, norm=1.2) for each in (questions, scaled))
+    assert usual == pytest.approx(other)
+    again = shares_of(questions[::-1], schema, norm=1.2)
+    assert usual == pytest.approx(again)
+    assert importance(questions, schema).keys() == usual.keys()
+
+
+# A release that was asked
+
+
+ASKED = (
+    {"mean": "visits by site"}, {"share": "plan"}, {"table": ["site", "plan"]},
+    {"correlation": ["visits", "odd by name"]},
+    {"regression": "visits ~ `odd by name` + C(site)"},
+)  # fmt: skip
+
+
+def spec_of(questions=ASKED, **changes):
+    return parse_spec(
+        {
+            "format": 1, "name": "asked", "population": "asked", "schema": "unused",
+            "source": {"path": "unused", "format": "csv"}, "epsilon": 2, "delta": "1e-6",
+            "nominal_rows": 20_000, "synthetic_rows": 4000,
+            "generator": {"method": "histogram", "settings": {"bins": 8}},
+            "weights": {"method": "measured", "settings": {"frequencies": 30}},
+            "questions": list(questions),
+            "state": "unused", "signing_key": "unused", "publish_to": "unused",
+        } | changes
+    )  # fmt: skip
+
+
+def population(rows, rng):
+    """Visits depend on site and on the odd number; plans on site."""
+    site = rng.choice(3, rows, p=[0.5, 0.4, 0.1])
+    odd = rng.normal(0.5, 0.1, rows).clip(0, 1)
+    visits = (rng.gamma(1.0 + site, 2.0, rows) + 20 * (odd - 0.3).clip(0)).clip(0, 40)
+    plan = np.where(rng.random(rows) < 0.1, -1, (site + rng.choice(2, rows)).clip(0, 3))
+    return ScaledTable(
+        {
+            "visits": np.rint(visits) / 40, "age": rng.random(rows), "odd by name": odd,
+            "site": site.astype(np.int32), "plan": plan.astype(np.int32),
+        },
+        rows,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asked():
+    plan = compile_plan(spec_of(), SCHEMA)
+    people = population(20_000, np.random.default_rng(3))
+    private = PrivateTable(schema=SCHEMA, scaled=people)
+    played = play(plan.recipe, private, noise=SeededNoise(8), rng=np.random.default_rng(9))
+    return plan, people, played
+
+
+def test_weights_keep_to_the_means_that_were_asked_for(asked):
+    _, _, played = asked
+    facts = played.weights.facts["measured"]
+    stack = played.estimator.stack(SCHEMA, played.estimator.ranges)
+    forced = np.array(facts["forced"])
+    assert np.isin(forced, stack.asked).all()
+    assert forced.size > 0.9 * stack.asked.size
+    deviation = played.estimator.calibrated.law.scale / facts["rows"]
+    features = stack.matrix(played.rows.scaled)[:, forced]
+    spreads, axes = np.linalg.eigh(np.cov(features, rowvar=False))
+    movable = axes[:, spreads > deviation**2 / FORCED * 4]  # not the sum of a column's levels
+    left = movable.T @ np.array(facts["residual"])[forced]
+    assert movable.shape[1] > 0.5 * forced.size
+    assert np.abs(left).max() <= 2 * KEPT * deviation
+
+
+def test_answers_are_nearly_as_narrow_as_without_privacy_and_may_be_used(asked):
+    """Without questions the same release answers none of the relations with `use`."""
+    _, people, played = asked
+    questions = parse_questions(ASKED, SCHEMA)
+    found = answers(played_sample(played), questions)
+    exact = answers((SCHEMA.unscale(people), None), questions)
+    both = found.merge(exact, on=["question", "value"], suffixes=("", "_exact"))
+    width = (both.upper - both.lower) / (both.upper_exact - both.lower_exact)
+    common = both.estimate_exact.abs() > 0.02
+    assert width[common].median() < 1.3
+    assert (both.verdict[common] == "use").mean() > 0.8
+
+
+def test_a_plan_forecasts_half_widths_before_data_is_read(asked):
+    plan, _, played = asked
+    sample = played_sample(played)
+    told = {str(forecast.question): forecast for forecast in plan.forecasts}
+    assert [*told] == [str(question) for question in parse_questions(ASKED, SCHEMA)]
+    shares = told["share: plan"]
+    real = answer(sample, shares.question).interval()
+    widest = ((real.upper - real.lower) / 2).max()
+    assert shares.half_width == pytest.approx(widest, rel=0.2)
+    assert all(0 < each.without < each.half_width for each in told.values())
+    assert all(
+        each.rare > each.half_width for each in told.values() if each.question.kind == "mean"
+    )
+
+
+def test_questions_are_a_promise_and_need_weights_that_measure_them():
+    plan = compile_plan(spec_of(), SCHEMA)
+    none = compile_plan(spec_of(()), SCHEMA)
+    assert len({plan.digest, none.digest}) == 2
+    assert none.forecasts == ()
+    assert "questions" not in none.weights.parameters()
+    for method in ("none", "beta_debiased"):
+        with pytest.raises(SpecError) as caught:
+            compile_plan(spec_of(weights={"method": method}), SCHEMA)
+        assert caught.value.field == "questions"
+
+
+def test_the_frequencies_follow_from_population_and_dictionary_alone():
+    seeds = {
+        compile_plan(spec_of(questions, epsilon=epsilon, population=population), SCHEMA)
+        .weights.omega_seed: population
+        for questions in ((), ASKED) for epsilon in (1, 2) for population in ("a", "b")
+    }  # fmt: skip
+    assert sorted(seeds.values()) == ["a", "b"]
+    given = {"method": "measured", "settings": {"omega_seed": 7}}
+    assert compile_plan(spec_of(weights=given), SCHEMA).weights.omega_seed == 7
