@@ -42,7 +42,7 @@ BELOW["plan"] = {"analysis", "ledger", *BELOW["analysis"], *BELOW["ledger"]}
 BELOW["run"] = {"plan", *BELOW["plan"]} - {"analysis"}
 BELOW["audit"] = {"run", *BELOW["run"]}
 BELOW["local"] = {"run", "analysis", *BELOW["run"]}
-BELOW["cli"] = {"audit", "local", *BELOW["audit"]}
+BELOW["cli"] = {"audit", "local", *BELOW["local"]}
 
 
 def room(name: str) -> str:

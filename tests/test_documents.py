@@ -73,6 +73,10 @@ FOOTER = (
     "dpiw/data/test_parquet_dialects.py"
     "::test_every_column_that_is_not_read_is_named_at_once_and_for_free"
 )
+QUESTIONS = (
+    "dpiw/analysis/test_asked_release.py"
+    "::test_the_command_answers_and_a_release_without_questions_says_so"
+)
 ROWS = "dpiw/run/test_more_rows.py::test_the_command_prints_where_the_rows_are"
 AGAIN = "flows/test_reading.py::test_what_pays_anew_is_told_as_a_release_tells_it"
 AUTOMATIONS = f"{SCHEDULED}::test_the_example_automations_are_prefect_s"
@@ -145,6 +149,7 @@ ELSEWHERE = {
     " DO_NOT_TRACK=1": ("a shell's own, as the script prints it", KEPT),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
     "dpiw release SPEC --until ingest": ("a part; typed as a whole", READ),
+    "dpiw describe FOLDER --questions": ("a part; typed as a whole", QUESTIONS),
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
     "dpiw plan SPEC --header FILE.parquet": ("a part; typed as a whole", FOOTER),
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
@@ -221,7 +226,8 @@ def test_every_block_of_settings_is_read(tmp_path):
         if block.language != "yaml":
             continue
         local = block.text.startswith("format: 1\nname: commute\nfeatures:")
-        exact = local or not re.search(r"^columns:|^\s*- ", block.text, re.M)  # not as schemas are
+        of_columns = re.search(r"^columns:|^\s*- \{? ?name:", block.text, re.M)
+        exact = local or not of_columns  # not as schemas are
         settings = load_text(block.text, what=block.page, exact=exact)
         if local:
             LocalSpec.model_validate(settings)

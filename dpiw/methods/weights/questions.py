@@ -211,7 +211,12 @@ class _Reader:
         if not tilde or terms is None or not re.fullmatch(rf"\s*{_NAME}\s*", target):
             allowed = f"columns and `+` alone, as `{_EXAMPLES[REGRESSION]}`; no products or powers"
             raise SpecError(field=field, allowed=allowed)
-        names = [next(filter(None, found)) for found in re.findall(_NAMES, right)]
+        parts = [found for found in re.findall(_NAMES, right) if any(found)]
+        for name in (levelled[0] or levelled[1] for levelled in parts):
+            if name in self._by_name and self._by_name[name].is_numeric:
+                allowed = f"{name} alone; to answer by its values, declare it with levels"
+                raise SpecError(f"C({name}) is of numbers", field=field, allowed=allowed)
+        names = [next(filter(None, found)) for found in parts]
         response = next(filter(None, re.findall(_NAMES, target)[0]))
         return (
             self._column(response, field, numeric=True),

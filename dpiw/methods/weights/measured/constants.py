@@ -57,3 +57,15 @@ P_VALUE_USE, P_VALUE_CARE = 0.001, 0.05
 
 GAIN_USE = 0.2
 """Least expected gain, a share of the means' squared error, for `use`: our choice."""
+
+MOST_CREDIT = 0.2
+"""Largest credit by evidence, as a share of the private rows: features without misfit would allow
+any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
+
+FORCED = 0.05
+"""Largest noise variance of a mean that was asked for, in that of its feature among the base rows,
+for which the weights keep to it; to force a louder one would cost rows and gain little."""
+
+KEPT = 0.2
+"""Largest distance of such a mean from its noisy value, in standard deviations of the noise: its
+square then adds 4% to the noise (docs/method.md section 14)."""

@@ -18,6 +18,7 @@ from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.constants import FORCED, KEPT, MOST_CREDIT
 from dpiw.methods.weights.measured.targets import EVIDENCE, INDEFINITE, Targets
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 
@@ -152,22 +153,10 @@ def evidence_credit(misfit: Misfit) -> float:
     return float(misfit.credits[int(np.argmax(misfit.log_evidence()))])
 
 
-MOST_CREDIT = 0.2
-"""Largest credit by evidence, as a share of the private rows: features without misfit would allow
-any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
-
 _LARGER = 10.0 ** np.arange(0, 31, 2)
 
 _LEAST_RELATIVE = 1e-3
 """Least credit of products over alpha."""
-
-FORCED = 0.05
-"""Largest noise variance of a mean that was asked for, in that of its feature among the base rows,
-for which the weights keep to it; to force a louder one would cost rows and gain little."""
-
-KEPT = 0.2
-"""Largest distance of such a mean from its noisy value, in standard deviations of the noise: its
-square then adds 4% to the noise (docs/method.md section 14)."""
 
 _FIRST, _LEAST_FORCED, _FORCINGS = 1e-3, 1e-9, 4
 """First and least credit over alpha of what was asked, and most solutions on the way."""

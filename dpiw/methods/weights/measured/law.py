@@ -22,8 +22,15 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
-from dpiw.methods.weights.measured.constants import FAR, MOVED, PULL, PULLED, STEP
-from dpiw.methods.weights.measured.credit import FORCED, MOST_CREDIT
+from dpiw.methods.weights.measured.constants import (
+    FAR,
+    FORCED,
+    MOST_CREDIT,
+    MOVED,
+    PULL,
+    PULLED,
+    STEP,
+)
 from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
 from dpiw.methods.weights.measured.targets import means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections

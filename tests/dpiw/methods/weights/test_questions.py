@@ -12,7 +12,7 @@ from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.recipe import play
-from dpiw.methods.weights.measured.credit import FORCED, KEPT
+from dpiw.methods.weights.measured.constants import FORCED, KEPT
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, with_questions
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
@@ -59,6 +59,7 @@ BAD = [
     ({"regression": "visits"}, "[1].regression"), ({"regression": "~ age"}, "[1].regression"),
     ({"regression": "visits ~ age * site"}, "[1].regression"),
     ({"regression": "visits ~ log(age)"}, "[1].regression"),
+    ({"regression": "visits ~ C(age)"}, "[1].regression"),
     ({"regression": "visits ~ age + visits"}, "[1].regression"),
     ({"regression": "site ~ age"}, "[1].regression"), ({"mean": "visits", "weight": 0}, "weight"),
     ({"mean": "visits", "spread": -1}, "spread"), ({"share": "site", "spread": 1}, "spread"),

@@ -9,7 +9,8 @@ from scipy.stats import binom, multivariate_normal
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.credit import MOST_CREDIT, Misfit, evidence_credit, reweight
+from dpiw.methods.weights.measured.constants import MOST_CREDIT
+from dpiw.methods.weights.measured.credit import Misfit, evidence_credit, reweight
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import tilt
 

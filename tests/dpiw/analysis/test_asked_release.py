@@ -1,0 +1,70 @@
+"""A published release with declared questions: its certificate, and its answers."""
+
+import json
+
+import pytest
+
+from dpiw.analysis.errors.law import law_of_release
+from dpiw.cli.main import main
+from dpiw.errors import ReleaseError
+from tests.dpiw.analysis.test_measured_release import law_inside
+from tests.support.whole_runs import loaded
+
+ASKED = [
+    {"share": "region by ill"}, {"mean": "age by ill", "weight": 2}, {"quantiles": "age"},
+    {"regression": "income ~ age + ill"}, {"table": ["region", "ill"]},
+]  # fmt: skip
+SETTINGS = {
+    "weights": "measured, settings: {frequencies: 20, base_rows: 3000}",
+    "population": f"town\nquestions: {json.dumps(ASKED)}",
+}
+
+
+@pytest.fixture
+def asked(publishing):
+    return publishing(**SETTINGS)
+
+
+def test_the_law_of_the_folder_is_that_of_the_run(asked):
+    run, release = asked
+    stage = next(s for s in release.certificate.stages if s.stage == "fit_weights")
+    assert stage.parameters["questions"] == ASKED
+    inside, law = law_inside(run)[0], law_of_release(release)
+    assert (law.credit, law.rows) == (inside.credit, inside.rows)
+    assert law.relative is not None
+    assert (law.relative == inside.relative).all()
+    forced = release.certificate.diagnostics["measured"]["forced"]
+    told = release.certificate.diagnostics["measured"]["forced_credit"]
+    assert (law.relative[forced] == told / law.credit).all()
+
+
+def test_every_question_is_answered_with_its_interval(asked):
+    run, release = asked
+    answers = release.questions()
+    assert [*answers["question"].unique()] == [
+        str(question) for question in run.plan.weights.questions
+    ]
+    assert (answers["lower"] <= answers["estimate"]).all()
+    assert (answers["estimate"] <= answers["upper"]).all()
+    mean = release.mean("age", by="ill").interval()
+    told = answers[answers["question"] == "mean: age by ill"]
+    assert told["upper"].to_numpy() == pytest.approx(mean.upper)
+    assert [*told["verdict"]] == [*mean.verdicts]
+    shares = answers[answers["question"] == "table: region, ill"]
+    assert shares["estimate"].sum() == pytest.approx(1)
+
+
+def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):
+    run, release = asked
+    folder, key = str(release.verified.folder), run.plan.spec.signing_key
+    public = str(key).removesuffix(".key") + ".pub"
+    assert main(["describe", folder, "--key", public, "--questions", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [line["value"] for line in told] == [*release.questions()["value"]]
+    assert main(["describe", folder, "--questions"]) == 0
+    assert "mean: age by ill" in capsys.readouterr().out
+    assert main(["describe", str(published[1].verified.folder), "--questions"]) == (
+        ReleaseError.exit_code
+    )
+    assert published[1].questions().empty
+    assert loaded(release.verified.folder).questions().equals(release.questions())
