@@ -21,10 +21,13 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.questions import Question
+from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
 
 RARE = 0.05
 """Share of the first level in the second forecast of a question about levels."""
+
+WIDE = 2.0
+"""Half-widths over those without privacy from which a plan warns: our choice."""
 
 _ROWS = 10_000
 """Reference rows: half-widths have simulation errors of about 1%."""
@@ -49,6 +52,16 @@ class Forecast:
     without: float
     rare: float | None
     verdict: str
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the interval is more than `WIDE` times as wide as without privacy."""
+        return self.half_width > WIDE * self.without
+
+    def enough(self, epsilon: float) -> float:
+        """About the epsilon at which it is no longer wide: noise falls as epsilon grows."""
+        noise = max(self.half_width**2 - self.without**2, 0.0)
+        return epsilon * math.sqrt(noise / (WIDE**2 - 1)) / self.without
 
     def __str__(self) -> str:
         rare = "" if self.rare is None else f"; a level of {RARE:.0%}: ±{self.rare:.3g}"
@@ -98,6 +111,8 @@ def _reference(schema: PublicSchema, question: Question, rare: frozenset[str]) -
         elif column.name == question.target and question.spread is not None:
             deviation = question.spread / (column.upper_number - column.lower_number)
             cells[column.name] = np.clip(0.5 + deviation * rng.standard_normal(_ROWS), 0.0, 1.0)
+        elif 2 <= (count := possible_values(column)) <= MOST_VALUES:
+            cells[column.name] = rng.integers(0, count, _ROWS) / (count - 1)
         else:
             cells[column.name] = rng.random(_ROWS)
     return SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))

@@ -13,7 +13,9 @@ from dpiw.data.schema.declarations import provenance_summary
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone
+from dpiw.plan.forecast import WIDE
 from dpiw.plan.plan import RESOLUTION_FLOOR, Plan, running_text
+from dpiw.plan.spec import MAX_EPSILON
 from dpiw.plan.stages import StagePlan, rehearsable
 from dpiw.privacy import accounting
 
@@ -111,12 +113,23 @@ def _kept_back(plan: Plan) -> list[str]:
 
 
 def _questions(plan: Plan) -> list[str]:
-    """Return a line for each declared question; what no release can tell is said first."""
+    """Return a line for each declared question, and a warning for a wide answer."""
     if not plan.forecasts:
         return []
-    head = "questions: half-widths of 95% intervals, forecast for levels of equal shares, numbers"
-    tail = "spread evenly or by `spread`, and independent columns"
-    return [f"{head} {tail}", *(f"  {forecast}" for forecast in plan.forecasts)]
+    lines = [
+        "questions: half-widths of 95% intervals, forecast for levels of equal shares, numbers"
+        " spread evenly or by `spread`, and independent columns"
+    ]
+    for forecast in plan.forecasts:
+        lines.append(f"  {forecast}")
+        if forecast.is_wide and forecast.without > 0:
+            enough = forecast.enough(float(plan.spec.epsilon))
+            at = f"from epsilon {enough:.2g} on" if enough <= MAX_EPSILON else "at no epsilon"
+            lines.append(
+                f"  warning: {forecast.question}: over {WIDE:g} times as wide as without privacy;"
+                f" less {at}, with more rows, or with fewer questions"
+            )
+    return lines
 
 
 def plan_table(plan: Plan) -> str:

@@ -15,50 +15,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dpiw.data.schema.columns import Column
+from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.base import real
 
-COLUMN, SQUARE, PRODUCT, CUTS = "column", "square", "product", "cuts"
+OWN, CUTS, VALUES = "own", "cuts", "values"
+"""What a factor of a term is: a column's centred coordinates; indicators of equal parts of a
+number's range; or of the values of a whole number."""
 
-_SHAPES = {COLUMN: 1, SQUARE: 1, PRODUCT: 2, CUTS: 1}
-"""Number of columns of each kind of term."""
+MOST_VALUES = 20
+"""Most possible values of a whole number that may stand for levels."""
 
 MOST_QUESTIONS = 200
 
 
+def possible_values(column: Column) -> int:
+    """Number of values of a column of whole numbers, missing not counted; 0 for others."""
+    if column.kind is not ColumnKind.INTEGER:
+        return 0
+    return round(column.upper_number - column.lower_number) + 1
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class Term:
-    """Features of one or two columns: centred coordinates, or products of two.
+    """Features of one or two columns: coordinates, or all products of two columns' coordinates.
 
-    `column`: of a number or of levels; `square`: of a number; `product`: of the coordinates of two
-    columns; `cuts`: one indicator for each part of a number's range.
+    Attributes:
+        factors: one or two pairs of a column and what is taken of it: `OWN`, `CUTS` or `VALUES`; a
+            number twice is its square.
     """
 
-    kind: str
-    columns: tuple[str, ...]
+    factors: tuple[tuple[str, str], ...]
 
     @property
     def key(self) -> str:
-        """Its name among the parts of a feature map, as in certificates."""
-        return f"{self.kind}:{json.dumps([*self.columns], ensure_ascii=False)}"
+        """Its name among the parts of a feature map, as in certificates: a JSON list."""
+        stated = [name if form == OWN else {form: name} for name, form in self.factors]
+        return json.dumps(stated, ensure_ascii=False)
+
+    @property
+    def is_square(self) -> bool:
+        """Whether it is the square of a number."""
+        return len(self.factors) != len({*self.factors})
 
     @classmethod
     def read(cls, key: str, schema: PublicSchema) -> Self | None:
-        """The term of a key; None if it is none, or of other columns than the schema's."""
-        kind, _, listed = key.partition(":")
+        """The term of a key; None if it is none, or not of this schema's columns."""
         try:
-            columns = tuple(json.loads(listed))
-        except (TypeError, ValueError):
+            stated = json.loads(key)
+            pairs = [(f, OWN) if isinstance(f, str) else (*f.values(), *f) for f in stated]
+            term = cls(factors=tuple((name, form) for name, form in pairs))
+            columns = {column.name: column for column in schema.released}
+            forms = [form in _forms(columns[name]) for name, form in term.factors]
+            squared = term.is_square and not columns[term.factors[0][0]].is_numeric
+        except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
             return None
-        of_numbers = kind in (SQUARE, CUTS)
-        fitting = [c.name for c in schema.released if c.is_numeric or not of_numbers]
-        known = all(isinstance(name, str) and name in fitting for name in columns)
-        if not known or _SHAPES.get(kind) != len({*columns}):
-            return None
-        term = cls(kind=kind, columns=columns)
-        return term if term.key == key else None
+        names = {name for name, _ in term.factors}
+        twice = len(names) < len(term.factors) and (not term.is_square or term.factors[0][1] != OWN)
+        good = len(forms) in (1, 2) and all(forms) and not squared and not twice
+        return term if good and term.key == key else None
+
+
+def _forms(column: Column) -> tuple[str, ...]:
+    if not column.is_numeric:
+        return (OWN,)
+    few = 2 <= possible_values(column) <= MOST_VALUES
+    return (OWN, CUTS, VALUES) if few else (OWN, CUTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,20 +122,33 @@ class Question:
         stated |= {} if self.weight == 1 else {"weight": self.weight}
         return stated if self.spread is None else stated | {"spread": self.spread}
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The columns whose levels, or few values, the answer tells apart."""
+        if self.kind in (SHARE, TABLE):
+            return (self.target, *self.others)
+        return self.others if self.kind == MEAN else ()
+
     def terms(self, schema: PublicSchema) -> list[Term]:
         """The terms whose means give the answer."""
-        names = [self.target, *self.others]
-        numbers = {column.name for column in schema.released if column.is_numeric}
-        terms = [Term(kind=COLUMN, columns=(name,)) for name in names]
-        terms += [Term(kind=PRODUCT, columns=pair) for pair in itertools.combinations(names, 2)]
-        squared = {CORRELATION: names, REGRESSION: [*self.others]}.get(self.kind, [])
-        terms += [Term(kind=SQUARE, columns=(name,)) for name in squared if name in numbers]
-        terms += [Term(kind=CUTS, columns=(name,)) for name in names if self.kind == QUANTILES]
-        order = [column.name for column in schema.released]
-        return [
-            Term(kind=term.kind, columns=tuple(sorted(term.columns, key=order.index)))
-            for term in terms
-        ]
+        columns = {column.name: column for column in schema.released}
+        order = [*columns]
+        factors = sorted(
+            (
+                (name, VALUES if name in self.levels and columns[name].is_numeric else OWN)
+                for name in (self.target, *self.others)
+            ),
+            key=lambda factor: order.index(factor[0]),
+        )
+        groups: list[tuple[tuple[str, str], ...]] = [(factor,) for factor in factors]
+        groups += itertools.combinations(factors, 2)
+        if self.kind in (CORRELATION, REGRESSION):
+            response = () if self.kind == CORRELATION else (self.target,)
+            numbers = [f for f in factors if columns[f[0]].is_numeric and f[0] not in response]
+            groups += [(factor, factor) for factor in numbers]
+        if self.kind == QUANTILES:
+            groups.append(((self.target, CUTS),))
+        return [Term(factors=group) for group in groups]
 
 
 MEAN, SHARE, CORRELATION, REGRESSION, QUANTILES, TABLE = KINDS = (
@@ -190,7 +226,7 @@ class _Reader:
 
     def _groups(self, kind: str, value: str, field: str) -> tuple[str, tuple[str, ...]]:
         """`COLUMN`, or `COLUMN by COLUMN`."""
-        numeric = kind != SHARE
+        numeric = kind != SHARE  # of the target; a group has levels
         text = value.strip()
         if text in self._by_name or " by " not in text:
             return self._column(text, field, numeric=numeric), ()
@@ -232,8 +268,10 @@ class _Reader:
         if column is None:
             allowed = f"a released column of the data dictionary{nearest(name, self._by_name)}"
             raise SpecError(f"no column {name!r:.60}", field=field, allowed=allowed)
-        if numeric is not None and column.is_numeric != numeric:
-            allowed = "a column of numbers or dates" if numeric else "a column of levels"
+        few = 2 <= possible_values(column) <= MOST_VALUES and not numeric
+        if numeric is not None and column.is_numeric != numeric and not few:
+            levels = f"a column of levels, or of at most {MOST_VALUES} whole numbers"
+            allowed = "a column of numbers or dates" if numeric else levels
             raise SpecError(f"column {name} is {column.kind.value}", field=field, allowed=allowed)
         return name
 

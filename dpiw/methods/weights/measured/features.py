@@ -23,7 +23,7 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.fourier import Waves
-from dpiw.methods.weights.questions import CUTS, SQUARE, Question, Term, shares_of
+from dpiw.methods.weights.questions import CUTS, OWN, Question, Term, possible_values, shares_of
 
 _REACH = 3.0
 """Standard deviations on both sides of the mean."""
@@ -201,25 +201,21 @@ class Stack:
         return {key: term for key, term in read.items() if term is not None}
 
     @cached_property
-    def _own(self) -> dict[tuple[str, bool], ColumnBlock]:
-        """Lines that terms add, after those of the columns, by column and whether they are cuts.
+    def _own(self) -> dict[tuple[str, str], ColumnBlock]:
+        """Lines that terms add, after those of the columns, by column and form.
 
-        Numbers on their bounds, as a mean that was asked for has no range; and indicators of cuts.
+        Numbers on their bounds, as a mean that was asked for has no range; and indicators.
         """
-        asked = sorted(
-            {
-                (name, term.kind == CUTS)
-                for term in self.terms.values()
-                for name in term.columns
-                if self._by_name[name].numeric
-            }
-        )
-        own, start = {}, self.schema.width
-        for name, cut in asked:
-            like = replace(self._by_name[name], start=start)
-            cuts = ColumnBlock(start=start, numeric=False, levels=PARTS_OF_RANGE)
-            own[name, cut] = cuts if cut else like
-            start = own[name, cut].stop
+        factors = {factor for term in self.terms.values() for factor in term.factors}
+        columns, start = {c.name: c for c in self.schema.released}, self.schema.width
+        own: dict[tuple[str, str], ColumnBlock] = {}
+        for name, form in sorted(factors):
+            if columns[name].is_numeric:
+                count = PARTS_OF_RANGE if form == CUTS else possible_values(columns[name])
+                indicators = ColumnBlock(start=start, numeric=False, levels=count)
+                like = replace(self._by_name[name], start=start)
+                own[name, form] = like if form == OWN else indicators
+                start = own[name, form].stop
         return own
 
     @cached_property
@@ -243,17 +239,20 @@ class Stack:
             return centred
         lines = np.zeros((scaled.rows, self.lines), order="F")
         lines[:, : self.schema.width] = centred
-        for (name, cut), block in self._own.items():
-            cells = (within if cut else scaled).columns[name]
+        for (name, form), block in self._own.items():
+            cells = (within if form == CUTS else scaled).columns[name]
             known = np.flatnonzero(~np.isnan(cells))
-            if not cut:
+            inside = np.clip(cells[known], 0.0, 1.0)
+            if form == OWN:
                 flags = slice(self._by_name[name].start + 1, self._by_name[name].stop)
-                lines[known, block.start] = np.clip(cells[known], 0.0, 1.0) - 0.5
+                lines[known, block.start] = inside - 0.5
                 lines[:, block.start + 1 : block.stop] = centred[:, flags]
                 continue
-            places = np.clip(cells[known] * PARTS_OF_RANGE, 0, PARTS_OF_RANGE - 1).astype(np.intp)
-            lines[known, block.start : block.stop] = -math.sqrt(0.5) / PARTS_OF_RANGE
-            lines[known, block.start + places] += math.sqrt(0.5)
+            places = np.rint(inside * (block.levels - 1))
+            if form == CUTS:
+                places = np.minimum(np.floor(inside * block.levels), block.levels - 1)
+            lines[known, block.start : block.stop] = -math.sqrt(0.5) / block.levels
+            lines[known, block.start + places.astype(np.intp)] += math.sqrt(0.5)
         return lines
 
     def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
@@ -263,15 +262,14 @@ class Stack:
         if part in PRODUCTS:
             return [*self.column_pairs[part]]
         term = self.terms[part]
-        chosen = [self._own.get((name, term.kind == CUTS), self._by_name[name])
-                  for name in term.columns]  # fmt: skip
+        chosen = [self._own.get(factor, self._by_name[factor[0]]) for factor in term.factors]
         return [(chosen[0], chosen[1] if len(chosen) > 1 else None)]
 
     def squares_of(self, part: str) -> list[int] | None:
         """Lines whose squares are a part's features; None for other parts."""
         if part == "squares":
             return [block.start for block in self._blocks if block.numeric]
-        if part in self.terms and self.terms[part].kind == SQUARE:
+        if part in self.terms and self.terms[part].is_square:
             return [self.blocks_of(part)[0][0].start]
         return None
 

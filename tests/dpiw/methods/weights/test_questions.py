@@ -18,6 +18,7 @@ from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import parse_spec
+from dpiw.plan.table import plan_table
 from dpiw.privacy.randomness import SeededNoise
 from tests.proof.neighbours import extreme_rows
 from tests.support.played import played_sample
@@ -27,6 +28,7 @@ SCHEMA = declared(
     {"name": "visits", "kind": "integer", "lower": 0, "upper": 40},
     {"name": "age", "kind": "continuous", "lower": 18, "upper": 98, "nullable": True},
     {"name": "odd by name", "kind": "continuous", "lower": -5, "upper": 5},
+    {"name": "faith", "kind": "integer", "lower": 1, "upper": 4},
     {"name": "site", "kind": "categorical", "levels": ["north", "south", "west"]},
     {"name": "plan", "kind": "ordinal", "levels": ["a", "b", "c", "d"], "nullable": True},
 )
@@ -37,6 +39,8 @@ GOOD = [
     {"share": "site"}, {"share": "plan by site"}, {"correlation": ["visits", "age"]},
     {"regression": "visits ~ age + C(site) + `odd by name`"}, {"quantiles": "age"},
     {"table": ["plan", "site"], "weight": 4}, {"mean": "visits", "spread": 3.5},
+    {"share": "site by faith"}, {"mean": "visits by faith"}, {"table": ["faith", "plan"]},
+    {"correlation": ["faith", "visits"]},
 ]  # fmt: skip
 
 
@@ -74,8 +78,9 @@ def test_what_is_no_question_is_refused_by_its_field(stated, field):
 
 
 @pytest.mark.parametrize("key", [
-    "linear", "column:[]", 'column:["id"]', 'column:["x", "pay"]', 'square:["sex"]',
-    'cuts:["job"]', 'product:["x", "x"]', 'column: ["x"]', "column:[[1]]", "column:7", "cuts:{",
+    "linear", "[]", '["id"]', '["job", "job"]', '[{"cuts": "job"}]', '[{"values": "x"}]',
+    '[ "x"]', "[[1]]", "7", "{", '["x", "pay", "job"]', '[{"cuts": "x"}, "x"]', '[{}]', "null",
+    '[{"cuts": "x"}, {"cuts": "x"}]', '[{"own": "x"}]', '["nobody"]', "[" * 9000,
 ])  # fmt: skip
 def test_no_other_text_is_the_key_of_a_term(key):
     assert Term.read(key, mixed()) is None
@@ -87,6 +92,8 @@ def questions_on(schema: PublicSchema):
     """Every kind of question that a schema can have."""
     numbers = [column.name for column in schema.released if column.is_numeric]
     others = [column.name for column in schema.released if not column.is_numeric]
+    others += ["faith"] * (schema is SCHEMA)
+    numbers = [name for name in numbers if name != "faith"]
     stated = [{"mean": f"{y} by {g}"} for y, g in itertools.product(numbers, others)]
     stated += [{"share": name} for name in others] + [{"quantiles": name} for name in numbers]
     stated += [{"table": [*pair]} for pair in itertools.combinations(others, 2)]
@@ -151,7 +158,7 @@ def test_a_weight_counts_beside_other_weights_alone(schema, factor, data):
 ASKED = (
     {"mean": "visits by site"}, {"share": "plan"}, {"table": ["site", "plan"]},
     {"correlation": ["visits", "odd by name"]},
-    {"regression": "visits ~ `odd by name` + C(site)"},
+    {"regression": "visits ~ `odd by name` + C(site)"}, {"share": "site by faith"},
 )  # fmt: skip
 
 
@@ -178,6 +185,7 @@ def population(rows, rng):
     return ScaledTable(
         {
             "visits": np.rint(visits) / 40, "age": rng.random(rows), "odd by name": odd,
+            "faith": rng.choice(4, rows, p=[0.1, 0.2, 0.3, 0.4]) / 3,
             "site": site.astype(np.int32), "plan": plan.astype(np.int32),
         },
         rows,
@@ -235,6 +243,19 @@ def test_a_plan_forecasts_half_widths_before_data_is_read(asked):
     assert all(
         each.rare > each.half_width for each in told.values() if each.question.kind == "mean"
     )
+
+
+def test_a_plan_warns_of_a_wide_answer_and_names_an_epsilon_that_suffices():
+    small = {"nominal_rows": 600, "epsilon": "0.5"}
+    wide = compile_plan(spec_of(**small), SCHEMA)
+    told = plan_table(wide)
+    assert any(forecast.is_wide for forecast in wide.forecasts)
+    assert told.count("warning: ") >= sum(forecast.is_wide for forecast in wide.forecasts)
+    worst = max(wide.forecasts, key=lambda each: each.half_width / each.without)
+    enough = worst.enough(0.5)
+    again = compile_plan(spec_of(**small | {"epsilon": f"{1.2 * enough:.3f}"}), SCHEMA)
+    assert not again.forecasts[wide.forecasts.index(worst)].is_wide
+    assert "over 2 times" not in plan_table(compile_plan(spec_of(), SCHEMA))
 
 
 def test_questions_are_a_promise_and_need_weights_that_measure_them():
