@@ -221,6 +221,34 @@ def levels(sample: WeightedSample, name: str, bins: Bins = None) -> Levels:
     return _levels_of(values, domain, nullable)
 
 
+MOST_CELLS = 1000
+"""Most combinations of levels: each has an influence of every row."""
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def crossed(sample: WeightedSample, names: str | Sequence[str], bins: Bins = None) -> Levels:
+    """Return the combinations of some columns' levels (`levels`); labels are `a=x, b=y`."""
+    columns = [names] if isinstance(names, str) else [*(names if _is_list(names) else ())]
+    if not columns or len(columns) != len({*columns}):
+        allowed = "the name of a column, or a list of different ones"
+        raise ReleaseError(field="by", allowed=allowed)
+    parts = [levels(sample, column, bins) for column in columns]
+    count = math.prod(len(part.labels) for part in parts)
+    if len(parts) > 1 and count > MOST_CELLS:
+        fault = f"{count:,} combinations of levels"
+        raise ReleaseError(fault, field=", ".join(columns), allowed=f"at most {MOST_CELLS:,}")
+    codes, labels = np.zeros(sample.rows, dtype=np.int64), [""]
+    for column, part in zip(columns, parts, strict=True):
+        codes = codes * len(part.labels) + part.codes
+        own = [f"{column}={label}" for label in part.labels]
+        labels = [", ".join(filter(None, pair)) for pair in itertools.product(labels, own)]
+    declared = all(part.declared for part in parts)
+    return Levels(labels=tuple(labels), codes=codes, declared=declared)
+
+
 def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
     """Levels by schema or type; None if only the rows define them."""
     if declared is None or not declared.level_names:

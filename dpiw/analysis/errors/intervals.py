@@ -25,6 +25,9 @@ NOISE_AWARE, SANDWICH = "noise_aware", "sandwich"
 METHODS = (NOISE_AWARE, SANDWICH)
 
 _SHORT = "{:.6g}".format
+_SHOWN = 40
+"""Most values that are printed."""
+
 _NOT_ASSESSED = "not assessed"
 _ROWS_ALONE = "it leaves out the privacy noise and the sampling of the people"
 _NO_LAW = "only weights of weights.method: measured have a noise-aware interval"
@@ -62,7 +65,10 @@ class Interval:
         caption = f"{self.level:.0%} intervals, {self.method.replace('_', '-')}"
         caption += ", cut to what is possible" if self.cut else ""
         caption += f", of rows, up to {self.max_rows} a person" if self.max_rows > 1 else ""
-        lines = [self._table().to_string(float_format=_SHORT), caption, *self.told()]
+        table = self._table()
+        left = len(table) - _SHOWN
+        more = [f"and {left} more: interval().frame() holds all"] if left > 0 else []
+        lines = [table[:_SHOWN].to_string(float_format=_SHORT), *more, caption, *self.told()]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

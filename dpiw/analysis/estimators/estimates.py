@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.columns import Column, levels, numbers
+from dpiw.analysis.columns import Column, crossed, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
@@ -110,6 +110,9 @@ def place_of(name: str, names: Sequence[str]) -> int:
     return ends[0]
 
 
+By = str | Sequence[str] | None
+"""A column whose levels are groups, or several whose combinations are."""
+
 Estimator = Callable[[WeightedSample, Array, str], Estimate]
 """From one number per row, NaN where it does not count, and a name."""
 
@@ -139,25 +142,19 @@ def grouped(
     sample: WeightedSample,
     column: Column,
     where: Column | None,
-    by: str | None,
+    by: By,
     name: str,
     estimator: Estimator,
 ) -> Estimate:
-    """Return one estimate, or one value for each level of `by`; NaN for a level without weight.
+    """Return one estimate, or one value for each group of `by`; NaN for a group without weight.
 
     `estimator` maps numbers, NaN where a row does not count, to an estimate.
     """
     values = np.where(chosen(sample, where), numbers(sample, column), np.nan)
-    if not isinstance(by, str | None):
-        raise ReleaseError(
-            field="by",
-            allowed="the name of one column; to split by a second column, use `where` for each"
-            " of its levels",
-        )
     if by is None:
         return estimator(sample, values, name)
-    groups, counts = levels(sample, by), sample.weights * ~np.isnan(values)
-    names = [f"{name} | {by}={label}" for label in groups.labels]
+    groups, counts = crossed(sample, by), sample.weights * ~np.isnan(values)
+    names = [f"{name} | {label}" for label in groups.labels]
     present_codes = [k for k in range(len(names)) if counts[groups.codes == k].sum() > 0]
     if not present_codes:
         present_rows(values, name, sample)

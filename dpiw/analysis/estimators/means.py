@@ -20,7 +20,7 @@ from dpiw.analysis.columns import (
     shifted,
 )
 from dpiw.analysis.conditions import chosen
-from dpiw.analysis.estimators.estimates import Estimate, asked, grouped, label_of, present_rows
+from dpiw.analysis.estimators.estimates import By, Estimate, asked, grouped, label_of, present_rows
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.data.schema.columns import Column as Declared
 from dpiw.errors import ReleaseError
@@ -31,7 +31,7 @@ def mean(
     column: Column,
     *,
     where: Column | None = None,
-    by: str | None = None,
+    by: By = None,
     name: str | None = None,
 ) -> Estimate:
     """Return the weighted mean sum(w h)/sum(w) of a column, in all rows or in groups.
@@ -41,7 +41,7 @@ def mean(
         column: a numeric or boolean column, or a function of the table; missing values left out.
         where: rows that count: a condition such as `age > 40 and region == 'south'`, a boolean
             column, or a function of the table (`dpiw.analysis.conditions.condition`).
-        by: a column; one value for each of its levels.
+        by: a column, or a list of them; one value for each combination of their levels.
         name: of the estimate; default: from the column's name.
     """
     sample, label = weighted_sample(source), name or asked(f"mean({label_of(column)})", where)
@@ -166,7 +166,7 @@ def _public_count(rows: Any, population: Any, sample: WeightedSample) -> float |
 
 
 def variance(
-    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
+    source: Source, column: Column, *, where: Column | None = None, by: By = None
 ) -> Estimate:
     """Return the weighted variance sum(w (h - mean)^2)/sum(w), of the rows; arguments as `mean`.
 
@@ -177,9 +177,7 @@ def variance(
     return grouped(sample, shifted(cells(sample, column)).values, where, by, label, _variance)
 
 
-def std(
-    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
-) -> Estimate:
+def std(source: Source, column: Column, *, where: Column | None = None, by: By = None) -> Estimate:
     """Return the weighted standard deviation. Arguments and errors as `mean`."""
     label = asked(f"std({label_of(column)})", where)
     sample = weighted_sample(source)

@@ -9,7 +9,7 @@ from numbers import Real
 import numpy as np
 
 from dpiw.analysis.columns import Column, bounds, cells, declared_as
-from dpiw.analysis.estimators.estimates import Estimate, asked, grouped, label_of, present_rows
+from dpiw.analysis.estimators.estimates import By, Estimate, asked, grouped, label_of, present_rows
 from dpiw.analysis.names import known_name
 from dpiw.analysis.sample import Array, Source, WeightedSample, weighted_sample
 from dpiw.errors import ReleaseError
@@ -36,7 +36,7 @@ def quantile(
     probability: float = 0.5,
     *,
     where: Column | None = None,
-    by: str | None = None,
+    by: By = None,
     name: str | None = None,
 ) -> Estimate:
     """Return the weighted quantile: the smallest value that a share of the weight reaches.
@@ -66,7 +66,7 @@ def quantile(
 
 
 def median(
-    source: Source, column: Column, *, where: Column | None = None, by: str | None = None
+    source: Source, column: Column, *, where: Column | None = None, by: By = None
 ) -> Estimate:
     """Return the weighted median. Arguments and errors as `mean`."""
     label = asked(f"median({label_of(column)})", where)

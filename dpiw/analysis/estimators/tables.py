@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.columns import SHARE, Bins, Column, Levels, declared_as, levels, shifted
+from dpiw.analysis.columns import SHARE, Bins, Column, Levels, crossed, declared_as, levels, shifted
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.estimators.quantiles import weighted_quantile
@@ -94,14 +94,9 @@ def shares(
 ) -> Estimate:
     """Return the share of rows in each cell of one or more columns' levels, as `value_counts`."""
     sample = weighted_sample(source)
-    mask, codes = chosen(sample, where), np.zeros(sample.rows, dtype=np.int64)
-    names: tuple[str, ...] = ("",)
-    for column in columns:
-        parts = levels(sample, column, bins)
-        codes = codes * len(parts.labels) + parts.codes
-        own = [f"{column}={label}" for label in parts.labels]
-        names = tuple(", ".join(filter(None, (one, other))) for one in names for other in own)
-    indicators = np.equal.outer(codes, np.arange(len(names))) * mask[:, None] * 1.0
+    parts, mask = crossed(sample, columns, bins), chosen(sample, where)
+    names = tuple(str(label) for label in parts.labels)
+    indicators = np.equal.outer(parts.codes, np.arange(len(names))) * mask[:, None] * 1.0
 
     def refit(weights: Array) -> Array:
         return np.asarray(weights @ indicators / (weights @ mask))

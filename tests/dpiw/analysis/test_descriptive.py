@@ -1,8 +1,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpiw import analysis
+from dpiw.analysis.estimators import tables
 from dpiw.analysis.estimators.estimates import picked
 from dpiw.errors import ReleaseError, WeightError
 from tests.support.worlds import outcomes
@@ -238,6 +241,44 @@ def test_a_name_says_that_a_mask_chose_the_rows():
         assert analysis.mean((frame, None), "a", where=where).names == (f"mean(a){told}",)
     groups = analysis.std((frame, None), "a", where=frame["a"] > 1, by="g").names
     assert groups == ("std(a) where <mask> | g=x", "std(a) where <mask> | g=y")
+
+
+@given(st.integers(0, 2**32), st.sampled_from([analysis.mean, analysis.std, analysis.median]))
+@settings(max_examples=20, deadline=None)
+def test_groups_of_several_columns_are_those_of_conditions_joined(seed, function):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=80), "g": rng.choice(list("pq"), 80), "h": rng.random(80) < 0.5}
+    )
+    source = (frame, rng.random(80) + 0.1)
+    found = function(source, "x", by=["g", "h"])
+    for name, value in zip(found.names, found.values, strict=True):
+        g, h = (part.partition("=")[2] for part in name.partition(" | ")[2].split(", "))
+        alone = function(source, "x", where=f"g == '{g}' and {'not ' * (h == 'False')}h")
+        assert alone.values == pytest.approx([value])
+    swapped = function(source, "x", by=("h", "g"))
+    assert sorted(swapped.values) == pytest.approx(sorted(found.values))
+    assert function(source, "x", by=["g"]).names == function(source, "x", by="g").names
+    shares = analysis.value_counts(source, "g").values
+    cells = tables.shares(source, ["g", "h"])
+    assert cells.values.sum() == pytest.approx(1)
+    assert cells.values.reshape(2, -1).sum(axis=1) == pytest.approx(shares)
+
+
+def test_groups_that_make_no_sense_are_refused():
+    for by in ([], ["g", "g"], ["nobody"], 7):
+        with pytest.raises(ReleaseError):
+            analysis.mean(SOURCE, "x", by=by)
+    many = pd.DataFrame({"a": [f"{i}" for i in range(40)]}).assign(b=lambda t: t["a"], x=1.0)
+    with pytest.raises(ReleaseError, match="1,000"):
+        analysis.mean((many, None), "x", by=["a", "b"])
+    shown = repr(analysis.mean((many.assign(x=range(40)), None), "x", by=["a"]))
+    assert "more" not in shown
+    long = pd.DataFrame(
+        {"a": [f"{i % 8}" for i in range(300)], "b": [f"{i % 7}" for i in range(300)]}
+    )
+    table = repr(analysis.mean((long.assign(x=range(300)), None), "x", by=["a", "b"]).interval())
+    assert "and 16 more" in table
 
 
 def test_weights_and_questions_that_make_no_sense_are_refused():
