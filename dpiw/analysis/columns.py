@@ -225,13 +225,10 @@ MOST_CELLS = 1000
 """Most combinations of levels: each has an influence of every row."""
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
-
-
 def crossed(sample: WeightedSample, names: str | Sequence[str], bins: Bins = None) -> Levels:
     """Return the combinations of some columns' levels (`levels`); labels are `a=x, b=y`."""
-    columns = [names] if isinstance(names, str) else [*(names if _is_list(names) else ())]
+    columns = [names] if isinstance(names, str) else []
+    columns += names if isinstance(names, list | tuple) else ()
     if not columns or len(columns) != len({*columns}):
         allowed = "the name of a column, or a list of different ones"
         raise ReleaseError(field="by", allowed=allowed)
