@@ -21,6 +21,8 @@ from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.weights.base import WeightEstimator
+from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.measured.constants import MOST_CREDIT
 from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
 
 RARE = 0.05
@@ -134,4 +136,7 @@ def _widest(
     place = int(np.nanargmax(deviations))
     people = float(estimate.influence[:, place].std())
     verdict = confidence_interval(estimate).verdicts[place]
+    noise = float(parts["means"][place]) - people**2 / law.rows
+    if verdict == Verdict.USE.value and noise > people**2 / (MOST_CREDIT * law.rows):
+        verdict = Verdict.CARE.value  # louder than a prior: weights do not keep to it
     return _NORMAL * float(deviations[place]), _NORMAL * people, verdict

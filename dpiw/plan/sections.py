@@ -180,7 +180,8 @@ class CatalogueSpec(Section):
 
 def _usual_shares(data: dict[str, Any]) -> SharesSpec:
     """Those of a spec that has none; `data` holds the fields above that are admissible."""
-    return SharesSpec.usual(data["weights"].method) if "weights" in data else SharesSpec()
+    known = "weights" in data and not data.get("questions")
+    return SharesSpec.usual(data["weights"].method) if known else SharesSpec()
 
 
 class Promise(Section):
@@ -217,9 +218,9 @@ class Promise(Section):
     nominal_rows: Annotated[Count, Field(ge=1, le=10**12)]
     generator: GeneratorSpec
     weights: WeightsSpec
+    questions: tuple[Settings, ...] = ()
     shares: SharesSpec = Field(default_factory=_usual_shares)
     synthetic_rows: Annotated[Count, Field(ge=1, le=10**9)]
-    questions: tuple[Settings, ...] = ()
 
 
 class Places(Section):

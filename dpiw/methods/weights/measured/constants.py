@@ -64,7 +64,7 @@ any. Chosen on the populations of benchmarks/results/coverage_measured.md, on ot
 
 FORCED = 0.05
 """Largest noise variance of a mean that was asked for, in that of its feature among the base rows,
-for which the weights keep to it; to force a louder one would cost rows and gain little."""
+for which the weights keep to it; nor may it exceed the prior's, which would then know more."""
 
 KEPT = 0.2
 """Largest distance of such a mean from its noisy value, in standard deviations of the noise: its

@@ -294,9 +294,10 @@ def reweight(
             targets = replace(targets, relative=relative)
     solved, forced, of_forced = solvable(base, targets, credit), np.zeros(0, dtype=np.int64), 1.0
     if asked is not None and asked.size:
-        loudness = np.diag(targets.covariance) / np.maximum(np.diag(base.even[1]), 1e-300)
-        forced = asked[loudness[asked] <= FORCED]
-        targets, solved, of_forced = _kept(base, targets, solved, forced)
+        most = min(FORCED, 1 / misfit.least_credit())
+        quiet = np.diag(targets.covariance) <= most * np.diag(base.even[1])
+        forced = asked[quiet[asked]]
+        targets, solved, of_forced = _kept(base, targets, solved, forced, most=most)
     return Reweighted(
         targets=targets,
         tilt=solved,
@@ -309,18 +310,19 @@ def reweight(
 
 
 def _kept(
-    base: BaseRows, targets: Targets, solved: Tilt, forced: NDArray[np.int64]
+    base: BaseRows, targets: Targets, solved: Tilt, forced: NDArray[np.int64], *, most: float
 ) -> tuple[Targets, Tilt, float]:
     """Lower the credit of some features until their means are within `KEPT` of the targets.
 
     Judged along the features' own axes that rows can move: not the sum of a column's levels, which
     is one whatever was measured. The last tilting that could be solved counts, as rows may not
-    reach a share below zero.
+    reach a share below zero. `most`: largest noise variance of an axis over its spread.
     """
     share, block = 1.0, np.ix_(forced, forced)
     spreads, axes = np.linalg.eigh(base.even[1][block])
     noise = ((targets.covariance[block] @ axes) * axes).sum(axis=0)
-    axes, deviations = axes[:, noise <= FORCED * spreads], np.sqrt(noise[noise <= FORCED * spreads])
+    quiet = noise <= most * spreads
+    axes, deviations = axes[:, quiet], np.sqrt(noise[quiet])
     for _ in range(_FORCINGS if deviations.size else 0):
         left = axes.T @ (solved.credit * targets.ridge[forced] @ solved.theta)
         worst = float(np.abs(left / deviations).max())

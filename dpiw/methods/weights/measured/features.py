@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -23,10 +23,21 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.fourier import Waves
-from dpiw.methods.weights.questions import CUTS, OWN, Question, Term, possible_values, shares_of
+from dpiw.methods.weights.questions import (
+    CUTS,
+    OWN,
+    VALUES,
+    Question,
+    Term,
+    possible_values,
+    shares_of,
+)
 
 _REACH = 3.0
 """Standard deviations on both sides of the mean."""
+
+_REACHES, _GUESSED = (3.0, 4.0, 6.0, 9.0), 20.0
+"""The same for numbers that were asked for, and people whose prior variance is one of a tail's."""
 
 _LEAST = 1 / 16
 """Width of the narrowest range: a generator that draws one value alone may be wrong."""
@@ -40,9 +51,13 @@ _ROWS = 20_000
 
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
-    """A range 0 <= lower < upper <= 1 of the schema's scale by numeric column; others: [0, 1]."""
+    """A range 0 <= lower < upper <= 1 of the schema's scale by numeric column; others: [0, 1].
+
+    `asked`: of numbers that questions ask for, which keep more of their tails.
+    """
 
     bounds: Mapping[str, tuple[float, float]]
+    asked: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: SyntheticTable) -> Self:
@@ -59,41 +74,51 @@ class Ranges:
 
     def within(self, scaled: ScaledTable) -> ScaledTable:
         """The rows on their ranges' scale, cut to [0, 1]; missing cells stay."""
-        moved = {
-            name: np.clip((scaled.columns[name] - low) * (1 / (high - low)), 0.0, 1.0)
-            for name, (low, high) in self.bounds.items()
-        }
+        moved = {name: _cut(scaled.columns[name], ends) for name, ends in self.bounds.items()}
         return ScaledTable({**scaled.columns, **moved}, scaled.rows)
 
-    def to_json(self) -> dict[str, list[float]]:
-        """JSON values for measurements and certificates."""
-        return {name: [*ends] for name, ends in self.bounds.items()}
+    def to_json(self) -> dict[str, dict[str, list[float]]]:
+        """JSON values for measurements and certificates, by the name of the fact."""
+        told = {"ranges": {name: [*ends] for name, ends in self.bounds.items()}}
+        asked = {name: [*ends] for name, ends in self.asked.items()}
+        return {**told, "asked_ranges": asked} if asked else told
 
     @classmethod
-    def from_json(cls, stated: Any, schema: PublicSchema) -> Self:
+    def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
         """Read what `to_json` wrote; ReleaseError if it does not fit this schema."""
         names = {column.name for column in schema.released if column.is_numeric}
-        try:
-            bounds = {name: (low + 0.0, high + 0.0) for name, (low, high) in stated.items()}
-            wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
-            flags = [isinstance(end, bool) for ends in stated.values() for end in ends]
-            good = bounds.keys() <= names and wide and not any(flags)
-        except (AttributeError, TypeError, ValueError, OverflowError):
-            good = False
-        if not good:
-            raise ReleaseError(
-                field="ranges",
-                allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns"
-                " of numbers",
-            )
-        return cls(bounds=bounds)
+        return cls(
+            bounds=_read_ends(facts.get("ranges", {}), names),
+            asked=_read_ends(facts.get("asked_ranges", {}), names),
+        )
 
 
-def _ends(cells: NDArray[np.float64]) -> tuple[float, float]:
+def _cut(cells: Any, ends: tuple[float, float]) -> Array:
+    low, high = ends
+    return np.asarray(np.clip((cells - low) * (1 / (high - low)), 0.0, 1.0))
+
+
+def _read_ends(stated: Any, names: set[str]) -> dict[str, tuple[float, float]]:
+    try:
+        bounds = {name: (low + 0.0, high + 0.0) for name, (low, high) in stated.items()}
+        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
+        flags = [isinstance(end, bool) for ends in stated.values() for end in ends]
+        good = bounds.keys() <= names and wide and not any(flags)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        raise ReleaseError(
+            field="ranges",
+            allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns of numbers",
+        )
+    return bounds
+
+
+def _ends(cells: NDArray[np.float64], deviations: float = _REACH) -> tuple[float, float]:
     if cells.size < 2:
         return 0.0, 1.0
     middle = float(cells.mean())
-    reach = max(_REACH * float(cells.std()), _LEAST / 2)
+    reach = max(deviations * float(cells.std()), _LEAST / 2)
     low = min(max(0.0, middle - reach), 1 - _LEAST)
     high = max(min(1.0, middle + reach), _LEAST)
     return math.floor(low / _STEP) * _STEP, math.ceil(high / _STEP) * _STEP
@@ -118,7 +143,7 @@ FAINT = 0.002
 
 Below, products cost other features nothing on the populations of benchmarks/coverage.py."""
 
-PARTS_OF_RANGE = 32
+PARTS_OF_RANGE = 128
 """Indicators of a `cuts` term: parts of equal width of the column's range."""
 
 FEW_COLUMNS = 10
@@ -154,6 +179,31 @@ def with_questions(stack: Stack, questions: Sequence[Question]) -> Stack:
     """The stack, with the terms of declared questions beside its other features."""
     asked = shares_of(questions, stack.schema, norm=stack.norm)
     return replace(stack, shares={**stack.shares, **asked}) if asked else stack
+
+
+def asked_ranges(
+    stack: Stack, rows: SyntheticTable, *, noise: float, nominal_rows: int
+) -> dict[str, tuple[float, float]]:
+    """The range of each number that was asked for: the least of noise and a guess of its tails.
+
+    By public rows. `noise` is that of a mean of a feature; `_GUESSED` counts the variance beyond
+    the ends as a prior would.
+    """
+    first, found = rows.first(_ROWS).scaled, {}
+    for name, form in stack.own:
+        cells = first.columns[name][~np.isnan(first.columns[name])]
+        if form != OWN or cells.size < 2:
+            continue
+        share = stack.shares.get(Term(factors=((name, OWN),)).key, 1.0)
+
+        def cost(ends: tuple[float, float], cells: Any = cells, share: float = share) -> float:
+            beyond = cells - np.clip(cells, *ends)
+            own = (noise * (ends[1] - ends[0]) / 2 / share) ** 2
+            return own + _GUESSED / nominal_rows * float(beyond.var())
+
+        choices = [_ends(cells, reach) for reach in _REACHES]
+        found[name] = min([(0.0, 1.0), *choices], key=cost)
+    return {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
 
 
 def _with_products(schema: PublicSchema) -> dict[str, float]:
@@ -201,10 +251,10 @@ class Stack:
         return {key: term for key, term in read.items() if term is not None}
 
     @cached_property
-    def _own(self) -> dict[tuple[str, str], ColumnBlock]:
+    def own(self) -> dict[tuple[str, str], ColumnBlock]:
         """Lines that terms add, after those of the columns, by column and form.
 
-        Numbers on their bounds, as a mean that was asked for has no range; and indicators.
+        Numbers on ranges of their own, and indicators of parts of them or of values.
         """
         factors = {factor for term in self.terms.values() for factor in term.factors}
         columns, start = {c.name: c for c in self.schema.released}, self.schema.width
@@ -226,34 +276,47 @@ class Stack:
     @cached_property
     def lines(self) -> int:
         """Number of coordinates that moments are made of: `lines_of`."""
-        return max([self.schema.width, *(block.stop for block in self._own.values())])
+        return max([self.schema.width, *(block.stop for block in self.own.values())])
 
     def lines_of(self, scaled: ScaledTable) -> Array:
         """Centred coordinates of rows, shape (rows, lines), Fortran order.
 
-        Those of the schema on the ranges, then `_own`; a missing number has zeros.
+        Those of the schema on the ranges, then `own`; a missing number has zeros.
         """
         within = scaled if self.ranges is None else self.ranges.within(scaled)
         centred = self.schema.centred(within, order="F")
-        if not self._own:
+        if not self.own:
             return centred
         lines = np.zeros((scaled.rows, self.lines), order="F")
         lines[:, : self.schema.width] = centred
-        for (name, form), block in self._own.items():
-            cells = (within if form == CUTS else scaled).columns[name]
-            known = np.flatnonzero(~np.isnan(cells))
-            inside = np.clip(cells[known], 0.0, 1.0)
+        for (name, form), block in self.own.items():
+            place = lines[:, block.start : block.stop]
+            inside = self._inside(scaled, name, form)
+            known = np.flatnonzero(~np.isnan(inside))
             if form == OWN:
-                flags = slice(self._by_name[name].start + 1, self._by_name[name].stop)
-                lines[known, block.start] = inside - 0.5
-                lines[:, block.start + 1 : block.stop] = centred[:, flags]
+                place[known, 0] = inside[known] - 0.5
+                place[:, 1:] = centred[:, self._by_name[name].start + 1 : self._by_name[name].stop]
                 continue
-            places = np.rint(inside * (block.levels - 1))
-            if form == CUTS:
-                places = np.minimum(np.floor(inside * block.levels), block.levels - 1)
-            lines[known, block.start : block.stop] = -math.sqrt(0.5) / block.levels
-            lines[known, block.start + places.astype(np.intp)] += math.sqrt(0.5)
+            place[known] = -math.sqrt(0.5) / block.levels
+            place[known, _codes(inside[known], form, block.levels)] += math.sqrt(0.5)
         return lines
+
+    def _inside(self, scaled: ScaledTable, name: str, form: str) -> Array:
+        """Cells of an asked number on its own range, in [0, 1] or NaN."""
+        cells = np.asarray(scaled.columns[name], dtype=np.float64)
+        if form == VALUES or self.ranges is None:
+            return np.asarray(np.clip(cells, 0.0, 1.0))
+        return _cut(cells, self.ranges.asked.get(name, (0.0, 1.0)))
+
+    def bins_of(self, scaled: ScaledTable) -> dict[str, NDArray[np.int32]]:
+        """Each row's part of the range, shape (n,), by number with indicators; -1: missing."""
+        found = {}
+        for (name, form), block in self.own.items():
+            if form == CUTS:
+                inside = self._inside(scaled, name, form)
+                codes = _codes(np.nan_to_num(inside), form, block.levels)
+                found[name] = np.where(np.isnan(inside), -1, codes).astype(np.int32)
+        return found
 
     def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
         """The blocks whose coordinates, or their products, are a part's features, in order."""
@@ -262,7 +325,7 @@ class Stack:
         if part in PRODUCTS:
             return [*self.column_pairs[part]]
         term = self.terms[part]
-        chosen = [self._own.get(factor, self._by_name[factor[0]]) for factor in term.factors]
+        chosen = [self.own.get(factor, self._by_name[factor[0]]) for factor in term.factors]
         return [(chosen[0], chosen[1] if len(chosen) > 1 else None)]
 
     def squares_of(self, part: str) -> list[int] | None:
@@ -407,6 +470,13 @@ class Stack:
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,
         )  # fmt: skip
+
+
+def _codes(inside: Array, form: str, count: int) -> NDArray[np.intp]:
+    """Which of `count` parts, or of as many values, numbers in [0, 1] are in."""
+    if form == CUTS:
+        return np.minimum(np.floor(inside * count), count - 1).astype(np.intp)
+    return np.rint(inside * (count - 1)).astype(np.intp)
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:

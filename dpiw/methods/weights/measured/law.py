@@ -24,7 +24,6 @@ from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
 from dpiw.methods.weights.measured.constants import (
     FAR,
-    FORCED,
     MOST_CREDIT,
     MOVED,
     PULL,
@@ -303,7 +302,7 @@ def law_of_means(
         scales=tuple(float(scale) for scale in parameters["scales"]),
         frequencies=int(parameters["frequencies"]),
         omega_seed=int(parameters["omega_seed"] or 0),
-        ranges=Ranges.from_json(facts.get("ranges", {}), schema),
+        ranges=Ranges.from_json(facts, schema),
     )
     one_way = OneWayLaw.from_json(facts["one_way"], schema) if "one_way" in facts else None
     scale = float(parameters["scale"])
@@ -326,7 +325,7 @@ def law_of_means(
     counts = () if one_way is None else one_way.variances
     law = MeansLaw(
         count_noise=math.sqrt(max(counts, default=0.0)),
-        bins={} if one_way is None else one_way.bins_of(rows),
+        bins=({} if one_way is None else one_way.bins_of(rows)) | stack.bins_of(rows),
         features=features,
         weights=weights,
         covariance=noise,
@@ -357,8 +356,9 @@ def expected_law(
 ) -> MeansLaw:
     """The law that `measured` weights are expected to have, on public rows of equal weight.
 
-    The generator is taken for right, so that the credit is the largest and what was asked is kept
-    to. `scale` and `constant` are those of the calibrated sum.
+    The generator is taken for right, so that the credit is the largest, and every mean that was
+    asked for is kept to, whatever its noise: an upper bound. `scale` and `constant` are those of
+    the calibrated sum.
     """
     features = all_features(stack, None, rows.scaled)
     weights = np.ones(rows.rows)
@@ -366,12 +366,11 @@ def expected_law(
         scale=scale, rows=nominal_rows, constant=constant, about=features.mean(axis=0)
     )
     relative = np.ones(stack.dimension)
-    quiet = np.diag(noise) <= FORCED * features.var(axis=0)
-    relative[stack.asked[quiet[stack.asked]]] = _FORCED_CREDIT
+    relative[stack.asked] = _FORCED_CREDIT
     return MeansLaw(
         features=features, weights=weights, covariance=noise, rows=nominal_rows,
         credit=MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
-        max_rows=max_rows,
+        max_rows=max_rows, bins=stack.bins_of(rows.scaled),
     )  # fmt: skip
 
 

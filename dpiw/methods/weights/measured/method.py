@@ -42,6 +42,7 @@ from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import (
     Ranges,
     Stack,
+    asked_ranges,
     public_shares,
     with_first_moments,
     with_questions,
@@ -314,13 +315,19 @@ class Measured(WeightEstimator):
         return Measurement(
             kind=self.kind, publishable=noise.publishable,
             arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
-            facts={**self._facts(), "schema": table.schema.name, "ranges": ranges.to_json()},
+            facts={**self._facts(), "schema": table.schema.name, **ranges.to_json()},
             noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )  # fmt: skip
 
     def for_rows(self, published: SyntheticTable) -> Self:
         """With the ranges of the generator's rows, before data is read."""
-        return self if self._ready().is_loud else replace(self, ranges=Ranges.of(published))
+        ready = self._ready()
+        if ready.is_loud and not self.questions:
+            return self
+        ranges = Ranges(bounds={}) if ready.is_loud else Ranges.of(published)
+        noise, stack = ready.law.scale / ready.nominal_rows, self.stack(published.schema)
+        own = asked_ranges(stack, published, noise=noise, nominal_rows=ready.nominal_rows)
+        return replace(self, ranges=replace(ranges, asked=own))
 
     def weigh(
         self,

@@ -96,8 +96,8 @@ def weigh_measured(
     Raises:
         WeightError: the measurement does not fit, or the tilting cannot be solved.
     """
-    ranges = measurement.facts.get("ranges", {})
-    stack = estimator.stack(base.schema, Ranges.from_json(ranges, base.schema))
+    ranges = Ranges.from_json(measurement.facts, base.schema)
+    stack = estimator.stack(base.schema, ranges)
     law = None if known is None else known.law
     dimension = stack.dimension + (0 if law is None else law.dimension)
     scoring = Scoring(stack=stack, known=law)
@@ -159,7 +159,8 @@ def weigh_measured(
         chosen=chosen,
         facts={
             "measured": reweighted.to_json()
-            | {"base_rows": base.rows, "ranges": ranges}
+            | {"base_rows": base.rows}
+            | ranges.to_json()
             | {"exponent": tau, "distinct_rows": choice.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": choice.credit} if np.isfinite(choice.credit) else {}),

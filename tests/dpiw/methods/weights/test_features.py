@@ -352,7 +352,7 @@ def test_json_is_read_back_and_nonsense_is_refused():
         {"a": [False, True]}, {"a": [0, 10**400]}, {"a": [0.5, 0.55]},
     ):  # fmt: skip
         with pytest.raises(ReleaseError):
-            Ranges.from_json(stated, RANGED)
+            Ranges.from_json({"ranges": stated}, RANGED)
 
 
 def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
@@ -363,8 +363,8 @@ def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
     table = PrivateTable(schema=RANGED, scaled=rows_of(rng.random(500) * 0.2, 0.5))
     beside = public(rng.random(500) * 0.2, 0.5)
     drawn = estimator.for_rows(beside).measure(table, beside, noise=SeededNoise(1))
-    assert drawn.facts["ranges"] == Ranges.of(beside).to_json() != {}
-    assert Ranges.from_json(drawn.facts["ranges"], RANGED) == Ranges.of(beside)
+    assert drawn.facts["ranges"] == Ranges.of(beside).to_json()["ranges"] != {}
+    assert Ranges.from_json(drawn.facts, RANGED) == Ranges.of(beside)
 
 
 @pytest.mark.parametrize("beyond", [0.99, 1.01])
