@@ -17,6 +17,7 @@ from dpiw.analysis.estimators.quantiles import quantile
 from dpiw.analysis.estimators.tables import shares
 from dpiw.analysis.sample import Published, Source, weighted_sample
 from dpiw.data.schema.schema import PublicSchema
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.weights.questions import (
     CORRELATION,
     MEAN,
@@ -64,10 +65,16 @@ def _shares_by(source: Source, target: str, group: str) -> Estimate:
 
 
 def asked_of(release: Published) -> tuple[Question, ...]:
-    """The questions that a release's certificate declares, in order."""
-    stated = [stage.parameters.get("questions", ()) for stage in release.certificate.stages]
+    """The questions that a release's certificate declares, in order; ReleaseError for others."""
+    stated = [stage.parameters.get("questions", []) for stage in release.certificate.stages]
     schema = PublicSchema.from_mapping(release.schema)
-    return parse_questions([entry for each in stated for entry in each], schema)
+    try:
+        return parse_questions([entry for each in stated for entry in each], schema)
+    except (SpecError, TypeError):
+        allowed = "questions about the release's columns"
+        raise ReleaseError(
+            "states no such questions", field="certificate", allowed=allowed
+        ) from None
 
 
 def answers(source: Source, questions: Sequence[Question]) -> pd.DataFrame:

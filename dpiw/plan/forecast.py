@@ -20,6 +20,7 @@ from dpiw.analysis.questions import answer
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
+from dpiw.errors import DPIWError
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured.constants import MOST_CREDIT
@@ -34,6 +35,9 @@ WIDE = 2.0
 _ROWS = 10_000
 """Reference rows: half-widths have simulation errors of about 1%."""
 
+NO_FORECAST = "unknown"
+"""The verdict without a forecast."""
+
 _NORMAL = 1.959964
 """97.5% quantile of the standard normal law."""
 
@@ -43,7 +47,7 @@ class Forecast:
     """A question's widest answer.
 
     Attributes:
-        half_width: of the 95% interval, in the answer's unit.
+        half_width: of the 95% interval, in the answer's unit; NaN if nothing can be forecast.
         without: the same without privacy, for `nominal_rows` people.
         rare: half-width for a level of share `RARE`; None without levels.
         verdict: which the interval is likely to get.
@@ -66,6 +70,8 @@ class Forecast:
         return epsilon * math.sqrt(noise / (WIDE**2 - 1)) / self.without
 
     def __str__(self) -> str:
+        if math.isnan(self.half_width):
+            return f"{self.question}: no forecast within these bounds"
         rare = "" if self.rare is None else f"; a level of {RARE:.0%}: ±{self.rare:.3g}"
         return (
             f"{self.question}: ±{self.half_width:.3g} (without privacy ±{self.without:.3g}{rare}),"
@@ -77,65 +83,68 @@ def forecasts(
     weights: WeightEstimator, schema: PublicSchema, *, nominal_rows: int, published: int
 ) -> Iterator[Forecast]:
     """Forecast every declared question of calibrated weights, in order."""
-    for question in weights.questions:
-        uneven = _levelled(question, schema)
-        usual, *others = (
-            _widest(weights, question, _reference(schema, question, rare), published)
-            for rare in ((frozenset(), uneven) if uneven else (frozenset(),))
-        )
-        if usual is not None:
-            half_width, people, verdict = usual
-            yield Forecast(
-                question=question,
-                half_width=half_width,
-                without=people / math.sqrt(nominal_rows),
-                rare=others[0][0] if others and others[0] else None,
-                verdict=verdict,
-            )
-
-
-def _levelled(question: Question, schema: PublicSchema) -> frozenset[str]:
+    if not weights.questions:
+        return
+    even, uneven = (_sample(weights, schema, rare=rare) for rare in (False, True))
     levelled = {column.name for column in schema.released if not column.is_numeric}
-    return frozenset(levelled & {question.target, *question.others})
+    for question in weights.questions:
+        half_width, people, verdict = _widest(question, even, published)
+        rare = None
+        if levelled & {question.target, *question.others}:
+            rare, *_ = _widest(question, uneven, published)
+        yield Forecast(
+            question=question,
+            half_width=half_width,
+            without=people / math.sqrt(nominal_rows),
+            rare=rare,
+            verdict=verdict,
+        )
 
 
-def _reference(schema: PublicSchema, question: Question, rare: frozenset[str]) -> SyntheticTable:
-    """Public rows, the same every time; the first level of the columns in `rare` is rare."""
+def _sample(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> WeightedSample:
+    """Public rows, the same every time, with their law; `rare`: first levels have share `RARE`."""
     rng = np.random.default_rng(_ROWS)
     cells: dict[str, NDArray[Any]] = {}
+    spreads = {q.target: q.spread for q in weights.questions if q.spread is not None}
     for column in schema.released:
         if not column.is_numeric:
             shares = np.ones(column.cardinality)
-            if column.name in rare and column.cardinality > 1:
+            if rare and column.cardinality > 1:
                 shares[0] = RARE / (1 - RARE) * (column.cardinality - 1)
             codes = rng.choice(column.cardinality, size=_ROWS, p=shares / shares.sum())
             cells[column.name] = codes.astype(np.int32)
-        elif column.name == question.target and question.spread is not None:
-            deviation = question.spread / (column.upper_number - column.lower_number)
-            cells[column.name] = np.clip(0.5 + deviation * rng.standard_normal(_ROWS), 0.0, 1.0)
+        elif column.name in spreads:
+            deviation = spreads[column.name] / (column.upper_number - column.lower_number)
+            drawn = 0.5 + deviation * rng.standard_normal(_ROWS)
+            cells[column.name] = np.clip(drawn, 0.0, 1.0)
         elif 2 <= (count := possible_values(column)) <= MOST_VALUES:
             cells[column.name] = rng.integers(0, count, _ROWS) / (count - 1)
         else:
             cells[column.name] = rng.random(_ROWS)
-    return SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
-
-
-def _widest(
-    weights: WeightEstimator, question: Question, rows: SyntheticTable, published: int
-) -> tuple[float, float, str] | None:
-    """Of the widest answer: half-width, the same for one person without privacy, and verdict."""
+    rows = SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
     law = weights.expected_law(rows)
-    if law is None:
-        return None
-    even = np.ones(rows.rows)
-    sample = WeightedSample(frame=rows.frame(), weights=even, law=law, schema=rows.schema)
-    estimate = answer(sample, question)
+    return WeightedSample(frame=rows.frame(), weights=np.ones(_ROWS), law=law, schema=schema)
+
+
+def _widest(question: Question, sample: WeightedSample, published: int) -> tuple[float, float, str]:
+    """Of the widest answer: half-width, the same for one person without privacy, and verdict.
+
+    NaN where the reference rows have no answer, such as for bounds of 10^190.
+    """
+    law = sample.known_law
+    try:
+        with np.errstate(all="ignore"):
+            estimate = answer(sample, question)
+            verdicts = confidence_interval(estimate).verdicts
+    except (DPIWError, ValueError):
+        return math.nan, math.nan, NO_FORECAST
     parts = law.parts(estimate)
-    parts["rows"] = parts["rows"] * rows.rows / published
+    parts["rows"] = parts["rows"] * sample.rows / published
     deviations = np.sqrt(np.sum([*parts.values()], axis=0))
+    if not np.isfinite(deviations).any():
+        return math.nan, math.nan, NO_FORECAST
     place = int(np.nanargmax(deviations))
-    people = float(estimate.influence[:, place].std())
-    verdict = confidence_interval(estimate).verdicts[place]
+    people, verdict = float(estimate.influence[:, place].std()), verdicts[place]
     noise = float(parts["means"][place]) - people**2 / law.rows
     if verdict == Verdict.USE.value and noise > people**2 / (MOST_CREDIT * law.rows):
         verdict = Verdict.CARE.value  # louder than a prior: weights do not keep to it

@@ -319,6 +319,8 @@ def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
                 f"{infeasible(forecast)}: none are published, and the whole budget goes to the"
                 " generator"
             )
+            if spec.questions:
+                warnings.append("without weights no declared question is measured")
             rho, ready = _solve(spec, schema, ready.generator_alone())
         else:
             warnings.append(f"{infeasible(forecast)}: kept because the spec says so")

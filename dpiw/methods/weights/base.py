@@ -106,8 +106,10 @@ class WeightEstimator(Method, abc.ABC):
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Settings that went, with their values that change nothing: a run begun so goes on."""
 
+    measures_questions: ClassVar[bool] = False
+    """Whether it measures declared questions."""
     questions: tuple[Question, ...] = ()
-    """Declared questions that it measures."""
+    """Those that it measures."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], *, pure: bool, rows: int | None) -> Self:

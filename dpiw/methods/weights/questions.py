@@ -208,7 +208,9 @@ class _Reader:
         if (spread := entry.get("spread")) is not None:
             if not self._by_name[target].is_numeric:
                 raise SpecError(f"column {target} holds levels", field=f"{self.field}.spread")
-            spread = real(f"{self.field}.spread", spread, above=0, at_most=1e300)
+            column = self._by_name[target]
+            span = column.upper_number - column.lower_number
+            spread = real(f"{self.field}.spread", spread, above=span / 1e6, at_most=span)
         return Question(kind=kind, target=target, others=others, weight=weight, spread=spread)
 
     def _columns(self, kind: str, value: Any, field: str) -> tuple[str, tuple[str, ...]]:
@@ -234,7 +236,8 @@ class _Reader:
             raise SpecError("has `by`", field=field, allowed="one column of numbers")
         pieces = re.split(r"\s+by\s+", text)  # a column's name may hold the word
         splits = [(" by ".join(pieces[:k]), " by ".join(pieces[k:])) for k in range(1, len(pieces))]
-        target, group = next((pair for pair in splits if pair[0] in self._by_name), splits[0])
+        known = (pair for pair in splits if {*pair} <= self._by_name.keys())
+        target, group = next(known, splits[0])
         return (
             self._column(target, field, numeric=numeric),
             (self._column(group, field, numeric=False),),
@@ -268,10 +271,13 @@ class _Reader:
         if column is None:
             allowed = f"a released column of the data dictionary{nearest(name, self._by_name)}"
             raise SpecError(f"no column {name!r:.60}", field=field, allowed=allowed)
+        if not column.is_numeric and column.cardinality + column.nullable < 2:
+            raise SpecError(f"column {name} has one level", field=field, allowed="two or more")
+        dated = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
         few = 2 <= possible_values(column) <= MOST_VALUES and not numeric
-        if numeric is not None and column.is_numeric != numeric and not few:
+        if numeric is not None and (column.is_numeric != numeric or dated) and not few:
             levels = f"a column of levels, or of at most {MOST_VALUES} whole numbers"
-            allowed = "a column of numbers or dates" if numeric else levels
+            allowed = "a column of numbers" if numeric else levels
             raise SpecError(f"column {name} is {column.kind.value}", field=field, allowed=allowed)
         return name
 

@@ -124,9 +124,10 @@ def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> Re
         changes |= {"post_processing": [], "normalisation": "self"}
     # A spec without weights may give them no share.
     shares = spec.shares if method == NONE or spec.shares.weights > 0 else SharesSpec.usual(method)
-    return spec.model_copy(
-        update={"weights": spec.weights.model_copy(update=changes), "shares": shares}
-    )
+    update: dict[str, Any] = {"weights": spec.weights.model_copy(update=changes), "shares": shares}
+    if method not in WEIGHTS or not WEIGHTS[method].measures_questions:
+        update["questions"] = ()
+    return spec.model_copy(update=update)
 
 
 def _same(candidate: Candidate, earlier: Candidate) -> bool:

@@ -1,10 +1,12 @@
 """A published release with declared questions: its certificate, and its answers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from dpiw.analysis.errors.law import law_of_release
+from dpiw.analysis.questions import asked_of
 from dpiw.cli.main import main
 from dpiw.errors import ReleaseError
 from tests.dpiw.analysis.test_measured_release import law_inside
@@ -36,6 +38,18 @@ def test_the_law_of_the_folder_is_that_of_the_run(asked):
     forced = release.certificate.diagnostics["measured"]["forced"]
     told = release.certificate.diagnostics["measured"]["forced_credit"]
     assert (law.relative[forced] == told / law.credit).all()
+
+
+@pytest.mark.parametrize("stated", [5, None, {"a": 1}, ["x"], [{"mean": "nobody"}], "mean: age"])
+def test_a_certificate_with_other_questions_is_refused(asked, stated):
+    certificate = asked[1].certificate
+    stages = tuple(
+        replace(stage, parameters={**stage.parameters, "questions": stated})
+        for stage in certificate.stages
+    )
+    odd = replace(asked[1], certificate=replace(certificate, stages=stages))
+    with pytest.raises(ReleaseError):
+        asked_of(odd)
 
 
 def test_every_question_is_answered_with_its_interval(asked):

@@ -158,8 +158,12 @@ _LARGER = 10.0 ** np.arange(0, 31, 2)
 _LEAST_RELATIVE = 1e-3
 """Least credit of products over alpha."""
 
-_FIRST, _LEAST_FORCED, _FORCINGS = 1e-3, 1e-9, 4
-"""First and least credit over alpha of what was asked, and most solutions on the way."""
+_FIRST, _LEAST_FORCED, _FORCINGS = 1e-2, 1e-9, 5
+"""First step and least of the credit of what was asked, over alpha; most solutions on the way."""
+
+_WORTH = 0.7
+"""Least effective base rows beside those before, for such a credit: noise may ask for means that
+no rows have, and few rows would then carry all weight. Our choice."""
 
 _LEAST = 1e-12
 """Least credit, as a share of the private rows."""
@@ -255,7 +259,7 @@ class Reweighted:
             "explained": self.misfit.explained(self._left),
             "gain": self.gain,
             "base_rows": self.misfit.base_rows,
-            "effective_base_rows": float(1 / (self.tilt.weights**2).sum()),
+            "effective_base_rows": _effective(self.tilt),
             "dimension": self.targets.means.size,
             "residual": [float(f"{value:.5g}") for value in self.residual],
         } | self._forced_facts
@@ -315,10 +319,11 @@ def _kept(
     """Lower the credit of some features until their means are within `KEPT` of the targets.
 
     Judged along the features' own axes that rows can move: not the sum of a column's levels, which
-    is one whatever was measured. The last tilting that could be solved counts, as rows may not
-    reach a share below zero. `most`: largest noise variance of an axis over its spread.
+    is one whatever was measured. The last tilting that could be solved with `_WORTH` of the rows
+    counts, as no rows have a share below zero. `most`: largest noise variance of an axis over its
+    spread.
     """
-    share, block = 1.0, np.ix_(forced, forced)
+    share, block, least_rows = 1.0, np.ix_(forced, forced), _WORTH * _effective(solved)
     spreads, axes = np.linalg.eigh(base.even[1][block])
     noise = ((targets.covariance[block] @ axes) * axes).sum(axis=0)
     quiet = noise <= most * spreads
@@ -328,7 +333,7 @@ def _kept(
         worst = float(np.abs(left / deviations).max())
         if worst <= KEPT or share <= _LEAST_FORCED:
             break
-        lower = share * KEPT / worst / 2 if share < 1 else _FIRST
+        lower = share * max(_FIRST, KEPT / worst / 2)
         even = np.ones(targets.means.size) if targets.relative is None else targets.relative
         relative = even.copy()
         relative[forced] = lower
@@ -338,8 +343,13 @@ def _kept(
             found = reached(base, lowered, near.credit, near, covariance=near.covariance)
         with suppress(WeightError):
             found = found or tilt(base, lowered, credit=near.credit)
-        if found is None:
+        if found is None or _effective(found) < least_rows:
             break
         solved = found
         targets, share = lowered, lower
     return targets, solved, share
+
+
+def _effective(solved: Tilt) -> float:
+    """Kish's effective number of base rows."""
+    return float(1 / (solved.weights**2).sum())

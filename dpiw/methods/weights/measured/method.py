@@ -117,6 +117,7 @@ class Measured(WeightEstimator):
     )
     in_batches: ClassVar[bool] = True
     keeps_one_way: ClassVar[bool] = True
+    measures_questions: ClassVar[bool] = True
     effort: ClassVar[float] = 0.3
     """Usual share of the effort: models improve with little of it, single columns hardly at all."""
 
@@ -185,11 +186,12 @@ class Measured(WeightEstimator):
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
         stack = with_questions(stack, self.questions)
         if stack.dimension > MOST_FEATURES:
+            asked = stack.asked.size
             raise SpecError(
-                f"{stack.dimension} features on this schema",
-                field="weights.settings.features",
-                allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}, or name `fourier`"
-                " features alone",
+                f"{stack.dimension} features on this schema, {asked} of them for questions",
+                field="questions" if 2 * asked > stack.dimension else "weights.settings.features",
+                allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}, ask fewer questions, or name"
+                " `fourier` features alone",
             )
         if nominal_rows * stack.norm > MOST_ROWS:
             most = int(MOST_ROWS / stack.norm)

@@ -17,6 +17,7 @@ from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, with_qu
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
 from dpiw.plan.plan import compile_plan
+from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.privacy.randomness import SeededNoise
@@ -28,6 +29,8 @@ SCHEMA = declared(
     {"name": "visits", "kind": "integer", "lower": 0, "upper": 40},
     {"name": "age", "kind": "continuous", "lower": 18, "upper": 98, "nullable": True},
     {"name": "odd by name", "kind": "continuous", "lower": -5, "upper": 5},
+    {"name": "born", "kind": "date", "lower": "1950-01-01", "upper": "2000-01-01"},
+    {"name": "one", "kind": "categorical", "levels": ["only"]},
     {"name": "faith", "kind": "integer", "lower": 1, "upper": 4},
     {"name": "site", "kind": "categorical", "levels": ["north", "south", "west"]},
     {"name": "plan", "kind": "ordinal", "levels": ["a", "b", "c", "d"], "nullable": True},
@@ -40,7 +43,7 @@ GOOD = [
     {"regression": "visits ~ age + C(site) + `odd by name`"}, {"quantiles": "age"},
     {"table": ["plan", "site"], "weight": 4}, {"mean": "visits", "spread": 3.5},
     {"share": "site by faith"}, {"mean": "visits by faith"}, {"table": ["faith", "plan"]},
-    {"correlation": ["faith", "visits"]},
+    {"correlation": ["faith", "visits"]}, {"regression": "visits ~ born"},
 ]  # fmt: skip
 
 
@@ -66,7 +69,10 @@ BAD = [
     ({"regression": "visits ~ C(age)"}, "[1].regression"),
     ({"regression": "visits ~ age + visits"}, "[1].regression"),
     ({"regression": "site ~ age"}, "[1].regression"), ({"mean": "visits", "weight": 0}, "weight"),
-    ({"mean": "visits", "spread": -1}, "spread"), ({"share": "site", "spread": 1}, "spread"),
+    ({"mean": "visits", "spread": -1}, "spread"), ({"mean": "visits", "spread": 1e-9}, "spread"),
+    ({"mean": "born"}, "[1].mean"), ({"quantiles": "born"}, "[1].quantiles"),
+    ({"correlation": ["born", "age"]}, "[1].correlation"), ({"share": "one"}, "[1].share"),
+    ({"mean": "age by one"}, "[1].mean"), ({"share": "site", "spread": 1}, "spread"),
 ]  # fmt: skip
 
 
@@ -91,9 +97,9 @@ def test_no_other_text_is_the_key_of_a_term(key):
 def questions_on(schema: PublicSchema):
     """Every kind of question that a schema can have."""
     numbers = [column.name for column in schema.released if column.is_numeric]
-    others = [column.name for column in schema.released if not column.is_numeric]
+    others = [c.name for c in schema.released if not c.is_numeric and c.cardinality > 1]
     others += ["faith"] * (schema is SCHEMA)
-    numbers = [name for name in numbers if name != "faith"]
+    numbers = [name for name in numbers if name not in ("faith", "born")]
     stated = [{"mean": f"{y} by {g}"} for y, g in itertools.product(numbers, others)]
     stated += [{"share": name} for name in others] + [{"quantiles": name} for name in numbers]
     stated += [{"table": [*pair]} for pair in itertools.combinations(others, 2)]
@@ -185,6 +191,7 @@ def population(rows, rng):
     return ScaledTable(
         {
             "visits": np.rint(visits) / 40, "age": rng.random(rows), "odd by name": odd,
+            "born": rng.random(rows), "one": np.zeros(rows, dtype=np.int32),
             "faith": rng.choice(4, rows, p=[0.1, 0.2, 0.3, 0.4]) / 3,
             "site": site.astype(np.int32), "plan": plan.astype(np.int32),
         },
@@ -256,6 +263,30 @@ def test_a_plan_warns_of_a_wide_answer_and_names_an_epsilon_that_suffices():
     again = compile_plan(spec_of(**small | {"epsilon": f"{1.2 * enough:.3f}"}), SCHEMA)
     assert not again.forecasts[wide.forecasts.index(worst)].is_wide
     assert "over 2 times" not in plan_table(compile_plan(spec_of(), SCHEMA))
+
+
+def test_what_cannot_be_forecast_is_said_and_stops_no_plan():
+    wide = {"name": "wide", "kind": "continuous", "lower": -1e190, "upper": 1e190}
+    schema = declared(wide, {"name": "x", "kind": "continuous", "lower": 0, "upper": 1})
+    stated = ({"mean": "wide"}, {"regression": "wide ~ x"}, {"correlation": ["wide", "x"]})
+    told = plan_table(compile_plan(spec_of((*stated, {"mean": "x"})), schema))
+    assert "mean: wide" in told
+    assert "mean: x: ±" in told
+
+
+def test_a_rehearsal_of_a_spec_with_questions_has_every_candidate():
+    found = {each.name: each for each in candidates(spec_of(), SCHEMA)}
+    assert {"none", "spec"} <= found.keys()
+    assert found["none"].plan.spec.questions == ()
+    assert found["spec"].plan.weights.questions == parse_questions(ASKED, SCHEMA)
+
+
+def test_questions_without_the_weights_that_measure_them_are_told():
+    loud = spec_of(epsilon="0.001", weights={"method": "measured"}, nominal_rows=100)
+    plan = compile_plan(loud, SCHEMA)
+    assert plan.weights is None
+    assert plan.forecasts == ()
+    assert any("question" in warning for warning in plan.warnings)
 
 
 def test_questions_are_a_promise_and_need_weights_that_measure_them():
