@@ -135,10 +135,9 @@ def _widest(question: Question, sample: WeightedSample, published: int) -> tuple
     try:
         with np.errstate(all="ignore"):
             estimate = answer(sample, question)
-            verdicts = confidence_interval(estimate).verdicts
+            verdicts, parts = confidence_interval(estimate).verdicts, law.parts(estimate)
     except (DPIWError, ValueError):
         return math.nan, math.nan, NO_FORECAST
-    parts = law.parts(estimate)
     parts["rows"] = parts["rows"] * sample.rows / published
     deviations = np.sqrt(np.sum([*parts.values()], axis=0))
     if not np.isfinite(deviations).any():
