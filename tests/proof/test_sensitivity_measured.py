@@ -7,6 +7,7 @@ Every part of a stack alone, and stacks; columns of every kind; units of 1 and 3
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
 from dpiw.methods.weights.measured.fourier import Waves
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
+from dpiw.methods.weights.questions import CUTS, OWN, VALUES, Term
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.figures import tiers
@@ -66,11 +68,24 @@ SCHEMAS: tuple[Callable[[np.random.Generator], PublicSchema], ...] = (
 )
 
 
+def some_terms(schema: PublicSchema, rng: np.random.Generator) -> list[str]:
+    """Keys of terms that questions could ask for on a schema."""
+    names = [column.name for column in schema.released][:6]
+    factors = [(name, form) for name in names for form in (OWN, VALUES)]
+    pairs = [*itertools.combinations_with_replacement(factors, 2)]
+    alone = [(factor,) for factor in (*factors, *((name, CUTS) for name in names))]
+    keys = [Term(factors=each).key for each in (*alone, *pairs)]
+    valid = [key for key in keys if Term.read(key, schema) is not None]
+    return list(rng.choice(valid, min(len(valid), int(rng.integers(1, 5))), replace=False))
+
+
 def settings_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, Measured]:
     """A schema, and a part of that name alone on it or a stack of two parts or more."""
     while True:
         schema = SCHEMAS[int(rng.integers(len(SCHEMAS)))](rng)
         names = [features]
+        if features == "asked":
+            names = some_terms(schema, rng)
         if features == "stack":
             names = list(rng.choice(PARTS, int(rng.integers(2, 6)), replace=False))
         estimator = Measured(
@@ -149,7 +164,7 @@ def share_of(
 
 
 @pytest.mark.nightly_cases("fast-numbers", "fast-squares", "fast-target")
-@pytest.mark.parametrize("features", [*PARTS, "stack"])
+@pytest.mark.parametrize("features", [*PARTS, "stack", "asked"])
 @tiers("pairs", fast=120, full=10_000)
 def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
     """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows.

@@ -1,12 +1,17 @@
-"""Releases made in memory, as estimators take them."""
+"""Releases made in memory, as estimators take them, and the law that a run knows."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 
 from dpiw.analysis.errors.law import METHOD, law_of_weights
 from dpiw.analysis.sample import WeightedSample, weighted_sample
+from dpiw.data.tables import SyntheticTable
 from dpiw.methods.recipe import Played
+from dpiw.methods.weights.measured.law import law_of_means
+from dpiw.plan.stages import WEIGHTS_STAGE
+from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
 
 
 def played_sample(played: Played) -> WeightedSample:
@@ -25,3 +30,16 @@ def played_sample(played: Played) -> WeightedSample:
     return WeightedSample(
         frame=rows.frame(), weights=weights_of_mean_one, law=law, schema=rows.schema
     )  # fmt: skip
+
+
+def law_inside(run):
+    """The law as a run knows it, and its rows, in the order before they were shuffled."""
+    with np.load(run.directory / "weights.npz") as stored:
+        logs, chosen = stored["log_weights"], stored["chosen"]
+    facts = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
+    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
+    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
+    measurement = committed_measurement(run, WEIGHTS_STAGE)
+    parameters = run.plan.weights.parameters()
+    law = law_of_means(parameters, table.schema, table.scaled, logs, facts=facts)
+    return law, table, measurement

@@ -1,8 +1,8 @@
 """Declared questions: what a release must answer, stated in public, and the features that see it.
 
-A question is compiled into *terms*: a column, a number's square, a product of two columns, or the
-shares below public cuts. The answers are functions of the terms' means, so that an interval holds
-the noise of these means and no guess. Source: docs/method.md section 14.
+A question is compiled into *terms*: a column, a number's square, a product of two columns, or
+indicators of parts of a number's range. Its answers are functions of the terms' means, so that
+their intervals hold the noise of these means and hardly a guess. Source: docs/method.md section 14.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -157,7 +156,7 @@ MEAN, SHARE, CORRELATION, REGRESSION, QUANTILES, TABLE = KINDS = (
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name}`"
+    return name if name.isidentifier() else f"`{name}`"
 
 
 def importance(questions: Sequence[Question], schema: PublicSchema) -> dict[str, float]:
@@ -234,8 +233,11 @@ class _Reader:
             return self._column(text, field, numeric=numeric), ()
         if kind == QUANTILES:
             raise SpecError("has `by`", field=field, allowed="one column of numbers")
-        pieces = re.split(r"\s+by\s+", text)  # a column's name may hold the word
-        splits = [(" by ".join(pieces[:k]), " by ".join(pieces[k:])) for k in range(1, len(pieces))]
+        pieces = text.split(" by ")  # a column's name may hold the word
+        splits = [
+            (" by ".join(pieces[:k]).strip(), " by ".join(pieces[k:]).strip())
+            for k in range(1, len(pieces))
+        ]
         known = (pair for pair in splits if {*pair} <= self._by_name.keys())
         target, group = next(known, splits[0])
         return (
@@ -244,22 +246,21 @@ class _Reader:
         )
 
     def _formula(self, value: str, field: str) -> tuple[str, tuple[str, ...]]:
-        """Main effects alone: `target ~ a + b + C(c)`."""
-        target, tilde, right = value.partition("~")
-        terms = re.fullmatch(rf"\s*{_NAME}\s*(?:\+\s*{_NAME}\s*)*", right)
-        if not tilde or terms is None or not re.fullmatch(rf"\s*{_NAME}\s*", target):
+        """Main effects alone: `target ~ a + b + C(c)`; names that are not plain in backticks."""
+        sides = [_outside_quotes(side, "+") for side in _outside_quotes(value, "~")]
+        words = [[_word(piece) for piece in side] for side in sides]
+        named = all(name for side in words for name, _ in side)
+        if len(words) != 2 or len(words[0]) != 1 or not named:
             allowed = f"columns and `+` alone, as `{_EXAMPLES[REGRESSION]}`; no products or powers"
             raise SpecError(field=field, allowed=allowed)
-        parts = [found for found in re.findall(_NAMES, right) if any(found)]
-        for name in (levelled[0] or levelled[1] for levelled in parts):
-            if name in self._by_name and self._by_name[name].is_numeric:
+        (response, _), *_ = words[0]
+        for name, levelled in words[1]:
+            if levelled and name in self._by_name and self._by_name[name].is_numeric:
                 allowed = f"{name} alone; to answer by its values, declare it with levels"
                 raise SpecError(f"C({name}) is of numbers", field=field, allowed=allowed)
-        names = [next(filter(None, found)) for found in parts]
-        response = next(filter(None, re.findall(_NAMES, target)[0]))
         return (
             self._column(response, field, numeric=True),
-            tuple(self._column(name, field) for name in names),
+            tuple(self._column(name, field) for name, _ in words[1]),
         )
 
     @property
@@ -287,8 +288,28 @@ _EXAMPLES = {
     REGRESSION: "visits ~ coinsurance + age + C(site)",
 }  # fmt: skip
 
-_NAMES = r"C\(\s*(?:`([^`]+)`|([^\s()`+*:^~]+))\s*\)|`([^`]+)`|([^\s()`+*:^~]+)"
-_NAME = f"(?:{_NAMES.replace('([^', '(?:[^')})"
+
+def _outside_quotes(text: str, mark: str) -> list[str]:
+    """Split at a mark that stands in no backticks."""
+    pieces, quoted = [""], False
+    for letter in text:
+        quoted ^= letter == "`"
+        if letter == mark and not quoted:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return pieces
+
+
+def _word(piece: str) -> tuple[str, bool]:
+    """A column's name, and whether it stands in `C()`; empty for anything else."""
+    word = piece.strip()
+    levelled = word.startswith("C(") and word.endswith(")")
+    word = word[2:-1].strip() if levelled else word
+    quoted = len(word) > 2 and word[0] == word[-1] == "`"
+    name = word[1:-1] if quoted else word
+    odd = "`" if quoted else " `()*:^|-/"
+    return ("" if any(letter in odd for letter in name) else name), levelled
 
 
 # Shares of the norm

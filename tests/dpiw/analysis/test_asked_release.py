@@ -9,7 +9,7 @@ from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.questions import asked_of
 from dpiw.cli.main import main
 from dpiw.errors import ReleaseError
-from tests.dpiw.analysis.test_measured_release import law_inside
+from tests.support.played import law_inside
 from tests.support.whole_runs import loaded
 
 ASKED = [

@@ -19,11 +19,10 @@ from dpiw.analysis.export_files import export
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema.schema import PublicSchema
-from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError, SpecError
 from dpiw.methods.one_way import MOST_INDICATORS, OneWayLaw
 from dpiw.methods.weights.measured import method as measured_weights
-from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
@@ -39,26 +38,13 @@ from dpiw.release.replicate_weights import (
 )
 from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
-from dpiw.run.weigh import PUBLISHED_ROWS, committed_measurement, read_rows
+from tests.support.played import law_inside
 from tests.support.read import file_bytes
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = "omega_seed: 5, frequencies: 20, base_rows: 3000"
 PLAIN = f"measured, settings: {{{SETTINGS}}}"
 WITH_REPLICATES = f"measured, settings: {{{SETTINGS}, replicates: 40}}"
-
-
-def law_inside(run):
-    """The law as a run knows it, and its rows, in the order before they were shuffled."""
-    with np.load(run.directory / "weights.npz") as stored:
-        logs, chosen = stored["log_weights"], stored["chosen"]
-    facts = json.loads((run.directory / "weights.json").read_bytes())["diagnostics"]["measured"]
-    rows = read_rows(run, PUBLISHED_ROWS).scaled.take(chosen)
-    table = SyntheticTable(schema=run.plan.schema, scaled=rows)
-    measurement = committed_measurement(run, WEIGHTS_STAGE)
-    parameters = run.plan.weights.parameters()
-    law = law_of_means(parameters, table.schema, table.scaled, logs, facts=facts)
-    return law, table, measurement
 
 
 def order_of(table, shuffled):

@@ -84,7 +84,7 @@ def test_truth_values_are_a_condition_too():
     assert analysis.mean(SOURCE, "income", where=mask).value == expected
     assert analysis.mean(SOURCE, "income", where=mask.to_numpy()).value == expected
     assert analysis.mean(SOURCE, mask).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
-    for wrong in ({"where": mask[:-1]}, {"by": ["region"]}):
+    for wrong in ({"where": mask[:-1]}, {"by": ["region", "region"]}):
         with pytest.raises(ReleaseError):
             analysis.mean(SOURCE, "income", **wrong)
 

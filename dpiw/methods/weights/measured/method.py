@@ -188,10 +188,12 @@ class Measured(WeightEstimator):
         if stack.dimension > MOST_FEATURES:
             asked = stack.asked.size
             raise SpecError(
-                f"{stack.dimension} features on this schema, {asked} of them for questions",
+                f"{stack.dimension} features on this schema"
+                + f", {asked} of them for questions" * bool(asked),
                 field="questions" if 2 * asked > stack.dimension else "weights.settings.features",
-                allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}, ask fewer questions, or name"
-                " `fourier` features alone",
+                allowed=f"at most {MOST_FEATURES}: {FEWER_LEVELS}"
+                + ", ask fewer questions" * bool(asked)
+                + ", or name `fourier` features alone",
             )
         if nominal_rows * stack.norm > MOST_ROWS:
             most = int(MOST_ROWS / stack.norm)

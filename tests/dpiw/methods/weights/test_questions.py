@@ -15,6 +15,7 @@ from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import FORCED, KEPT
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, with_questions
 from dpiw.methods.weights.measured.scoring import Scoring
+from dpiw.methods.weights.measured.sums import exact_sum, sum_noise
 from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.candidates import candidates
@@ -23,7 +24,7 @@ from dpiw.plan.table import plan_table
 from dpiw.privacy.randomness import SeededNoise
 from tests.proof.neighbours import extreme_rows
 from tests.support.played import played_sample
-from tests.support.worlds import declared, mixed, uniform_rows
+from tests.support.worlds import ADD, declared, mixed, uniform_rows, unit_of
 
 SCHEMA = declared(
     {"name": "visits", "kind": "integer", "lower": 0, "upper": 40},
@@ -143,6 +144,29 @@ def test_no_row_is_longer_than_the_norm_and_scores_are_those_of_the_features(mad
         np.testing.assert_allclose(tilted.sums, features.T @ masses, atol=1e-9)
     asked = stack.norm**2 - general.norm**2
     assert asked <= MOST_ASKED * general.norm**2 * (1 + 1e-9)
+
+
+@given(stacks(), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_a_hostile_row_adds_no_more_to_the_sum_than_is_paid_for(made, seed):
+    """Rows beyond every bound or without a number; the sum of rows is that of each alone."""
+    stack, rng = made[0], np.random.default_rng(seed)
+    rows = extreme_rows(stack.schema, 12, rng)
+    columns = dict(rows.columns)
+    for name, cells in columns.items():
+        if cells.dtype.kind == "f":
+            odd = rng.choice([np.nan, np.inf, -np.inf, 1e300, -3.0, 1 + 1e-12, 0.5], rows.rows)
+            columns[name] = np.where(rng.random(rows.rows) < 0.5, odd, cells)
+    rows = ScaledTable(columns, rows.rows)
+    unit = unit_of(ADD)
+    paid = sum_noise(stack, multiplier=1.0, unit=unit, nominal_rows=10)
+    alone = [
+        exact_sum(stack, [rows.take(np.array([i]))], constant=paid.constant)
+        for i in range(rows.rows)
+    ]
+    assert np.linalg.norm(alone, axis=1).max() <= paid.sensitivity
+    whole = exact_sum(stack, [rows], constant=paid.constant)
+    assert np.array_equal(whole, np.sum(alone, axis=0))
 
 
 @given(st.sampled_from([mixed(), SCHEMA]), st.floats(0.1, 100), st.data())
