@@ -229,7 +229,8 @@ def crossed(sample: WeightedSample, names: str | Sequence[str], bins: Bins = Non
     """Return the combinations of some columns' levels (`levels`); labels are `a=x, b=y`."""
     columns = [names] if isinstance(names, str) else []
     columns += names if isinstance(names, list | tuple) else ()
-    if not columns or len(columns) != len({*columns}):
+    named = all(isinstance(column, str) for column in columns)
+    if not columns or not named or len(columns) != len({*columns}):
         allowed = "the name of a column, or a list of different ones"
         raise ReleaseError(field="by", allowed=allowed)
     parts = [levels(sample, column, bins) for column in columns]

@@ -17,7 +17,8 @@ from dpiw.analysis.estimators.quantiles import quantile
 from dpiw.analysis.estimators.tables import shares
 from dpiw.analysis.sample import Published, Source, weighted_sample
 from dpiw.data.schema.schema import PublicSchema
-from dpiw.errors import ReleaseError, SpecError
+from dpiw.errors import DPIWError, ReleaseError, SpecError
+from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.questions import (
     CORRELATION,
     MEAN,
@@ -80,11 +81,17 @@ def asked_of(release: Published) -> tuple[Question, ...]:
 def answers(source: Source, questions: Sequence[Question]) -> pd.DataFrame:
     """All answers as one table: a line for each value, with its interval and verdict.
 
-    Columns: `question`, `value`, `estimate`, `lower`, `upper`, `support`, `verdict`, `why`.
+    Columns: `question`, `value`, `estimate`, `lower`, `upper`, `support`, `verdict`, `why`. A
+    question that these rows cannot answer has one line without numbers, with the reason.
     """
     frames = []
     for question in questions:
-        frame = answer(source, question).interval().frame()
+        try:
+            frame = answer(source, question).interval().frame()
+        except DPIWError as error:
+            unknown = {name: [np.nan] for name in ("estimate", "lower", "upper", "support")}
+            told = {"verdict": [Verdict.DO_NOT_USE.value], "why": [str(error)]}
+            frame = pd.DataFrame(unknown | told, index=["no answer"])
         frame.insert(0, "value", frame.index)
         frame.insert(0, "question", str(question))
         frames.append(frame)

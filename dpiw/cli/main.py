@@ -101,8 +101,8 @@ def _answers(arguments: argparse.Namespace) -> str:
     key, *_ = arguments.key or [None]  # `_verified` has checked all of them
     answered = load_release(arguments.folder, public_key=key).questions()
     if answered.empty:
-        allowed = "a release whose spec has `questions`"
-        raise ReleaseError("declares no questions", field=str(arguments.folder), allowed=allowed)
+        allowed = "a release whose weights measured `questions` of its spec"
+        raise ReleaseError("states no questions", field=str(arguments.folder), allowed=allowed)
     if arguments.json:
         return answered.to_json(orient="records")
     answered["question"] = answered["question"].where(~answered["question"].duplicated(), "")

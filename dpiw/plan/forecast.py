@@ -1,8 +1,8 @@
 """What each declared question will get: widths of its intervals, before data is read. Free.
 
 The law of the noise is public. What the people are like is not: the forecast is for public
-reference rows with independent columns, levels of equal shares, and numbers spread evenly over
-their bounds or as the question's `spread` says.
+reference rows with independent columns, no missing cells, levels of equal shares, and numbers
+spread evenly over their bounds or as `spread` says (of two for one column, the last).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpiw.methods.weights.measured.constants import MOST_CREDIT
 from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
 
 RARE = 0.05
-"""Share of the first level in the second forecast of a question about levels."""
+"""Share of the first level or value in the second forecast of a question that tells them apart."""
 
 WIDE = 2.0
 """Half-widths over those without privacy from which a plan warns: our choice."""
@@ -90,7 +90,7 @@ def forecasts(
     for question in weights.questions:
         half_width, people, verdict = _widest(question, even, published)
         rare = None
-        if levelled & {question.target, *question.others}:
+        if levelled & {question.target, *question.others} or question.levels:
             rare, *_ = _widest(question, uneven, published)
         yield Forecast(
             question=question,
@@ -108,22 +108,29 @@ def _sample(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> We
     spreads = {q.target: q.spread for q in weights.questions if q.spread is not None}
     for column in schema.released:
         if not column.is_numeric:
-            shares = np.ones(column.cardinality)
-            if rare and column.cardinality > 1:
-                shares[0] = RARE / (1 - RARE) * (column.cardinality - 1)
-            codes = rng.choice(column.cardinality, size=_ROWS, p=shares / shares.sum())
+            count = column.cardinality
+            codes = rng.choice(count, size=_ROWS, p=_shares(count, rare=rare))
             cells[column.name] = codes.astype(np.int32)
         elif column.name in spreads:
             deviation = spreads[column.name] / (column.upper_number - column.lower_number)
             drawn = 0.5 + deviation * rng.standard_normal(_ROWS)
             cells[column.name] = np.clip(drawn, 0.0, 1.0)
         elif 2 <= (count := possible_values(column)) <= MOST_VALUES:
-            cells[column.name] = rng.integers(0, count, _ROWS) / (count - 1)
+            codes = rng.choice(count, size=_ROWS, p=_shares(count, rare=rare))
+            cells[column.name] = codes / (count - 1)
         else:
             cells[column.name] = rng.random(_ROWS)
     rows = SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
     law = weights.expected_law(rows)
     return WeightedSample(frame=rows.frame(), weights=np.ones(_ROWS), law=law, schema=schema)
+
+
+def _shares(count: int, *, rare: bool) -> NDArray[np.float64]:
+    """Of levels, or of few values: equal, or `RARE` for the first."""
+    shares = np.ones(count)
+    if rare and count > 1:
+        shares[0] = RARE / (1 - RARE) * (count - 1)
+    return np.asarray(shares / shares.sum())
 
 
 def _widest(question: Question, sample: WeightedSample, published: int) -> tuple[float, float, str]:

@@ -3,14 +3,18 @@
 import json
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from dpiw.analysis.errors.law import law_of_release
-from dpiw.analysis.questions import asked_of
+from dpiw.analysis.questions import answers, asked_of
 from dpiw.cli.main import main
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.questions import parse_questions
 from tests.support.played import law_inside
 from tests.support.whole_runs import loaded
+from tests.support.worlds import declared
 
 ASKED = [
     {"share": "region by ill"}, {"mean": "age by ill", "weight": 2}, {"quantiles": "age"},
@@ -50,6 +54,19 @@ def test_a_certificate_with_other_questions_is_refused(asked, stated):
     odd = replace(asked[1], certificate=replace(certificate, stages=stages))
     with pytest.raises(ReleaseError):
         asked_of(odd)
+
+
+def test_a_question_that_rows_cannot_answer_takes_no_other_with_it():
+    schema = declared(
+        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+        {"name": "y", "kind": "continuous", "lower": 0, "upper": 1},
+    )
+    table = (pd.DataFrame({"x": np.ones(50), "y": np.linspace(0, 1, 50)}), None)
+    questions = parse_questions([{"correlation": ["x", "y"]}, {"mean": "y"}], schema)
+    found = answers(table, questions)
+    assert [*found["value"]] == ["no answer", "mean(y)"]
+    assert found["why"][0]
+    assert found["estimate"][1] == pytest.approx(0.5)
 
 
 def test_every_question_is_answered_with_its_interval(asked):

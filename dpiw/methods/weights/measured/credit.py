@@ -333,7 +333,7 @@ def _kept(
         worst = float(np.abs(left / deviations).max())
         if worst <= KEPT or share <= _LEAST_FORCED:
             break
-        lower = share * max(_FIRST, KEPT / worst / 2)
+        lower = max(_LEAST_FORCED, share * max(_FIRST, KEPT / worst / 2))
         even = np.ones(targets.means.size) if targets.relative is None else targets.relative
         relative = even.copy()
         relative[forced] = lower

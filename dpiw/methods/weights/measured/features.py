@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -261,7 +261,8 @@ class Stack:
         own: dict[tuple[str, str], ColumnBlock] = {}
         for name, form in sorted(factors):
             if columns[name].is_numeric:
-                count = PARTS_OF_RANGE if form == CUTS else possible_values(columns[name])
+                values = possible_values(columns[name]) + columns[name].nullable
+                count = PARTS_OF_RANGE if form == CUTS else values
                 indicators = ColumnBlock(start=start, numeric=False, levels=count)
                 like = replace(self._by_name[name], start=start)
                 own[name, form] = like if form == OWN else indicators
@@ -293,12 +294,18 @@ class Stack:
             place = lines[:, block.start : block.stop]
             inside = self._inside(scaled, name, form)
             known = np.flatnonzero(~np.isnan(inside))
+            if form == VALUES:  # a missing number is the last of them
+                place[:] = -math.sqrt(0.5) / block.levels
+                last = possible_values(self.schema.column(name)) - 1
+                codes = np.where(np.isnan(inside), block.levels - 1, np.rint(inside * last))
+                place[np.arange(len(codes)), codes.astype(np.intp)] += math.sqrt(0.5)
+                continue
             if form == OWN:
                 place[known, 0] = inside[known] - 0.5
                 place[:, 1:] = centred[:, self._by_name[name].start + 1 : self._by_name[name].stop]
                 continue
             place[known] = -math.sqrt(0.5) / block.levels
-            place[known, _codes(inside[known], form, block.levels)] += math.sqrt(0.5)
+            place[known, _part(inside[known])] += math.sqrt(0.5)
         return lines
 
     def _inside(self, scaled: ScaledTable, name: str, form: str) -> Array:
@@ -308,15 +315,17 @@ class Stack:
             return np.asarray(np.clip(cells, 0.0, 1.0))
         return _cut(cells, self.ranges.asked.get(name, (0.0, 1.0)))
 
-    def bins_of(self, scaled: ScaledTable) -> dict[str, NDArray[np.int32]]:
-        """Each row's part of the range, shape (n,), by number with indicators; -1: missing."""
-        found = {}
-        for (name, form), block in self.own.items():
-            if form == CUTS:
-                inside = self._inside(scaled, name, form)
-                codes = _codes(np.nan_to_num(inside), form, block.levels)
-                found[name] = np.where(np.isnan(inside), -1, codes).astype(np.int32)
-        return found
+    def parts_of(
+        self, scaled: ScaledTable
+    ) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.intp]]]:
+        """Each number with indicators of parts: its name, their features' indices, rows' parts.
+
+        Shapes (parts,) and (rows,); a missing number is in part 0.
+        """
+        for key, term in self.terms.items():
+            if term.factors[0][1] == CUTS and len(term.factors) == 1:
+                inside = self._inside(scaled, term.factors[0][0], CUTS)
+                yield term.factors[0][0], self.places(key), _part(np.nan_to_num(inside))
 
     def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
         """The blocks whose coordinates, or their products, are a part's features, in order."""
@@ -472,11 +481,9 @@ class Stack:
         )  # fmt: skip
 
 
-def _codes(inside: Array, form: str, count: int) -> NDArray[np.intp]:
-    """Which of `count` parts, or of as many values, numbers in [0, 1] are in."""
-    if form == CUTS:
-        return np.minimum(np.floor(inside * count), count - 1).astype(np.intp)
-    return np.rint(inside * (count - 1)).astype(np.intp)
+def _part(inside: Array) -> NDArray[np.intp]:
+    """Which of `PARTS_OF_RANGE` equal parts numbers in [0, 1] are in."""
+    return np.minimum(np.floor(inside * PARTS_OF_RANGE), PARTS_OF_RANGE - 1).astype(np.intp)
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:

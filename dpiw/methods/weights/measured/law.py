@@ -65,7 +65,8 @@ class MeansLaw:
         base_rows: effective rows of the base; chosen rows repeat where these are few.
         calibration: credit with which the rows' means were calibrated; infinite if they were not.
         relative: credit of each feature's part over alpha (`Targets.relative`); None: all one.
-        bins: each row's bin, shape (n,), by numeric column with a known marginal.
+        bins: each row's bin, shape (n,), by numeric column whose bins' shares are known: by a known
+            marginal, or measured for a question.
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
@@ -325,7 +326,7 @@ def law_of_means(
     counts = () if one_way is None else one_way.variances
     law = MeansLaw(
         count_noise=math.sqrt(max(counts, default=0.0)),
-        bins=({} if one_way is None else one_way.bins_of(rows)) | stack.bins_of(rows),
+        bins=_bins(stack, {} if one_way is None else one_way.bins_of(rows), rows, facts),
         features=features,
         weights=weights,
         covariance=noise,
@@ -343,6 +344,26 @@ def law_of_means(
         allowed = "finite numbers > 0 for the noise, scale and base rows of measured weights"
         raise ReleaseError(field="certificate", allowed=allowed)
     return law
+
+
+def _bins(
+    stack: Stack,
+    known: Mapping[str, NDArray[np.int32]],
+    rows: ScaledTable,
+    facts: Mapping[str, Any],
+) -> dict[str, NDArray[np.int32]]:
+    """Each row's bin: the part that a question measured, where the weights keep to its share.
+
+    Elsewhere the generator's bin; without one, a column has bins if all of its parts are kept to.
+    """
+    bins = dict(known)
+    for name, places, parts in stack.parts_of(rows):
+        kept = np.isin(places, facts.get("forced", ()))
+        if name in known:
+            bins[name] = np.where(kept[parts], parts, len(places) + known[name]).astype(np.int32)
+        elif kept.all():
+            bins[name] = parts.astype(np.int32)
+    return bins
 
 
 def expected_law(
@@ -370,7 +391,8 @@ def expected_law(
     return MeansLaw(
         features=features, weights=weights, covariance=noise, rows=nominal_rows,
         credit=MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
-        max_rows=max_rows, bins=stack.bins_of(rows.scaled),
+        max_rows=max_rows,
+        bins={name: part.astype(np.int32) for name, _, part in stack.parts_of(rows.scaled)},
     )  # fmt: skip
 
 

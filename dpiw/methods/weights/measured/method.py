@@ -90,7 +90,8 @@ class Measured(WeightEstimator):
         design_effect: largest design effect of the published weights; 1: no weights at all.
         replicates: number of replicate weights to publish; 0: none.
         questions: what the release must answer; they add features of their own.
-        ranges: of numeric columns, set by `for_rows` unless the noise is loud; None: bounds.
+        ranges: of numeric columns, set by `for_rows`: of all unless the noise is loud, and of those
+            that questions ask for; None: bounds.
     """
 
     features: Mapping[str, float] | None = None

@@ -28,7 +28,7 @@ from dpiw.methods.weights.measured.constants import (
 Array = NDArray[np.float64]
 
 BIN = Objection(Verdict.CARE, "the generator has no bins, so nothing says how far it may be off")
-"""To a quantile of a column without a known marginal."""
+"""To a quantile of a column without known bins."""
 
 
 class Linearised(Protocol):
