@@ -313,6 +313,8 @@ def law_of_means(
     residual = np.asarray(facts["residual"], dtype=np.float64)
     if residual.shape != features.shape[1:] or not np.isfinite(residual).all():
         raise ReleaseError(field="certificate", allowed="a finite `residual` for each feature")
+    if not np.isin(facts.get("forced", ()), stack.asked).all():
+        raise ReleaseError(field="certificate", allowed="`forced` features that questions declared")
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
         allowed = "`rows`, `credit`, and `least_credit` of at most `credit`, finite and > 0"
         raise ReleaseError(field="certificate", allowed=allowed)
@@ -326,7 +328,12 @@ def law_of_means(
     counts = () if one_way is None else one_way.variances
     law = MeansLaw(
         count_noise=math.sqrt(max(counts, default=0.0)),
-        bins=_bins(stack, {} if one_way is None else one_way.bins_of(rows), rows, facts),
+        bins=_bins(
+            stack,
+            {} if one_way is None else one_way.bins_of(rows),
+            rows,
+            kept=_kept_to(facts, residual, noise=scale / rows_told),
+        ),
         features=features,
         weights=weights,
         covariance=noise,
@@ -346,11 +353,18 @@ def law_of_means(
     return law
 
 
+def _kept_to(facts: Mapping[str, Any], residual: Array, *, noise: float) -> NDArray[np.int64]:
+    """Indices of the features whose weighted means are within one deviation of the noisy ones."""
+    forced = np.asarray(facts.get("forced", ()), dtype=np.int64)
+    return forced[np.abs(residual[forced]) <= noise]
+
+
 def _bins(
     stack: Stack,
     known: Mapping[str, NDArray[np.int32]],
     rows: ScaledTable,
-    facts: Mapping[str, Any],
+    *,
+    kept: NDArray[np.int64],
 ) -> dict[str, NDArray[np.int32]]:
     """Each row's bin: the part that a question measured, where the weights keep to its share.
 
@@ -358,10 +372,10 @@ def _bins(
     """
     bins = dict(known)
     for name, places, parts in stack.parts_of(rows):
-        kept = np.isin(places, facts.get("forced", ()))
+        is_kept = np.isin(places, kept)
         if name in known:
-            bins[name] = np.where(kept[parts], parts, len(places) + known[name]).astype(np.int32)
-        elif kept.all():
+            bins[name] = np.where(is_kept[parts], parts, len(places) + known[name]).astype(np.int32)
+        elif is_kept.all():
             bins[name] = parts.astype(np.int32)
     return bins
 
@@ -403,8 +417,6 @@ def _relative(facts: Mapping[str, Any], credit: float, stack: Stack, *, size: in
         allowed = f"`{wrong[0]}` above 0, at most `credit`"
         raise ReleaseError(field="certificate", allowed=allowed)
     forced = np.asarray(facts.get("forced", ()), dtype=np.int64)
-    if not np.isin(forced, stack.asked).all():
-        raise ReleaseError(field="certificate", allowed="`forced` features that questions declared")
     if set(told.values()) == {credit}:
         return None
     relative = np.ones(size)
