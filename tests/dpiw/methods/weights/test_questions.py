@@ -279,6 +279,7 @@ def test_quantiles_hold_the_truth_whether_parts_are_kept_to_or_drowned(
     plan = compile_plan(
         spec_of(
             ({"quantiles": "income"}, {"mean": "income by g"}), nominal_rows=rows, epsilon=epsilon,
+            synthetic_rows=2000,
             weights={"method": "measured", "when_infeasible": "keep",
                      "settings": {"frequencies": 10, "base_rows": 2000}},
         ),
