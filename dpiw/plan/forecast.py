@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from dpiw.analysis.errors.intervals import confidence_interval
@@ -33,7 +34,7 @@ WIDE = 2.0
 """Half-widths over those without privacy from which a plan warns: our choice."""
 
 _ROWS = 10_000
-"""Reference rows: half-widths have simulation errors of about 1%."""
+"""Reference rows: the relative error of a variance is about sqrt(2/10,000)."""
 
 NO_FORECAST = "unknown"
 """The verdict without a forecast."""
@@ -85,13 +86,14 @@ def forecasts(
     """Forecast every declared question of calibrated weights, in order."""
     if not weights.questions:
         return
-    even, uneven = (_sample(weights, schema, rare=rare) for rare in (False, True))
+    even, uneven = (_reference(weights, schema, rare=rare) for rare in (False, True))
+    frames = even.frame(), uneven.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, people, verdict = _widest(question, even, published)
+        half_width, people, verdict = _widest(weights, question, even, frames[0], published)
         rare = None
         if levelled & {question.target, *question.others} or question.levels:
-            rare, *_ = _widest(question, uneven, published)
+            rare, *_ = _widest(weights, question, uneven, frames[1], published)
         yield Forecast(
             question=question,
             half_width=half_width,
@@ -101,8 +103,8 @@ def forecasts(
         )
 
 
-def _sample(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> WeightedSample:
-    """Public rows, the same every time, with their law; `rare`: first levels have share `RARE`."""
+def _reference(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> SyntheticTable:
+    """Public rows, the same every time; `rare`: first levels have share `RARE`."""
     rng = np.random.default_rng(_ROWS)
     cells: dict[str, NDArray[Any]] = {}
     spreads = {q.target: q.spread for q in weights.questions if q.spread is not None}
@@ -120,9 +122,7 @@ def _sample(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> We
             cells[column.name] = codes / (count - 1)
         else:
             cells[column.name] = rng.random(_ROWS)
-    rows = SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
-    law = weights.expected_law(rows)
-    return WeightedSample(frame=rows.frame(), weights=np.ones(_ROWS), law=law, schema=schema)
+    return SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
 
 
 def _shares(count: int, *, rare: bool) -> NDArray[np.float64]:
@@ -133,12 +133,21 @@ def _shares(count: int, *, rare: bool) -> NDArray[np.float64]:
     return np.asarray(shares / shares.sum())
 
 
-def _widest(question: Question, sample: WeightedSample, published: int) -> tuple[float, float, str]:
+def _widest(
+    weights: WeightEstimator,
+    question: Question,
+    rows: SyntheticTable,
+    frame: pd.DataFrame,
+    published: int,
+) -> tuple[float, float, str]:
     """Of the widest answer: half-width, the same for one person without privacy, and verdict.
 
     NaN where the reference rows have no answer, such as for bounds of 10^190.
     """
-    law = sample.known_law
+    law = weights.expected_law(rows, question)
+    if law is None:
+        return math.nan, math.nan, NO_FORECAST
+    sample = WeightedSample(frame=frame, weights=np.ones(_ROWS), law=law, schema=rows.schema)
     try:
         with np.errstate(all="ignore"):
             estimate = answer(sample, question)

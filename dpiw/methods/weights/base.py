@@ -149,8 +149,8 @@ class WeightEstimator(Method, abc.ABC):
             )
         return self
 
-    def expected_law(self, rows: SyntheticTable) -> MeansLaw | None:
-        """Law that calibrated weights are expected to have on public rows; None: unknown. Free."""
+    def expected_law(self, rows: SyntheticTable, question: Question) -> MeansLaw | None:
+        """Law of calibrated weights on public rows, for one question; None: unknown. Free."""
         return None
 
     def informed(self, judge: Judge | None) -> Self:

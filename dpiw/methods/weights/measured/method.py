@@ -227,13 +227,14 @@ class Measured(WeightEstimator):
         mean = ready.norm**2 / ready.dimension
         return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
 
-    def expected_law(self, rows: SyntheticTable) -> MeansLaw:
-        """By the declared questions' features alone: `law.expected_law`."""
+    def expected_law(self, rows: SyntheticTable, question: Question) -> MeansLaw:
+        """By the question's own features: `law.expected_law`."""
         from dpiw.methods.weights.measured.law import expected_law
 
         ready, stack = self._ready(), self.stack(rows.schema, self.for_rows(rows).ranges)
+        own = {term.key: stack.shares[term.key] for term in question.terms(rows.schema)}
         return expected_law(
-            replace(stack, shares={key: stack.shares[key] for key in stack.terms}),
+            replace(stack, shares=own),
             rows,
             scale=ready.law.scale,
             constant=ready.constant,
