@@ -3,9 +3,9 @@
     python benchmarks/questions.py --data FOLDER [--jobs 2] [--runs 10]
     python benchmarks/questions.py --page
 
-Of a table the people are rows drawn from it with replacement, so that the table is the truth; of a
-simulated population they are drawn anew, and a million rows are the truth. FOLDER holds the tables
-of `weights_cells.DATASETS`. Noise, people and rows are seeded per run.
+People are rows of a table, drawn with replacement, and the table's answers are the truth; or they
+are drawn from a simulated law, and the answers of a million rows of it are the truth. FOLDER
+contains the tables of `weights_cells.DATASETS`. Noise, people and rows are seeded per run.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def quantile(
     """Return the weighted quantile: the smallest value that a share of the weight reaches.
 
     Its interval runs between the quantiles at the ends of the share's interval (Woodruff 1952), so
-    it spans gaps and ties. The position in the generator's bin is uncertain (`INSIDE`): declared
+    it spans gaps and ties. The position in its bin is uncertain (`INSIDE`): declared
     cuts near the quantile make the interval narrower. `probability` is inside (0, 1); `where` and
     `by` as in `mean`.
     """

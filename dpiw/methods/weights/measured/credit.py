@@ -162,8 +162,8 @@ _FIRST, _LEAST_FORCED, _FORCINGS = 1e-2, 1e-9, 5
 """First step and least of the credit of what was asked, over alpha; most solutions on the way."""
 
 _WORTH = 0.7
-"""Least effective base rows beside those before, for such a credit: noise may ask for means that
-no rows have, and few rows would then carry all weight. Our choice."""
+"""Least effective base rows after such a step, as a share of those before: noise may ask for means
+that no rows have, and few rows would then carry all weight. Our choice."""
 
 _LEAST = 1e-12
 """Least credit, as a share of the private rows."""

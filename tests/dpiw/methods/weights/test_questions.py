@@ -260,6 +260,11 @@ def test_answers_are_nearly_as_narrow_as_without_privacy_and_may_be_used(asked):
     common = both.estimate_exact.abs() > 0.02
     assert width[common].median() < 1.3
     assert (both.verdict[common] == "use").mean() > 0.8
+    general = compile_plan(spec_of(()), SCHEMA)  # the control
+    private = PrivateTable(schema=SCHEMA, scaled=people)
+    plain = play(general.recipe, private, noise=SeededNoise(8), rng=np.random.default_rng(9))
+    relations = answers(played_sample(plain), [q for q in questions if len(q.others) > 0])
+    assert (relations.verdict != "use").all()
 
 
 @pytest.mark.parametrize(
