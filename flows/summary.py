@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
+from dpiw.analysis.release import UnreliableWeightsWarning, load_release
 from dpiw.data.schema.levels import level_file
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
@@ -14,8 +16,10 @@ from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.certificate import DO_NOT_USE
 from dpiw.release.manifest import SCHEMA
+from dpiw.release.report.figures import counted
 from dpiw.release.verification import verify
 from dpiw.run.commands import ledger_place, program
+from dpiw.run.publish import MOST_ANSWERED
 from dpiw.run.run import RunRequest, cells_file, ledger_url
 
 
@@ -40,11 +44,12 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
         f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
         f" {certificate.budget_delta} spent, this release included",
         *_left(spec, certificate.population, digits),
-        f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows"
+        f"weights    {certificate.weights_are}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
         *(f"           {reason}" for reason in diagnostics.get("reasons", ())),
         *([] if lists else told_of_weights),
+        *_questions(folder, rows),
         f"time       {seconds:.0f} s",
         "",
         "next, look at it:          open " + str(Path(place) / "report.html"),
@@ -70,7 +75,8 @@ def more_rows_summary(folder: Path, spec: ReleaseSpec) -> str:
             f"release    {place}",
             f"rows       {rows}, from the draws of {first.get('release_id')}; nothing was read",
             "cost       none: what was drawn is paid for",
-            f"weights    {certificate.verdict}: effective sample size {size:.0f} of {rows} rows",
+            f"weights    {certificate.weights_are}: effective sample size {size:.0f} of"
+            f" {rows} rows",
             "",
             f"next, check it, offline:    {program()} verify {place}{_key(spec)}",
             f'      use it, in Python:    dpiw.load_release("{place}").mean(...)',
@@ -88,6 +94,20 @@ def _left(spec: ReleaseSpec, population: str, key: str) -> list[str]:
         ]
     except (DPIWError, StopIteration) as error:  # the release is published anyway
         return [f"left       not known ({type(error).__name__})"]
+
+
+def _questions(folder: Path, rows: int) -> list[str]:
+    """How many answers to the declared questions have each verdict; nothing where none are."""
+    if rows > MOST_ANSWERED:
+        return []
+    with warnings.catch_warnings(action="ignore", category=UnreliableWeightsWarning):
+        found = load_release(folder).questions()
+    if found.empty:
+        return []
+    return [
+        f"questions  {counted(found['verdict'].value_counts())}; to see them:"
+        f" {program()} describe {os.path.relpath(folder)} --questions"
+    ]
 
 
 def _key(spec: ReleaseSpec) -> str:

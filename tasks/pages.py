@@ -61,7 +61,7 @@ def show_release(run: ReleaseRun, folder: Path) -> None:
         page = (
             f"[Report]({report.as_uri()}) at `{report}`\n\n"
             f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
-            f" ({certificate.relation.value}). Weights: **{certificate.verdict}**.\n\n"
+            f" ({certificate.relation.value}). Weights: **{certificate.weights_are}**.\n\n"
             f"Check it offline: `dpiw verify {folder.resolve()}`\n"
         )
         window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)

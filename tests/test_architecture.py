@@ -39,9 +39,9 @@ BELOW["methods"] = BELOW["release"] = {"data", *BELOW["data"]}
 BELOW["ledger"] = {"release", *BELOW["release"]}
 BELOW["analysis"] = {"methods", "release", *BELOW["release"]}
 BELOW["plan"] = {"analysis", "ledger", *BELOW["analysis"], *BELOW["ledger"]}
-BELOW["run"] = {"plan", *BELOW["plan"]} - {"analysis"}
+BELOW["run"] = {"plan", *BELOW["plan"]}
 BELOW["audit"] = {"run", *BELOW["run"]}
-BELOW["local"] = {"run", "analysis", *BELOW["run"]}
+BELOW["local"] = {"run", *BELOW["run"]}
 BELOW["cli"] = {"audit", "local", *BELOW["local"]}
 
 

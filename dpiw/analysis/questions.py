@@ -1,7 +1,9 @@
-"""Answers to a release's declared questions, each with its interval and verdict."""
+"""What a release answers: its declared questions, and how well every pair of columns is known."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,6 +18,7 @@ from dpiw.analysis.estimators.models import linear_regression
 from dpiw.analysis.estimators.quantiles import quantile
 from dpiw.analysis.estimators.tables import shares
 from dpiw.analysis.sample import Published, Source, weighted_sample
+from dpiw.data.schema.columns import Column
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import DPIWError, ReleaseError, SpecError
 from dpiw.methods.weights.diagnostics import Verdict
@@ -25,12 +28,19 @@ from dpiw.methods.weights.questions import (
     QUANTILES,
     REGRESSION,
     SHARE,
+    TABLE,
     Question,
     parse_questions,
 )
 
 PROBABILITIES = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Of the quantiles that `quantiles` asks for."""
+
+MOST_COLUMNS = 24
+"""Most columns whose pairs are judged: the first ones of the data dictionary."""
+
+_MOST_VALUES = 25
+"""Most values of a pair's question."""
 
 
 def answer(source: Source, question: Question) -> Estimate:
@@ -96,3 +106,41 @@ def answers(source: Source, questions: Sequence[Question]) -> pd.DataFrame:
         frame.insert(0, "question", str(question))
         frames.append(frame)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def pair_support(source: Source) -> pd.DataFrame:
+    """How well each column, and each pair of columns, is known: one line each.
+
+    A column is asked for its mean or shares; a pair for its correlation, its means by level or its
+    table. Columns: `first`, `second` (the same for a column alone), `support` (the median of the
+    answer's values), and how many values have each verdict. Left out: columns after the first
+    `MOST_COLUMNS`, pairs of more than 25 values, and what these rows cannot answer.
+    """
+    sample = weighted_sample(source)
+    columns = [*sample.declared.values()][:MOST_COLUMNS]
+    lines = []
+    for place, second in enumerate(columns):
+        asked = {first.name: _natural(first, second) for first in columns[: place + 1]}
+        found: dict[str, Estimate] = {}
+        for first, question in asked.items():
+            with contextlib.suppress(DPIWError):
+                if question is not None:
+                    found[first] = answer(sample, question)
+        if found:
+            frame = joint(*found.values()).interval().frame()
+            frame["first"] = np.repeat([*found], [part.values.size for part in found.values()])
+            for first, values in frame.groupby("first", sort=False):
+                counts = {v.value: int((values["verdict"] == v.value).sum()) for v in Verdict}
+                support = float(values["support"].median())
+                lines.append({"first": first, "second": second.name, "support": support, **counts})
+    return pd.DataFrame(lines)
+
+
+def _natural(first: Column, second: Column) -> Question | None:
+    """The question of two columns, or of one with itself; None if it has too many values."""
+    both = sorted({first.name: first, second.name: second}.values(), key=lambda c: c.is_discrete)
+    if math.prod(max(column.cardinality, 1) for column in both) > _MOST_VALUES:
+        return None
+    numbers, (target, *others) = sum(c.is_numeric for c in both), [c.name for c in both]
+    kinds = (TABLE, MEAN, CORRELATION) if others else (SHARE, MEAN)
+    return Question(kind=kinds[numbers], target=target, others=tuple(others))

@@ -39,15 +39,14 @@ class UnreliableWeightsWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Release:
-    """A verified release.
+class ReleasedRows:
+    """Rows, weights and certificate of a release, published or about to be.
 
     Attributes:
         weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
         log_weights: shape (rows,), natural logs as estimated, not normalised.
         certificate: the guarantee, its cost, and the quality of the weights.
         schema: the public data dictionary, JSON values.
-        verified: the checks that the folder passed, and the id of the key that signed it.
     """
 
     _table: pd.DataFrame
@@ -55,20 +54,11 @@ class Release:
     log_weights: NDArray[np.float64]
     certificate: Certificate
     schema: Mapping[str, Any]
-    verified: VerifiedRelease
 
     @property
     def table(self) -> pd.DataFrame:
         """The synthetic rows in declared types, without weights; a copy."""
         return copied(self._table)
-
-    def __repr__(self) -> str:
-        rows, columns = self._table.shape
-        return (
-            f"Release({self.certificate.release_id!r}, {rows} rows, {columns} columns, "
-            f"epsilon={self.certificate.epsilon}, delta={self.certificate.delta}, "
-            f"weights: {self.certificate.verdict})"
-        )
 
     @cached_property
     def sample(self) -> WeightedSample:
@@ -82,6 +72,30 @@ class Release:
         if self.certificate.self_normalised:
             return sample
         return replace(sample, totals=sample.weights)
+
+    @property
+    def replicate_weights(self) -> ReplicateWeights | None:
+        """None: not published."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release(ReleasedRows):
+    """A verified release.
+
+    Attributes:
+        verified: the checks that the folder passed, and the id of the key that signed it.
+    """
+
+    verified: VerifiedRelease
+
+    def __repr__(self) -> str:
+        rows, columns = self._table.shape
+        return (
+            f"Release({self.certificate.release_id!r}, {rows} rows, {columns} columns, "
+            f"epsilon={self.certificate.epsilon}, delta={self.certificate.delta}, "
+            f"weights: {self.certificate.weights_are})"
+        )
 
     @cached_property
     def replicate_weights(self) -> ReplicateWeights | None:
@@ -148,7 +162,7 @@ def _lies(name: str) -> str:
         return f"; it is in release.certificate.{name}"
     if hasattr(pd.DataFrame, name):
         return f"; release.table.{name} is of the rows alone, without their weights"
-    own = [*Release.__dataclass_fields__, *(name for name in vars(Release) if name[0] != "_")]
+    own = [*Release.__dataclass_fields__, *(name for name in dir(Release) if name[0] != "_")]
     return nearest(name, [*filter(str.islower, analysis.__all__), *own])
 
 

@@ -125,7 +125,7 @@ def _described(verified: VerifiedRelease) -> list[str]:
         f"population so far: epsilon={certificate.spent_epsilon}"
         f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
         f" of {certificate.budget_delta}",
-        f"weights: {shown(certificate.verdict)}"
+        f"weights: {shown(certificate.weights_are)}"
         + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
         *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
         *([f"  {certificate.unseen}"] if certificate.unseen else ()),

@@ -176,6 +176,11 @@ class Certificate(Document):
         return bool(self.weights.get("normalisation", "self") != "unnormalised")
 
     @property
+    def weights_are(self) -> str:
+        """The verdict in words: `use` means better than none; each answer has its own verdict."""
+        return "better than none" if self.verdict == "use" else self.verdict
+
+    @property
     def usable(self) -> bool:
         """Whether the verdict allows using the weights."""
         return self.verdict != DO_NOT_USE

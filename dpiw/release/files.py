@@ -40,7 +40,7 @@ from dpiw.release.parquet import (
 )
 from dpiw.release.publication import FileSource
 from dpiw.release.replicate_weights import replicate_facts, write_replicates
-from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.figures import Answers, RowsShown
 from dpiw.release.report.report import build_report
 from dpiw.release.verification import file_digest
 
@@ -116,7 +116,7 @@ def croissant_json(
         f" population {certificate.population}, period {certificate.period}. No row describes a"
         f" person. Guarantee: epsilon={certificate.epsilon}, delta={certificate.delta} under"
         f" {certificate.relation.value.replace('_', ' ')}; see certificate.json. Weights:"
-        f" {certificate.verdict}.",
+        f" {certificate.weights_are}.",
         "license": catalogue.licence,
         "url": catalogue.url,
         "creator": {"@type": "sc:Organization", "name": catalogue.creator},
@@ -196,6 +196,7 @@ def release_contents(
     rng: np.random.Generator,
     replicates: ReplicateWeights | None = None,
     lists: Mapping[str, bytes] | None = None,
+    answers: Answers | None = None,
 ) -> ReleaseContents:
     """Make every file of a release but manifest and signature. All contents are public.
 
@@ -227,8 +228,9 @@ def release_contents(
         catalogue=catalogue,
     )
     report = build_report(
-        certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema
-    )
+        certificate, shown=shown, log_weight_noise_sd=log_weight_noise_sd, schema=schema,
+        answers=answers,
+    )  # fmt: skip
     files: dict[str, FileSource] = {
         CERTIFICATE: certificate.to_json(),
         SCHEMA: dictionary,

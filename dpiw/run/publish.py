@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.analysis.questions import answers, asked_of, pair_support
+from dpiw.analysis.release import ReleasedRows
 from dpiw.data.files import make_folder, sync_directory
-from dpiw.data.row_weights import ReplicateWeights
+from dpiw.data.row_weights import ReplicateWeights, mean_one_weights
 from dpiw.data.scaled import regrouped
 from dpiw.data.tables import SyntheticTable
 from dpiw.data.threads import prefetched
@@ -33,6 +35,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
+from dpiw.release.report.figures import Answers
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import read_signed_manifest, verify
 from dpiw.run.certifiable import decimals, planned_facts, stage_record, versions_of
@@ -47,6 +50,9 @@ from dpiw.run.weigh import (
     committed_measurement,
     read_rows,
 )
+
+MOST_ANSWERED = 20_000
+"""Most published rows whose report shows answers: it needs every feature of every row at once."""
 
 
 def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
@@ -343,7 +349,26 @@ def _contents(
         rng=np.random.default_rng(secrets.randbits(128)),
         replicates=_replicates(run, rows, log_weights),
         lists=_lists(run),
+        answers=_answers(rows, log_weights, certificate),
     )
+
+
+def _answers(
+    rows: SyntheticTable, log_weights: NDArray[np.float64], certificate: Certificate
+) -> Answers | None:
+    """What analysts will find in the release; None where its weights' law is not known, or slow."""
+    if rows.rows > MOST_ANSWERED:
+        return None
+    release = ReleasedRows(
+        _table=rows.frame(),
+        weights=mean_one_weights(log_weights),
+        log_weights=log_weights,
+        certificate=certificate,
+        schema=rows.schema.published_mapping(),
+    )
+    if release.sample.law is None:
+        return None
+    return Answers(declared=answers(release, asked_of(release)), pairs=pair_support(release))
 
 
 def _lists(run: ReleaseRun) -> Mapping[str, bytes]:

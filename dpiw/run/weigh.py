@@ -227,7 +227,5 @@ def diagnose(run: ReleaseRun) -> dict[str, Any]:
             admission = admission_of(run)
             findings = () if admission is None else (text for _, text in admission.findings)
             diagnostics |= {"verdict": "none", "reasons": [*run.plan.warnings, *findings]}
-        elif run.plan.forecast is not None:
-            diagnostics["tau"] = run.plan.forecast.tau
         write_durably(run.directory / "diagnostics.json", compact_json(diagnostics).encode())
         return diagnostics

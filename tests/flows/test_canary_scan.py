@@ -268,8 +268,8 @@ def check_story(server, place):
     assert str(spec.directory / "log") in shown[f"{name}-run"]["data"]
     report = re.search(r"`(/[^`]*report\.html)`", shown[f"{name}-release"]["data"]).group(1)
     assert Path(report).is_file()
-    verdict = verify(Path(report).parent).certificate.verdict
-    assert f"**{verdict}**" in shown[f"{name}-release"]["data"]
+    told = verify(Path(report).parent).certificate.weights_are
+    assert f"**{told}**" in shown[f"{name}-release"]["data"]
 
 
 @pytest.mark.nightly

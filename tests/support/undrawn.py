@@ -25,6 +25,6 @@ def draw_no_figures(replace: Callable[[object, str, object], None]) -> None:
     def blank(*_: Any, title: str, **__: Any) -> Drawing:
         return Drawing(title=title, width=WIDTH, height=1.0, shapes=())
 
-    for name in ("histogram", "bars", "cost_bars"):
+    for name in ("histogram", "bars", "cost_bars", "intervals", "heat_map"):
         replace(plots, name, blank)
     replace(plots, "budget_bar", lambda *_, **__: None)

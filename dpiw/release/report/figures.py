@@ -186,6 +186,24 @@ class WeightSpread:
     heaviest: str
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """What a release answers, tables of `answers` and `pair_support`."""
+
+    declared: pd.DataFrame
+    pairs: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerCard:
+    """One declared question: its words, its intervals (None: none are finite), and its verdicts."""
+
+    question: str
+    drawing: Drawing | None
+    told: str
+    why: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnCard:
     """One column: name, description, `RowsShown.worth`, shares before and after weighting."""
@@ -250,7 +268,7 @@ def _budget(certificate: Certificate, letter: str, name: str) -> Budget | None:
     )  # fmt: skip
 
 
-def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
+def spread_of(weights: Array, noise: Array | None) -> WeightSpread:
     """Draw the weights, shape (rows,), mean one, and the noise in them.
 
     `noise`: standard deviation of the privacy noise in each log weight, or of evenly spaced rows.
@@ -259,7 +277,7 @@ def spread_of(weights: Array, noise: Array | None, tau: object) -> WeightSpread:
     noisy = noise is not None and float(np.max(noise)) > 0
     return WeightSpread(
         drawing=_weight_histogram(weights),
-        noise=_noise(np.asarray(noise, dtype=np.float64), tau, weights.size) if noisy else None,
+        noise=_noise(np.asarray(noise, dtype=np.float64), weights.size) if noisy else None,
         heaviest=f"{float(heavy.sum() / weights.sum()):.1%}",
     )
 
@@ -275,23 +293,60 @@ def _weight_histogram(weights: Array) -> Drawing | None:
     ends = {at: number(float(f"{10**at:.2g}")) for at in (low, high) if abs(at) > near}
     return plots.histogram(
         Shares(before=counts / weights.size), edges=list(edges), ticks=ends | {0.0: "1"},
-        axis="weight of a row (mean 1; logarithmic)", title="Weights of the rows", mark=(0.0, ""),
+        axis="weight of a row (mean 1; logarithmic)", title="Weights of the rows", mark=0.0,
     )  # fmt: skip
 
 
-def _noise(noise: Array, tau: object, rows: int) -> NoiseSpread:
-    forecast = float(tau) if isinstance(tau, int | float) and math.isfinite(tau) else None
-    top = 1.05 * max(float(noise.max()), forecast or 0.0)
+def _noise(noise: Array, rows: int) -> NoiseSpread:
+    top = 1.05 * float(noise.max())
     counts, edges = np.histogram(noise, bins=30, range=(0.0, top))
     middle = float(np.median(noise))
     factor = float(f"{math.exp(min(middle, 700.0)):.3g}")
     drawing = plots.histogram(
         Shares(before=counts / noise.size), edges=list(edges), ticks={0.0: "0", top: f"{top:.2g}"},
         axis="standard deviation in a log weight", title="Privacy noise in the log weights",
-        mark=None if forecast is None else (forecast, f"forecast {forecast:.2g}"),
     )  # fmt: skip
     among = "" if noise.size == rows else f"{noise.size:,}"
     return NoiseSpread(drawing=drawing, rows=among, middle=f"{middle:.2g}", factor=number(factor))
+
+
+def answer_cards(answers: pd.DataFrame) -> tuple[AnswerCard, ...]:
+    """Draw the answers to each declared question."""
+    groups = answers.groupby("question", sort=False) if len(answers) else ()
+    return tuple(_answer(str(question), lines) for question, lines in groups)
+
+
+def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
+    numbers = ["estimate", "lower", "upper"]
+    finite = lines[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
+    stem = finite["value"].str.partition(" | ")[0]
+    labels = finite["value"] if stem.nunique() > 1 else finite["value"].str.rpartition(" | ")[2]
+    rows = [*zip(labels, *(finite[name] for name in (*numbers, "verdict")), strict=True)]
+    return AnswerCard(
+        question=question,
+        drawing=plots.intervals(rows, title=f"Answer to {question}") if rows else None,
+        told=counted(lines["verdict"].value_counts())
+        + (f"; the first {_BARS} are drawn" if len(lines) > len(finite) == _BARS else ""),
+        why=tuple(dict.fromkeys(filter(None, lines["why"]))),
+    )
+
+
+def support_map(pairs: pd.DataFrame) -> Drawing | None:
+    """Draw the support of each column and each pair of columns; None where nothing is answered."""
+    cells = {}
+    names = [*dict.fromkeys(pairs[["first", "second"]].to_numpy().ravel())] if len(pairs) else []
+    for line in pairs.to_dict("records"):
+        first, second, support, *_ = line.values()
+        told = second if first == second else f"{first} and {second}"
+        hint = f"{told}: support {support:.2f}; {counted(pd.Series(line).iloc[3:])}"
+        cells[names.index(second), names.index(first)] = support, hint
+    title = "Support of each column and pair of columns"
+    return plots.heat_map(names, cells, title=title) if cells else None
+
+
+def counted(counts: pd.Series) -> str:
+    """Numbers of answers by verdict, such as `use: 5, do not use: 1`; empty for none."""
+    return ", ".join(f"{verdict}: {number}" for verdict, number in counts.items() if number)
 
 
 def column_cards(

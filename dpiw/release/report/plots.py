@@ -162,12 +162,12 @@ def histogram(
     ticks: Mapping[float, str],
     axis: str,
     title: str,
-    mark: tuple[float, str] | None = None,
+    mark: float | None = None,
 ) -> Drawing:
     """Draw shares per bin: unweighted as bars, weighted as a step line.
 
     One share more than bins is that of missing values. `edges`: shape (bins + 1,), in the axis'
-    unit. `mark`: a position with a text, drawn as a dotted line.
+    unit. `mark`: a position, drawn as a dotted line.
     """
     bins, step = len(edges) - 1, float(edges[1] - edges[0])
     places = dict(ticks)
@@ -189,13 +189,7 @@ def histogram(
                 "left" if at == edges[0] else "right" if at == edges[-1] else "center"
             )
         if mark is not None:
-            axes.set_ylim(0, shares.top * (1.2 if mark[1] else 1.05))
-            axes.axvline(mark[0], color=INKS["ink"], linestyle=":", linewidth=1.25)
-            right = mark[0] > (edges[0] + edges[-1]) / 2
-            axes.annotate(
-                mark[1], (mark[0], 1), (-4 if right else 4, -2), xycoords=("data", "axes fraction"),
-                textcoords="offset points", ha="right" if right else "left", va="top",
-            )  # fmt: skip
+            axes.axvline(mark, color=INKS["ink"], linestyle=":", linewidth=1.25)
         return drawing_of(figure, title)
 
 
@@ -230,6 +224,33 @@ def bars(labels: Sequence[str], shares: Shares, *, title: str) -> Drawing:
         for row, share in enumerate(shares.before):
             weighted = "" if shares.after is None else f" → {_percent(shares.after[row])}"
             _beside(axes, float(ends[row]), row, _percent(share) + weighted)
+        return drawing_of(figure, title)
+
+
+def intervals(rows: Sequence[tuple[str, float, float, float, str]], *, title: str) -> Drawing:
+    """Draw per (label, value, lower, upper, verdict) an interval; those of `use` in full colour."""
+    with _rows([label for label, *_ in rows], "95% interval", right=14.0) as (figure, axes):
+        lows, highs = [row[2] for row in rows], [row[3] for row in rows]
+        thin = max(max(highs) - min(lows), 1e-12) / 150
+        for place, (_, value, low, high, verdict) in enumerate(rows):
+            ink = INKS["after" if verdict == "use" else "before"]
+            (line,) = axes.barh(place, max(high - low, thin), 0.14, left=low, color=ink)
+            axes.barh(place, thin, 0.5, left=value - thin / 2, color=ink)
+            line.set_gid(f"{HINT}{number(value)}, from {number(low)} to {number(high)}: {verdict}")
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda value, _: number(value))
+        return drawing_of(figure, title)
+
+
+def heat_map(
+    labels: Sequence[str], cells: Mapping[tuple[int, int], tuple[float, str]], *, title: str
+) -> Drawing:
+    """Draw by row and column a value in [0, 1] as a shade, with its hint."""
+    with _rows(labels, "columns in the order of the rows", right=8.0) as (figure, axes):
+        for (row, column), (value, hint) in cells.items():
+            (box,) = axes.barh(row, 0.94, 0.94, left=column, color=INKS["after"], alpha=value)
+            box.set_gid(HINT + hint)
+        axes.set(xlim=(0, len(labels)), xticks=[])
         return drawing_of(figure, title)
 
 

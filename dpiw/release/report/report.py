@@ -20,7 +20,7 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, flat
 from dpiw.release.report import figures
-from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.figures import Answers, RowsShown
 from dpiw.release.report.pages import (
     number,
     percent_above,
@@ -52,23 +52,20 @@ _GROUPS = {
         ),
         "log_ratio_variance": ("Variance of the log weights", "before debiasing and scaling"),
         "chance_variance": ("Chance in that variance", "from privacy noise and sampling error"),
-        "resolution": ("Resolution", "forecast: share of the signal that noise leaves; at most 1"),
         "k_hat": ("Pareto k-hat", "how far the largest weights exceed others; below 0.7 is stable"),
     },
     "Privacy noise in the weights": {
-        "tau": ("Noise in a log weight, forecast (tau)", "computed before the data were read"),
         "noise": ("Noise in a log weight", "standard deviation; rows count by their weights"),
     },
 }  # fmt: skip
 _SAID_ELSEWHERE = {"reasons", "verdict", "rule"}
-_TAU_OF_MEANS = "Noise of a measured average, forecast (tau)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosticsView:
     """Diagnostics for a page: rows of (name, value, meaning) by title, and names without a value.
 
-    `of_means`: the weights come from noisy averages; `tau` then forecasts their noise.
+    `of_means`: the weights come from noisy averages.
     """
 
     groups: Mapping[str, tuple[tuple[str, str, str], ...]]
@@ -79,14 +76,12 @@ class DiagnosticsView:
 def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
     """Group a certificate's diagnostics, including a method's own (`flat`)."""
     values = flat(diagnostics)
-    of_means = "evidence_p_value" in values
     groups, missing = {}, []
     for title, texts in _GROUPS.items():
         rows = []
         for key, (name, meaning) in texts.items():
             if key in values and values[key] is not None:
-                label = _TAU_OF_MEANS if key == "tau" and of_means else name
-                rows.append((label, _value(key, values[key]), meaning))
+                rows.append((name, _value(key, values[key]), meaning))
             elif key in diagnostics:
                 missing.append(name)
         groups[title] = tuple(rows)
@@ -97,6 +92,7 @@ def diagnostics_view(diagnostics: Mapping[str, Any]) -> DiagnosticsView:
         if key not in known and isinstance(value, int | float | str)
     )
     nonempty = {title: rows for title, rows in groups.items() if rows}
+    of_means = "evidence_p_value" in values
     return DiagnosticsView(groups=nonempty, missing=tuple(missing), of_means=of_means)
 
 
@@ -124,6 +120,7 @@ def build_report(
     shown: RowsShown,
     log_weight_noise_sd: Array | None,
     schema: PublicSchema,
+    answers: Answers | None = None,
 ) -> str:
     """Return the report as one HTML document; the same arguments give the same text.
 
@@ -133,7 +130,6 @@ def build_report(
     weights = shown.weights
     growth = math.exp(min(float(certificate.epsilon), 700.0))
     diagnostics = diagnostics_view(certificate.diagnostics)
-    tau = None if diagnostics.of_means else certificate.diagnostics.get("tau")
     reasons = certificate.diagnostics.get("reasons")
     settings = certificate.weights
     weighted = settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
@@ -150,8 +146,11 @@ def build_report(
         diagnostics=diagnostics,
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
-        spread=figures.spread_of(weights, log_weight_noise_sd, tau),
+        spread=figures.spread_of(weights, log_weight_noise_sd),
         columns=figures.column_cards(shown, schema, weighted=weighted),
+        answers=None if answers is None else figures.answer_cards(answers.declared),
+        support=None if answers is None else figures.support_map(answers.pairs),
+        counts="" if answers is None else figures.counted(answers.pairs.iloc[:, 3:].sum()),
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),
         events=tuple(

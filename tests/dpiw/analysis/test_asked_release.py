@@ -1,5 +1,6 @@
 """A published release with declared questions: its certificate, and its answers."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -8,11 +9,17 @@ import pandas as pd
 import pytest
 
 from dpiw.analysis.errors.law import law_of_release
-from dpiw.analysis.questions import answers, asked_of
+from dpiw.analysis.questions import answer, answers, asked_of, pair_support
 from dpiw.cli.main import main
+from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.questions import parse_questions
+from dpiw.plan.table import plan_table
+from dpiw.release.report.figures import counted
+from flows.summary import summary
+from tests.dpiw.analysis.conftest import publish
 from tests.support.played import law_inside
+from tests.support.whole_runs import asked as request_of
 from tests.support.whole_runs import loaded
 from tests.support.worlds import declared
 
@@ -83,6 +90,53 @@ def test_every_question_is_answered_with_its_interval(asked):
     assert [*told["verdict"]] == [*mean.verdicts]
     shares = answers[answers["question"] == "table: region, ill"]
     assert shares["estimate"].sum() == pytest.approx(1)
+
+
+def test_the_report_shows_the_answers_that_analysts_get(asked):
+    release = asked[1]
+    page = html.unescape((release.verified.folder / "report.html").read_text())
+    found, pairs = release.questions(), pair_support(release)
+    for question in found["question"].unique():
+        verdicts = found["verdict"][found["question"] == question].value_counts()
+        assert f"<h3>{question}</h3>" in page
+        assert f"Answers by verdict: {counted(verdicts)}" in page
+    assert f"Answers by verdict: {counted(pairs.iloc[:, 3:].sum())}." in page
+
+
+def test_the_support_of_a_pair_is_that_of_its_question(asked):
+    release = asked[1]
+    pairs = pair_support(release).set_index(["first", "second"])
+    names = [column.name for column in PublicSchema.from_mapping(release.schema).released]
+    assert [*pairs.index] == [(a, b) for k, b in enumerate(names) for a in names[: k + 1]]
+    for first, second, question in (
+        ("age", "income", {"correlation": ["age", "income"]}),
+        ("age", "ill", {"mean": "age by ill"}),
+        ("region", "ill", {"table": ["region", "ill"]}),
+        ("region", "region", {"share": "region"}),
+    ):
+        [asked_for] = parse_questions([question], PublicSchema.from_mapping(release.schema))
+        interval = answer(release, asked_for).interval()
+        line = pairs.loc[first, second]
+        assert line["support"] == pytest.approx(np.median(interval.support))
+        assert line["use"] == interval.verdicts.count("use")
+        assert line.iloc[1:].sum() == len(interval.names)
+
+
+def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_workplace):
+    """400 people at epsilon 0.2."""
+    stated = json.dumps([{"correlation": ["age", "income"]}, {"mean": "age by region"}])
+    place = make_workplace(**SETTINGS | {"population": f"town\nquestions: {stated}"})
+    place.rewrite("epsilon: 2", "epsilon: 0.2")
+    run, release = publish(place)
+    plan, found = plan_table(run.plan), release.questions()
+    assert "use" not in {*found["verdict"]}
+    told = counted(found["verdict"].value_counts())
+    assert f"questions  {told};" in summary(release.verified.folder, request_of(place.spec), 1.0)
+    page = html.unescape((release.verified.folder / "report.html").read_text())
+    for question in found["question"].unique():
+        assert f"warning: {question}: over" in plan
+        verdicts = found["verdict"][found["question"] == question].value_counts()
+        assert f"Answers by verdict: {counted(verdicts)}" in page
 
 
 def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):

@@ -14,7 +14,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.figures import RowsShown
+from dpiw.release.report.figures import Answers, RowsShown
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
@@ -98,7 +98,7 @@ def example_certificate(**changes: Any) -> Certificate:
         plan_digest="a" * 64, nominal_rows=10000, stages=(generator, weights),
         generator={"method": "privbayes"}, weights={"method": "beta_debiased"},
         post_processing=("debiased", "self-normalised"),
-        diagnostics={"effective_sample_size": 150.0, "k_hat": None, "tau": 0.2},
+        diagnostics={"effective_sample_size": 150.0, "k_hat": None},
         verdict="use", verdict_rule="k-hat < 0.7",
         assumptions=("Each person has at most two rows.",), caveats=("Rare levels are smoothed.",),
         versions={"dpiw": "0.1.0"}, ledger_head="b" * 64,
@@ -166,7 +166,25 @@ def example_report(
     return build_report(
         certificate or example_certificate(), schema=schema, shown=rows,
         log_weight_noise_sd=changes.get("log_weight_noise_sd", noise),
+        answers=changes.get("answers"),
     )  # fmt: skip
+
+
+def example_answers(name: str = "visits", level: str = "low <b>") -> Answers:
+    """One declared question with an answer of each sort, and three pairs of columns."""
+    question, why = f"mean: {name} by grade", "fewer than 100 people are behind it"
+    values = [f"mean({name}) | grade={text}" for text in (level, "high", "nobody")]
+    declared = pd.DataFrame({
+        "question": question, "value": values, "estimate": [2.5, 3.0, np.nan],
+        "lower": [2.0, 1.0, 0.0], "upper": [3.0, 5.0, 9.0], "support": [1.0, 0.9, 0.0],
+        "verdict": ["use", "use with care", "do not use"], "why": ["", why, why],
+    })  # fmt: skip
+    pairs = pd.DataFrame({
+        "first": [name, name, "grade"], "second": [name, "grade", "grade"],
+        "support": [1.0, 0.4, 0.75], "use": [1, 0, 3], "use with care": [0, 2, 0],
+        "do not use": [0, 1, 0],
+    })  # fmt: skip
+    return Answers(declared=declared, pairs=pairs)
 
 
 def marginals(frame, *, schema=SCHEMA, weights=None):

@@ -16,10 +16,11 @@ from dpiw.methods.weights.measured import constants
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN
 from dpiw.release.report import plots
-from dpiw.release.report.figures import BINS, axis
+from dpiw.release.report.figures import BINS, Answers, axis
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
+    example_answers,
     example_certificate,
     example_frame,
     example_log_weights,
@@ -132,28 +133,40 @@ def test_what_a_release_is_is_said_in_words(changes, words):
     assert (words.removeprefix("not: ") in page) != words.startswith("not: ")
 
 
-def test_noise_is_said_and_marked_at_tau_if_it_is_known():
+def test_noise_is_said_if_it_is_known():
     usual = _words(_usual())
     assert NO_NOISE not in usual
     assert NO_NOISE in _words(_report(log_weight_noise_sd=np.zeros(200)))
-    assert "forecast 0.2" in usual
     assert "multiplies or divides the weight by 1.22" in usual  # exp(0.2)
-    without = example_certificate(diagnostics={"tau": float("inf")})
-    assert "forecast 0.2" not in _words(_report(without, drawn=True))
+
+
+def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts():
+    words = _words(_report(drawn=True, answers=example_answers()))
+    for said in (
+        "mean: visits by grade", "Answers by verdict: use: 1, use with care: 1, do not use: 1.",
+        "2.5, from 2 to 3: use", "low <b>", "fewer than 100 people are behind it",
+        "visits and grade: support 0.40; use with care: 2, do not use: 1",
+        "grade: support 0.75; use: 3",
+        "Answers by verdict: use: 4, use with care: 2, do not use: 1.",
+    ):  # fmt: skip
+        assert said in words
+    nothing = Answers(declared=pd.DataFrame(), pairs=pd.DataFrame())
+    for without in (_usual(), _report(answers=nothing)):
+        assert "What can be asked" not in without
 
 
 @pytest.mark.parametrize(
-    ("verdict", "style", "words"),
+    ("verdict", "told", "style", "words"),
     [
-        ("use", "good", "Use the weights: they are stable"),
-        ("use with care", "warn", "Compare both"),
-        ("do not use", "bad", "Do not base results on these weights"),
+        ("use", "better than none", "good", "Use the weights: they are stable"),
+        ("use with care", "use with care", "warn", "Compare both"),
+        ("do not use", "do not use", "bad", "Do not base results on these weights"),
     ],
 )
-def test_the_verdict_is_said_in_words_and_colour(verdict, style, words):
+def test_the_verdict_is_said_in_words_and_colour(verdict, told, style, words):
     facts = {"k_hat": None, "reasons": ["k-hat is <high>"], "verdict": verdict, "rule": "twice"}
     page = _report(example_certificate(verdict=verdict, diagnostics=facts))
-    assert f'class="verdict {style}"><strong>Verdict: {verdict}</strong>' in page
+    assert f'class="verdict {style}"><strong>Weights: {told}</strong>' in page
     assert words in _words(page)
     assert "k-hat is &lt;high&gt;" in page
     assert "k-hat < 0.7" in _words(page)

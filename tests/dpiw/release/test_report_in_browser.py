@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dpiw.data.schema.schema import PublicSchema
-from tests.dpiw.release.release_example import example_certificate, example_report
+from tests.dpiw.release.release_example import example_answers, example_certificate, example_report
 from tests.support.browser import CORNERS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,14 +80,14 @@ def _long_and_strange():
         release_id=unbroken, population=unbroken, verdict="use with care", spent_epsilon="7.99999",
         delta="1E-12", accountants={unbroken: 1.0},
         diagnostics={
-            "rows": 136, "k_hat": None, "tau": 0.004, "verdict": "use with care",
+            "rows": 136, "k_hat": None, "verdict": "use with care",
             "reasons": [unbroken], "measured": {"gain": 0.98, "evidence_p_value": 1e-9},
             unbroken: unbroken,
         },
     )  # fmt: skip
     return example_report(
         certificate, frames=[frame], log_weights=np.linspace(-12, 3, 136),
-        log_weight_noise_sd=np.linspace(0, 40, 136),
+        log_weight_noise_sd=np.linspace(0, 40, 136), answers=example_answers(unbroken, tags),
         schema=PublicSchema.from_mapping({"name": "s", "columns": columns}),
     )  # fmt: skip
 
