@@ -159,7 +159,7 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         both = found.merge(exact, on=["question", "value"], suffixes=("", "_exact"))
         both = both.merge(source.truth[["question", "value", "estimate"]].rename(
             columns={"estimate": "truth"}), on=["question", "value"])  # fmt: skip
-        told = {str(each.question): each.half_width for each in plan.forecasts}
+        told = {str(each.question): each.half_width for each in plan.forecasts()}
         widest = ((found["upper"] - found["lower"]) / 2).groupby(found["question"]).max()
         return vars(cell) | {
             "kinds": both["question"].str.partition(":")[0].to_list(),

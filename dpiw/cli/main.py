@@ -59,7 +59,14 @@ def _plan(arguments: argparse.Namespace) -> int:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
         arguments.stream = sys.stderr  # a program reads the plan alone
     else:
-        write_lines(arguments, [plan_table(plan), *([] if arguments.header is None else [agrees])])
+        like = None
+        if arguments.like is not None:
+            from dpiw.analysis.release import load_release
+            from dpiw.plan.forecast import rows_like
+
+            like = rows_like(load_release(arguments.like), schema)
+        table = plan_table(plan, like=like)
+        write_lines(arguments, [table, *([] if arguments.header is None else [agrees])])
     arguments.commands = typed_commands(spec, arguments.spec)
     write_lines(arguments, advice(plan, arguments.spec, current_label(spec), asked=False))
     return 0
@@ -165,6 +172,8 @@ def _parser() -> Parser:
         help="compare the dictionary with the table's first line, typed as text, or with the names"
         " and types of a Parquet file, and read nothing else in it",
     )
+    earlier = "forecast questions for people like those of an earlier release"
+    plan.add_argument("--like", type=Path, metavar="FOLDER", help=earlier)
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
     add_release_command(commands)

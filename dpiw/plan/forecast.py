@@ -1,8 +1,9 @@
 """What each declared question will get: widths of its intervals, before data is read. Free.
 
-The law of the noise is public. What the people are like is not: the forecast is for public
-reference rows with independent columns, no missing cells, levels of equal shares, and numbers
-spread evenly over their bounds or as `spread` says (of two for one column, the last).
+The law of the noise is public. What the people are like is not: the forecast is for public rows,
+those of an earlier release, or reference rows with independent columns, no missing cells, levels of
+equal shares, and numbers spread evenly over their bounds or as `spread` says (of two for one
+column, the last).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +22,15 @@ from dpiw.analysis.questions import answer
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import DPIWError
+from dpiw.errors import DPIWError, SpecError
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured.constants import MOST_CREDIT
 from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
+from dpiw.methods.weights.weigh import resample
+
+if TYPE_CHECKING:
+    from dpiw.analysis.release import Release
 
 RARE = 0.05
 """Share of the first level or value in the second forecast of a question that tells them apart."""
@@ -80,17 +85,35 @@ class Forecast:
         )
 
 
+def rows_like(release: Release, schema: PublicSchema) -> SyntheticTable:
+    """Public rows like the people of a release, by its weights; SpecError without a column."""
+    table, names = release.table, [column.name for column in schema.released]
+    if missing := [name for name in names if name not in table.columns]:
+        allowed = "a release with every released column of the data dictionary"
+        raise SpecError(f"has no column {missing[0]!r:.60}", field="--like", allowed=allowed)
+    logs = release.log_weights if release.certificate.usable else np.zeros(len(table))
+    chosen = resample(logs, _ROWS, rng=np.random.default_rng(_ROWS))
+    frame = table[names].iloc[chosen].reset_index(drop=True)
+    return SyntheticTable(schema=schema, scaled=schema.scale(frame))
+
+
 def forecasts(
-    weights: WeightEstimator, schema: PublicSchema, *, nominal_rows: int, published: int
+    weights: WeightEstimator,
+    schema: PublicSchema,
+    *,
+    nominal_rows: int,
+    published: int,
+    like: SyntheticTable | None = None,
 ) -> Iterator[Forecast]:
-    """Forecast every declared question of calibrated weights, in order."""
+    """Forecast every declared question of calibrated weights, in order, for people `like` these."""
     if not weights.questions:
         return
-    even, uneven = (_reference(weights, schema, rare=rare) for rare in (False, True))
-    frames = even.frame(), uneven.frame()
+    rows = _reference(weights, schema, rare=False) if like is None else like
+    uneven = _reference(weights, schema, rare=True)
+    frames = rows.frame(), uneven.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, people, verdict = _widest(weights, question, even, frames[0], published)
+        half_width, people, verdict = _widest(weights, question, rows, frames[0], published)
         rare = None
         if levelled & {question.target, *question.others} or question.levels:
             rare, *_ = _widest(weights, question, uneven, frames[1], published)
@@ -147,7 +170,7 @@ def _widest(
     law = weights.expected_law(rows, question)
     if law is None:
         return math.nan, math.nan, NO_FORECAST
-    sample = WeightedSample(frame=frame, weights=np.ones(_ROWS), law=law, schema=rows.schema)
+    sample = WeightedSample(frame=frame, weights=np.ones(len(frame)), law=law, schema=rows.schema)
     try:
         with np.errstate(all="ignore"):
             estimate = answer(sample, question)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyCost, float_below
 
 if TYPE_CHECKING:
+    from dpiw.data.tables import SyntheticTable
     from dpiw.plan.forecast import Forecast
 
 RESOLUTION_FLOOR = 0.25
@@ -182,9 +182,8 @@ class Plan:
             weighing=weighing_of(self.spec),
         )
 
-    @cached_property
-    def forecasts(self) -> tuple[Forecast, ...]:
-        """What each declared question will get; computed on first use. Reads no data."""
+    def forecasts(self, like: SyntheticTable | None = None) -> tuple[Forecast, ...]:
+        """What each declared question will get, for people `like` public rows. Reads no data."""
         from dpiw.plan.forecast import forecasts
 
         if self.weights is None:
@@ -195,6 +194,7 @@ class Plan:
                 self.schema,
                 nominal_rows=self.spec.nominal_rows,
                 published=self.spec.synthetic_rows,
+                like=like,
             )
         )
 

@@ -10,6 +10,7 @@ from dpiw.data.cells.formats import CellFormat
 from dpiw.data.cells.reading import settled_formats
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.declarations import provenance_summary
+from dpiw.data.tables import SyntheticTable
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone
@@ -112,15 +113,14 @@ def _kept_back(plan: Plan) -> list[str]:
     ]
 
 
-def _questions(plan: Plan) -> list[str]:
+def _questions(plan: Plan, like: SyntheticTable | None) -> list[str]:
     """Return a line for each declared question, and a warning for a wide answer."""
-    if not plan.forecasts:
-        return []
-    lines = [
-        "questions: half-widths of 95% intervals, forecast for levels of equal shares, numbers"
-        " spread evenly or by `spread`, and independent columns"
-    ]
-    for forecast in plan.forecasts:
+    found = plan.forecasts(like)
+    people = "people like those of the release"
+    if like is None:
+        people = "levels of equal shares, numbers spread evenly or by `spread`, independent columns"
+    lines = [f"questions: half-widths of 95% intervals, forecast for {people}"] * bool(found)
+    for forecast in found:
         lines.append(f"  {forecast}")
         if forecast.is_wide and forecast.without > 0:
             enough = forecast.enough(float(plan.spec.epsilon))
@@ -132,8 +132,11 @@ def _questions(plan: Plan) -> list[str]:
     return lines
 
 
-def plan_table(plan: Plan) -> str:
-    """Return stages, events, noise scales, cost, forecast and warnings, as text."""
+def plan_table(plan: Plan, *, like: SyntheticTable | None = None) -> str:
+    """Return stages, events, noise scales, cost, forecast and warnings, as text.
+
+    `like`: public rows like the people, for the forecast of declared questions.
+    """
     spec, unit = plan.spec, plan.spec.privacy_unit
     constraints = ", ".join(constraint.name for constraint in plan.schema.constraints)
     lines = [
@@ -173,7 +176,7 @@ def plan_table(plan: Plan) -> str:
             + "; dpiw rehearse shows whether they help"
             * rehearsable(plan.generator)
         )
-    lines += _questions(plan)
+    lines += _questions(plan, like)
     step = parse_post_processing(spec.weights.post_processing).calibrate
     if step is not None and step.sha256 is not None:
         lines.append(f"weights: beta calibrated on declared public rows, SHA-256 {step.sha256}")

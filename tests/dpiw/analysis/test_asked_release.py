@@ -3,6 +3,7 @@
 import html
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,9 @@ from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.questions import answer, answers, asked_of, pair_support
 from dpiw.cli.main import main
 from dpiw.data.schema.schema import PublicSchema
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.weights.questions import parse_questions
+from dpiw.plan.forecast import rows_like
 from dpiw.plan.table import plan_table
 from dpiw.release.report.figures import counted
 from flows.summary import summary
@@ -137,6 +139,22 @@ def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_w
         assert f"warning: {question}: over" in plan
         verdicts = found["verdict"][found["question"] == question].value_counts()
         assert f"Answers by verdict: {counted(verdicts)}" in page
+
+
+def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, capsys):
+    run, release = asked
+    spec = str(Path(run.spec.state).parent / "release.yaml")
+    assert main(["plan", spec]) == 0
+    before = capsys.readouterr().out
+    assert main(["plan", spec, "--like", str(release.verified.folder)]) == 0
+    told = capsys.readouterr().out
+    assert "people like those of the release" in told
+    assert told.count("±") == before.count("±")
+    assert told != before
+    short = replace(release, _table=release.table.drop(columns="ill"))
+    with pytest.raises(SpecError, match="ill") as fault:
+        rows_like(short, run.plan.schema)
+    assert fault.value.field == "--like"
 
 
 def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):
