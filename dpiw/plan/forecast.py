@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,15 +23,13 @@ from dpiw.analysis.questions import answer
 from dpiw.analysis.sample import WeightedSample
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import DPIWError, SpecError
+from dpiw.errors import DPIWError
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured.constants import MOST_CREDIT
 from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
-from dpiw.methods.weights.weigh import resample
-
-if TYPE_CHECKING:
-    from dpiw.analysis.release import Release
+from dpiw.plan.rehearsal.populations import released_rows
+from dpiw.plan.spec import ReleaseSpec
 
 RARE = 0.05
 """Share of the first level or value in the second forecast of a question that tells them apart."""
@@ -85,16 +84,14 @@ class Forecast:
         )
 
 
-def rows_like(release: Release, schema: PublicSchema) -> SyntheticTable:
-    """Public rows like the people of a release, by its weights; SpecError without a column."""
-    table, names = release.table, [column.name for column in schema.released]
-    if missing := [name for name in names if name not in table.columns]:
-        allowed = "a release with every released column of the data dictionary"
-        raise SpecError(f"has no column {missing[0]!r:.60}", field="--like", allowed=allowed)
-    logs = release.log_weights if release.certificate.usable else np.zeros(len(table))
-    chosen = resample(logs, _ROWS, rng=np.random.default_rng(_ROWS))
-    frame = table[names].iloc[chosen].reset_index(drop=True)
-    return SyntheticTable(schema=schema, scaled=schema.scale(frame))
+def people_of(
+    folder: Path, spec: ReleaseSpec, schema: PublicSchema, *, public_key: Path | None
+) -> SyntheticTable:
+    """Public rows like the people of an earlier release, by its weights; as `released_rows`."""
+    spec.confidential.refuse(folder, field="--like")
+    rows = released_rows(folder, schema, public_key=public_key)
+    drawn = rows.draw(_ROWS, rng=np.random.default_rng(_ROWS))
+    return SyntheticTable(schema=schema, scaled=drawn)
 
 
 def forecasts(
@@ -115,7 +112,8 @@ def forecasts(
     for question in weights.questions:
         half_width, people, verdict = _widest(weights, question, rows, frames[0], published)
         rare = None
-        if levelled & {question.target, *question.others} or question.levels:
+        tells_apart = levelled & {question.target, *question.others} or question.levels
+        if like is None and tells_apart:
             rare, *_ = _widest(weights, question, uneven, frames[1], published)
         yield Forecast(
             question=question,

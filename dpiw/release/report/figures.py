@@ -186,14 +186,6 @@ class WeightSpread:
     heaviest: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
-    """What a release answers, tables of `answers` and `pair_support`."""
-
-    declared: pd.DataFrame
-    pairs: pd.DataFrame
-
-
 @dataclass(frozen=True, kw_only=True)
 class AnswerCard:
     """One declared question: its words, its intervals (None: none are finite), and its verdicts."""
@@ -202,6 +194,18 @@ class AnswerCard:
     drawing: Drawing | None
     told: str
     why: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What a release answers: its declared questions, and the support of pairs of columns.
+
+    `counts`: how many values of all pairs have each verdict.
+    """
+
+    cards: tuple[AnswerCard, ...]
+    support: Drawing | None
+    counts: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,17 +314,22 @@ def _noise(noise: Array, rows: int) -> NoiseSpread:
     return NoiseSpread(drawing=drawing, rows=among, middle=f"{middle:.2g}", factor=number(factor))
 
 
-def answer_cards(answers: pd.DataFrame) -> tuple[AnswerCard, ...]:
-    """Draw the answers to each declared question."""
-    groups = answers.groupby("question", sort=False) if len(answers) else ()
-    return tuple(_answer(str(question), lines) for question, lines in groups)
+def answers_of(declared: pd.DataFrame, pairs: pd.DataFrame) -> Answers:
+    """Draw the tables of `dpiw.analysis.questions`: `answers` and `pair_support`."""
+    groups = declared.groupby("question", sort=False) if len(declared) else ()
+    return Answers(
+        cards=tuple(_answer(str(question), lines) for question, lines in groups),
+        support=_support(pairs) if len(pairs) else None,
+        counts=counted(pairs.iloc[:, 3:].sum()),
+    )
 
 
 def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
     numbers = ["estimate", "lower", "upper"]
     finite = lines[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
-    stem = finite["value"].str.partition(" | ")[0]
-    labels = finite["value"] if stem.nunique() > 1 else finite["value"].str.rpartition(" | ")[2]
+    stems = {name.partition(" | ")[0] for name in finite["value"]}
+    stem = f"{stems.pop()} | " if len(stems) == 1 else ""
+    labels = [name.removeprefix(stem) for name in finite["value"]]
     rows = [*zip(labels, *(finite[name] for name in (*numbers, "verdict")), strict=True)]
     return AnswerCard(
         question=question,
@@ -331,21 +340,18 @@ def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
     )
 
 
-def support_map(pairs: pd.DataFrame) -> Drawing | None:
-    """Draw the support of each column and each pair of columns; None where nothing is answered."""
-    cells = {}
-    names = [*dict.fromkeys(pairs[["first", "second"]].to_numpy().ravel())] if len(pairs) else []
+def _support(pairs: pd.DataFrame) -> Drawing:
+    cells, names = {}, [*dict.fromkeys(pairs[["first", "second"]].to_numpy().ravel())]
     for line in pairs.to_dict("records"):
         first, second, support, *_ = line.values()
         told = second if first == second else f"{first} and {second}"
         hint = f"{told}: support {support:.2f}; {counted(pd.Series(line).iloc[3:])}"
         cells[names.index(second), names.index(first)] = support, hint
-    title = "Support of each column and pair of columns"
-    return plots.heat_map(names, cells, title=title) if cells else None
+    return plots.heat_map(names, cells, title="Support of columns and pairs of columns")
 
 
 def counted(counts: pd.Series) -> str:
-    """Numbers of answers by verdict, such as `use: 5, do not use: 1`; empty for none."""
+    """Numbers of values by verdict, such as `use: 5, do not use: 1`; empty for none."""
     return ", ".join(f"{verdict}: {number}" for verdict, number in counts.items() if number)
 
 

@@ -236,9 +236,9 @@ def intervals(rows: Sequence[tuple[str, float, float, float, str]], *, title: st
             ink = INKS["after" if verdict == "use" else "before"]
             (line,) = axes.barh(place, max(high - low, thin), 0.14, left=low, color=ink)
             axes.barh(place, thin, 0.5, left=value - thin / 2, color=ink)
-            line.set_gid(f"{HINT}{number(value)}, from {number(low)} to {number(high)}: {verdict}")
+            line.set_gid(f"{HINT}{value:.8g}, from {low:.8g} to {high:.8g}: {verdict}")
         axes.locator_params(axis="x", nbins=4)
-        axes.xaxis.set_major_formatter(lambda value, _: number(value))
+        axes.ticklabel_format(axis="x", useOffset=False, style="plain")
         return drawing_of(figure, title)
 
 

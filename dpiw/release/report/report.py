@@ -148,9 +148,7 @@ def build_report(
         cost=figures.cost_of(certificate),
         spread=figures.spread_of(weights, log_weight_noise_sd),
         columns=figures.column_cards(shown, schema, weighted=weighted),
-        answers=None if answers is None else figures.answer_cards(answers.declared),
-        support=None if answers is None else figures.support_map(answers.pairs),
-        counts="" if answers is None else figures.counted(answers.pairs.iloc[:, 3:].sum()),
+        answers=answers,
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),
         events=tuple(

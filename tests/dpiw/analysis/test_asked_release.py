@@ -11,13 +11,13 @@ import pytest
 
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.questions import answer, answers, asked_of, pair_support
+from dpiw.analysis.sample import weighted_sample
 from dpiw.cli.main import main
 from dpiw.data.schema.schema import PublicSchema
-from dpiw.errors import ReleaseError, SpecError
+from dpiw.errors import ReleaseError
 from dpiw.methods.weights.questions import parse_questions
-from dpiw.plan.forecast import rows_like
 from dpiw.plan.table import plan_table
-from dpiw.release.report.figures import counted
+from dpiw.release.report.figures import answers_of, counted
 from flows.summary import summary
 from tests.dpiw.analysis.conftest import publish
 from tests.support.played import law_inside
@@ -101,8 +101,22 @@ def test_the_report_shows_the_answers_that_analysts_get(asked):
     for question in found["question"].unique():
         verdicts = found["verdict"][found["question"] == question].value_counts()
         assert f"<h3>{question}</h3>" in page
-        assert f"Answers by verdict: {counted(verdicts)}" in page
-    assert f"Answers by verdict: {counted(pairs.iloc[:, 3:].sum())}." in page
+        assert f"Values by verdict: {counted(verdicts)}" in page
+    assert f"Values by verdict: {counted(pairs.iloc[:, 3:].sum())}." in page
+
+
+def test_the_report_is_given_the_numbers_that_analysts_get(make_workplace, monkeypatch):
+    given = []
+
+    def recorded(*tables):
+        given.append(tables)
+        return answers_of(*tables)
+
+    monkeypatch.setattr("dpiw.run.publish.answers_of", recorded)
+    release = publish(make_workplace(**SETTINGS))[1]
+    [(answered, pairs)] = given  # of rows in another order
+    pd.testing.assert_frame_equal(answered, release.questions(), rtol=1e-6)
+    pd.testing.assert_frame_equal(pairs, pair_support(release), rtol=1e-6)
 
 
 def test_the_support_of_a_pair_is_that_of_its_question(asked):
@@ -138,23 +152,44 @@ def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_w
     for question in found["question"].unique():
         assert f"warning: {question}: over" in plan
         verdicts = found["verdict"][found["question"] == question].value_counts()
-        assert f"Answers by verdict: {counted(verdicts)}" in page
+        assert f"Values by verdict: {counted(verdicts)}" in page
+
+
+@pytest.mark.parametrize("broken", ["pair_support", "answers_of", "asked_of"])
+def test_a_fault_of_these_figures_stops_no_publication(make_workplace, monkeypatch, broken):
+    def fail(*_):
+        raise ValueError("alpha (nan) is outside 0-1 range")
+
+    monkeypatch.setattr(f"dpiw.run.publish.{broken}", fail)
+    release = publish(make_workplace(**SETTINGS))[1]
+    assert "This page shows no answers." in (release.verified.folder / "report.html").read_text()
+
+
+def test_what_has_no_finite_answer_is_left_out_of_the_pairs():
+    wide = {"name": "wide", "kind": "continuous", "lower": -1e190, "upper": 1e190}
+    schema = declared(wide, {"name": "x", "kind": "continuous", "lower": 0, "upper": 1})
+    rows = np.linspace(0, 1, 60)
+    frame = pd.DataFrame({"wide": 1e190 * (2 * rows - 1), "x": rows**2})
+    sample = replace(weighted_sample((frame, None)), schema=schema)
+    with np.errstate(all="ignore"):
+        assert pair_support(sample).empty  # no law: nothing is known of any value
+    assert answers_of(pd.DataFrame(), pair_support(replace(sample, schema=None))).support is None
 
 
 def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, capsys):
     run, release = asked
-    spec = str(Path(run.spec.state).parent / "release.yaml")
+    spec, folder = str(Path(run.spec.state).parent / "release.yaml"), str(release.verified.folder)
     assert main(["plan", spec]) == 0
     before = capsys.readouterr().out
-    assert main(["plan", spec, "--like", str(release.verified.folder)]) == 0
+    assert main(["plan", spec, "--like", folder]) == 0
     told = capsys.readouterr().out
     assert "people like those of the release" in told
-    assert told.count("±") == before.count("±")
-    assert told != before
-    short = replace(release, _table=release.table.drop(columns="ill"))
-    with pytest.raises(SpecError, match="ill") as fault:
-        rows_like(short, run.plan.schema)
-    assert fault.value.field == "--like"
+    assert [line for line in told.splitlines() if "±" in line] != [
+        line for line in before.splitlines() if "±" in line
+    ]
+    for refused in (str(run.directory / "built"), spec):
+        assert main(["plan", spec, "--like", refused]) != 0
+    assert "state folder" in capsys.readouterr().err
 
 
 def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):

@@ -14,7 +14,7 @@ from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import build_folder, publish_built
-from dpiw.release.report.figures import Answers, RowsShown
+from dpiw.release.report.figures import Answers, RowsShown, answers_of
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
 
@@ -171,7 +171,7 @@ def example_report(
 
 
 def example_answers(name: str = "visits", level: str = "low <b>") -> Answers:
-    """One declared question with an answer of each sort, and three pairs of columns."""
+    """A question with a value of each sort, another without an answer, three pairs of columns."""
     question, why = f"mean: {name} by grade", "fewer than 100 people are behind it"
     values = [f"mean({name}) | grade={text}" for text in (level, "high", "nobody")]
     declared = pd.DataFrame({
@@ -184,7 +184,8 @@ def example_answers(name: str = "visits", level: str = "low <b>") -> Answers:
         "support": [1.0, 0.4, 0.75], "use": [1, 0, 3], "use with care": [0, 2, 0],
         "do not use": [0, 1, 0],
     })  # fmt: skip
-    return Answers(declared=declared, pairs=pairs)
+    nothing = declared.tail(1).assign(question="correlation: age, income", value="no answer")
+    return answers_of(pd.concat([declared, nothing]), pairs)
 
 
 def marginals(frame, *, schema=SCHEMA, weights=None):

@@ -16,7 +16,7 @@ from dpiw.methods.weights.measured import constants
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import CHANCE, UNSEEN
 from dpiw.release.report import plots
-from dpiw.release.report.figures import BINS, Answers, axis
+from dpiw.release.report.figures import BINS, answers_of, axis
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
@@ -143,16 +143,19 @@ def test_noise_is_said_if_it_is_known():
 def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts():
     words = _words(_report(drawn=True, answers=example_answers()))
     for said in (
-        "mean: visits by grade", "Answers by verdict: use: 1, use with care: 1, do not use: 1.",
+        "mean: visits by grade", "Values by verdict: use: 1, use with care: 1, do not use: 1.",
+        "correlation: age, income Values by verdict: do not use: 1.",
         "2.5, from 2 to 3: use", "low <b>", "fewer than 100 people are behind it",
         "visits and grade: support 0.40; use with care: 2, do not use: 1",
         "grade: support 0.75; use: 3",
-        "Answers by verdict: use: 4, use with care: 2, do not use: 1.",
+        "Values by verdict: use: 4, use with care: 2, do not use: 1.",
     ):  # fmt: skip
         assert said in words
-    nothing = Answers(declared=pd.DataFrame(), pairs=pd.DataFrame())
+    nothing = answers_of(pd.DataFrame(), pd.DataFrame())
     for without in (_usual(), _report(answers=nothing)):
         assert "What can be asked" not in without
+    measured = example_certificate(diagnostics={"measured": {"evidence_p_value": 1e-9}})
+    assert "This page shows no answers." in _report(measured)
 
 
 @pytest.mark.parametrize(
