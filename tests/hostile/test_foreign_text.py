@@ -278,9 +278,6 @@ def test_reasons_of_an_odd_form_are_refused(example, tmp_path, capsys) -> None:
         )
 
 
-# --- ledgers ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     ledger = Ledger.create(tmp_path_factory.mktemp("l") / "ledger.sqlite")
@@ -361,9 +358,6 @@ def test_an_audit_shows_none_of_it(example, tmp_path, text, monkeypatch) -> None
     write_report(report, tmp_path / "out")
     page = (tmp_path / "out" / "audit.html").read_text()
     harmless("\n".join(line.strip() for line in page.splitlines()))
-
-
-# --- the one function ---------------------------------------------------------------------------
 
 
 @settings(max_examples=300, **PROFILE)

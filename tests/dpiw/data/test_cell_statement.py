@@ -32,9 +32,6 @@ def figures(text):
     return counts
 
 
-# What it says
-
-
 def test_a_decimal_comma_that_nobody_declared_is_told():
     frame = frame_of(income=["1669,78"] * 3000)
     text = stated(frame)
@@ -129,9 +126,6 @@ def test_what_became_of_a_cell_is_what_it_became(column, told, cell):
         assert str(became).removesuffix(" 00:00:00").casefold() == word.casefold()
 
 
-# Through ingest
-
-
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "private").mkdir(mode=0o700)
@@ -195,9 +189,6 @@ def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplac
         steps.ingest(ReleaseRun.load(run.directory))
         snapshots.append(read_snapshot(run.snapshot))
     assert snapshots[0].equals(snapshots[1])
-
-
-# Where it lies, and that it decides nothing
 
 
 @pytest.mark.parametrize("step", ["count_cells", "statement", "write_durably"])

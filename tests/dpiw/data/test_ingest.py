@@ -246,8 +246,6 @@ def test_the_custodian_reads_how_many_rows_the_unit_left_out(run):
         assert f"rows read: {read}; within max_rows, and so kept: {kept}" in told
 
 
-# Memory
-
 _BOMB = """
 import pathlib, resource, sys
 from dpiw.data.source import ingest

@@ -225,9 +225,6 @@ def grid(column: Column) -> np.ndarray:
     return project_cells(column, np.array(units))
 
 
-# What libraries make of a released column
-
-
 def arrow(column: Column, cells: pd.Series) -> pa.Array:
     """The released column, as `synthetic.parquet` stores it."""
     moments = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
@@ -259,9 +256,6 @@ def test_scaling_what_was_unscaled_is_the_identity_in_every_dtype(column):
         np.testing.assert_array_equal(found, values, err_msg=name)
 
 
-# Truth
-
-
 def truth(cells, **words):
     column = Column(name="b", kind=ColumnKind.BOOLEAN, nullable=True, **words)
     return scale_cells(column, cells).tolist()
@@ -281,9 +275,6 @@ def test_numbers_are_words_where_a_word_is_a_number():
     assert truth(pd.Series([True, False]), **words) == [1, 0]
     assert truth(pd.Series([0, 1, 2]), **OWN) == [0, 1, -1]
     assert truth(pd.Series([0, 1, 2])) == [0, 1, -1]
-
-
-# Moments
 
 
 def column_of(kind, low, high, **settings):
@@ -361,9 +352,6 @@ def test_a_naive_moment_is_read_in_the_columns_zone(seconds, expected):
         utc = moments([seconds], unit, "UTC")
         text = pd.Series([str(np.datetime64(min(seconds, LAST), "s")) + "Z"], dtype="str")
         assert scale_cells(ALWAYS, utc)[0] == scale_cells(ALWAYS, text)[0]
-
-
-# Cells
 
 
 def test_a_category_of_long_integers_stays_exact():

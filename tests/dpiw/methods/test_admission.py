@@ -135,9 +135,6 @@ def test_no_row_of_a_file_is_drawn_twice(monkeypatch):
     assert sorted(rows.frame()["n"]) == [*range(100)]
 
 
-# The door itself
-
-
 def digits(**constraint):
     columns = [{"name": name, "kind": "integer", "lower": 0, "upper": 999} for name in "nm"]
     stated = {"name": "d", "columns": columns, "constraints": [{"name": "c", **constraint}]}

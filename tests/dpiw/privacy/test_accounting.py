@@ -37,9 +37,6 @@ def plan(rho: float) -> list[PrivacyEvent]:
     ]
 
 
-# Golden numbers
-
-
 @pytest.mark.parametrize("row", GOLDEN["gaussian_noise_multiplier"]["rows"])
 def test_gaussian_noise_multiplier_is_the_golden_kappa(row):
     value = gaussian_noise_multiplier(row["epsilon"], row["delta"])
@@ -119,9 +116,6 @@ def test_laplace_and_pure_curves():
     pure = (math.exp(1) - math.exp(0.5)) / (1 + math.exp(1))
     assert pure == pytest.approx(golden["pure"], abs=golden["tolerance"])
     assert delta(selection(1.0), 0.5) < golden["laplace"]
-
-
-# Two roads to one number
 
 
 @pytest.mark.parametrize(("multiplier", "at"), [(0.7, 1e-3), (4.2247, 1e-6), (30.0, 1e-10)])
@@ -208,9 +202,6 @@ def test_renyi_accounting_agrees_from_above(events):
     assert epsilon(events, delta=1e-6) == by_pld
 
 
-# delta = 0 and extremes
-
-
 def test_pure_total_is_the_exact_sum():
     total = epsilon([laplace(4.0, count=2), selection(0.25, count=4)], delta=0)
     assert total == pytest.approx(1.5, rel=1e-14)
@@ -224,9 +215,6 @@ def test_extremes_fall_back_to_the_renyi_bound():
     assert tiny == epsilon_rdp([gaussian(3.0), laplace(3.0)], delta=1e-15)
     loud = [gaussian(0.01), laplace(3.0)]
     assert epsilon(loud, delta=1e-6) == epsilon_rdp(loud, delta=1e-6)
-
-
-# Calibration
 
 
 @pytest.mark.nightly_cases("30.0", "0.1")
@@ -278,9 +266,6 @@ def test_calibration_without_delta_is_exact():
 def test_calibration_at_a_jump_stays_below_it():
     rho = calibrate(lambda rho: [laplace(2.0 if rho < 0.07 else 0.5)], epsilon=1.0, delta=0)
     assert 0.07 * (1 - 1e-6) < rho < 0.07
-
-
-# Selections
 
 
 def test_only_one_block_of_selections_uses_the_sharper_curve():

@@ -49,9 +49,6 @@ def calibrated(rows: int, columns: int, relation: NeighbouringRelation) -> Level
     return noise
 
 
-# All outcomes of a level, and of several
-
-
 def shown(ready: LevelNoise, one: int, other: int) -> Law:
     """Of a level that has `one` row under one neighbour and `other` under the other."""
     scale, threshold = ready.scale, ready.threshold
@@ -145,9 +142,6 @@ def test_no_pair_spends_more_in_two_columns(relation):
     assert ready.delta < worst <= DELTA
 
 
-# Planted faults, each of which some pair tells
-
-
 @pytest.mark.parametrize(
     ("change", "beyond"),
     [(lambda ready: {"threshold": 1.0}, 100), (lambda ready: {"scale": ready.scale * 2 / 3}, 1)],
@@ -186,9 +180,6 @@ def test_a_forgotten_delta_is_found_by_the_accountant():
     assert accounting.epsilon_rdp(both, delta=DELTA) > total
     with pytest.raises(PrivacyError, match="at least the sum of the events' own deltas"):
         accounting.epsilon(both, delta=ready.delta / 2)
-
-
-# The threshold and its event
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 40.0])

@@ -129,9 +129,6 @@ def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
     assert EntryKind.RESERVE not in kinds
 
 
-# Behind a draw
-
-
 MEASURED = {
     "draw_synthetic": "dpiw.run.weigh._model",
     "debias": "dpiw.run.weigh._weights",
@@ -187,9 +184,6 @@ def test_before_a_draw_the_advice_is_to_start_again(tmp_path):
     with pytest.raises(StepFailedError) as failed:
         run_step("reserve", type("Gone", (), {"directory": tmp_path})())  # type: ignore[arg-type]
     assert not isinstance(failed.value, DrawnStepFailedError)
-
-
-# Measurements of earlier versions
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,6 @@ def test_the_rate_that_the_documents_state():
     assert f"{bits(120)} bits spread over 120 monthly ones" in text
 
 
-# A setting that may follow a read
-
-
 def changed(place: Any, epsilon: float = 1) -> None:
     """Another plan: as a curator writes it who obeys what a statement advises."""
     place.write_spec(population="village", weights="none", epsilon=epsilon)

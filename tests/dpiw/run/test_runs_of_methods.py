@@ -114,9 +114,6 @@ def test_a_draw_with_another_threshold_than_planned_is_found(make_workplace, mon
     assert [finding.code for finding in report.findings] == ["threshold_too_low"]
 
 
-# Refused before anything is reserved
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [

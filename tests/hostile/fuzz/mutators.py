@@ -86,9 +86,6 @@ def _bytes_mutated(data: bytes, rng: Rng) -> bytes:
     return data
 
 
-# CSV
-
-
 def csv_structure(data: bytes, rng: Rng) -> bytes:
     """Swap, drop, double or poison cells, rows and columns."""
     rows = [line.split(b",") for line in data.split(b"\n")]
@@ -134,8 +131,6 @@ def csv_case(rng: Rng) -> bytes:
         data = rng.bytes(int(rng.integers(0, 400)))
     return data
 
-
-# YAML
 
 _SCALARS: tuple[bytes, ...] = (
     b"0", b"-1", b"1", b"2", b"10", b"1e-7", b"0.1", b"1e400", b".nan", b".inf", b"-.inf",
@@ -194,9 +189,6 @@ def spec_case(rng: Rng) -> bytes:
     if rng.random() < 0.7:  # without the password, so that more of the spec is reached
         text = text.replace(f"user:{corpus.SECRET}@", "")
     return _yaml_case(text, rng)
-
-
-# Parquet
 
 
 def parquet_case(rng: Rng) -> bytes:

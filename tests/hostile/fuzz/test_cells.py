@@ -37,9 +37,6 @@ SECONDS = 20
 """More for one case of 15 rows is a hang: it takes hundredths of a second."""
 
 
-# Nothing forgotten
-
-
 def test_every_type_that_is_admitted_is_drawn():
     admitted = {name for c in SCHEMA.columns for name in admissible_types(c, file_format="parquet")}
     assert admitted == set(ARROW)
@@ -166,9 +163,6 @@ def test_no_cell_of_very_many_changes_more_than_its_row(tmp_path, figures):
     drawn = sum(len(c.cells) * c.rows for c in (make_case(seed, i) for i in range(cases)))
     figures("fuzz cells", seed=seed, cases=cases, cells=2 * drawn, violations=len(faults))
     assert not faults, "\n".join(faults)
-
-
-# Controls: a reader that minds a value is found
 
 
 def fail_on_a_late_day(seconds, missing):

@@ -82,9 +82,6 @@ def test_a_case_is_the_same_bytes_again():
         assert len({make_case(kind, 5, index) for index in range(20)}) > 15
 
 
-# Controls: each rule can be broken, and is then noticed
-
-
 def chained(error):
     error.__context__ = ValueError("x")
     return error

@@ -35,9 +35,6 @@ CANARY = "canary-7f3a"
 STEP = "{{step: beta_calibrate, source: public, rows: {path}, declared: the 2020 survey}}"
 
 
-# --- which path: the same door for every kind ---------------------------------------------------
-
-
 def _of_dictionary(field: str) -> Callable[[Any, str], None]:
     def offer(place: Any, path: str) -> None:
         text = (place.root / "schema.yaml").read_text()
@@ -181,8 +178,6 @@ def test_a_public_file_elsewhere_or_of_a_release_is_admitted(
     file.write_text("region,noisy_count\nnorth,190.04\nsouth,80.1\n")
     KINDS[kind](place, where)
 
-
-# --- what a list holds ----------------------------------------------------------------------------
 
 NAMES = ("person", "age", "Income net", "region", "ill")
 DICTIONARY = """name: town
@@ -340,9 +335,6 @@ def test_a_code_list_is_a_list(name: str, text: str, tmp_path: Path) -> None:
         DICTIONARY.replace("FIELD", field).replace("FILE", json.dumps(name))
     )
     assert len(PublicSchema.from_yaml(tmp_path / "schema.yaml").column("region").levels) >= 2
-
-
-# --- how many levels ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

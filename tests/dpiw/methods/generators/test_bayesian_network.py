@@ -99,9 +99,6 @@ def test_noise_scale_is_never_below_the_declared_multiplier():
             assert scale <= multiplier * marginal_sensitivity(unit, NoiseKind.LAPLACE) * 1.0001
 
 
-# The score's sensitivity by brute force, and the greedy search against a naive twin
-
-
 def _naive_score(table, shares):
     total = 0.0
     for parents in np.ndindex(*table.shape[:-1]):
@@ -231,9 +228,6 @@ def test_scores_are_on_a_grid_that_sums_exactly():
     )  # fmt: skip
     for scores in met:
         assert np.array_equal(scores * 2 * SHARE_UNIT, np.rint(scores * 2 * SHARE_UNIT))
-
-
-# Post-processing laws: projections, reconciliation, conditional tables
 
 
 def test_projection_is_the_nearest_table():

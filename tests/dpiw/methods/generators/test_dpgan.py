@@ -130,9 +130,6 @@ def test_a_scaled_label_is_what_the_discriminator_sees_and_no_row_holds():
     assert Design.from_json(scaled.to_json(), schema=SCHEMA) == scaled
 
 
-# The histogram before a training: paid for, drawn once, and the only thing that marginals know
-
-
 @pytest.mark.parametrize("rows", [0, 1, 40])
 @pytest.mark.parametrize(
     ("kind", "unit", "noise", "reach"),
@@ -222,9 +219,6 @@ def test_what_is_known_of_rows_is_not_the_label_s_where_its_shares_are_public():
     assert rows.frame()["sick"].mean() == pytest.approx(0.25, abs=0.015)
     shares = left.law.matrix(rows.scaled).mean(axis=0)
     assert np.abs(shares - left.shares).max() < 0.03  # its rows have what it says they have
-
-
-# GANs of images: convolutions instead of perceptrons, the same game and the same promise
 
 
 @pytest.mark.parametrize(

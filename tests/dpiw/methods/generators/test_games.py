@@ -84,9 +84,6 @@ def test_tables_do_not_interfere(name, monkeypatch):
     assert_tables_do_not_interfere(ready(), monkeypatch, table=world(name).table)
 
 
-# Planted leaks: what each sends past the mechanisms
-
-
 def exact_proportions(patch):
     """The labels' exact counts, as conditional GANs are usually trained."""
     patch.setattr(
@@ -261,9 +258,6 @@ def test_a_resumed_game_draws_no_histogram_again(ready, monkeypatch):
     assert len(noise.scales) == 1
 
 
-# Checkpoints
-
-
 def refused(generator, data):
     """By the training, and by what asks before a resume is used up."""
     with pytest.raises(PrivacyError):
@@ -322,9 +316,6 @@ def test_a_checkpoint_without_a_reserve_is_refused(kind):
     again = Recorder(resumed=watch.saved[0])
     with pytest.raises(PrivacyError, match="reserved"):
         with_marginals(kind, resumes=0).measure(table(40), noise=SeededNoise(1), watch=again)
-
-
-# Plans and settings
 
 
 @pytest.mark.parametrize("method", SMALL)

@@ -190,9 +190,6 @@ def test_labels_have_their_proportions():
     assert list(frame.columns) == ["integer_0", "y"]
 
 
-# Ranks in known laws, and a network's outputs levelled to them
-
-
 DOMAIN = Domain.from_schema(WHOLE, bins=6)
 
 

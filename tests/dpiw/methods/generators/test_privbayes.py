@@ -55,9 +55,6 @@ def two_way_distance(one, two):
     return np.mean(found)
 
 
-# What it declares is what it does
-
-
 @pytest.mark.parametrize(("target", "root"), [(2, 2), (None, 0)])
 def test_the_root_is_the_target_and_costs_nothing(target, root):
     drawn = measured(levels(4, 4, target=target), chain(100, 4))
@@ -127,9 +124,6 @@ def test_a_column_without_parents_is_measured_again():
     assert set(drawn.arrays) == families | one_way
     assert drawn.arrays["family_1"].shape == (4,)
     assert not np.array_equal(drawn.arrays["family_1"], drawn.arrays["one_way_1"])
-
-
-# It learns what is there to learn
 
 
 @pytest.mark.parametrize("noise", [NoiseKind.GAUSSIAN, NoiseKind.LAPLACE])

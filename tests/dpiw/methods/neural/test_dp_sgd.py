@@ -222,9 +222,6 @@ def test_adam_is_that_of_the_paper():
     np.testing.assert_allclose(ours, theirs, rtol=1e-10)
 
 
-# What the accountants say of DP-SGD, against a table made by other code
-
-
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "dp_sgd.json").read_text())
 DELTA = 1e-6
 

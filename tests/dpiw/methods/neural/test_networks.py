@@ -145,8 +145,6 @@ def test_a_device_computes_the_same(architecture, device):
     np.testing.assert_allclose(*sums, atol=1e-10)
 
 
-# The sums of perceptrons
-
 rules = pytest.mark.parametrize("rule", ClipRule)
 
 

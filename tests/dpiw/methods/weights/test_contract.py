@@ -198,9 +198,6 @@ def test_draws_are_the_events(name, settings, unit):
     check_draws(ready, schema=MIXED, unit=unit, neighbours=(one, two))
 
 
-# By name
-
-
 def test_output_noised_knows_the_published_rows():
     assert make_weights("output_noised", {}, rows=4) == OutputNoised(rows=4)
     assert make_weights("output_noised", {"rows": 4}, rows=4) == OutputNoised(rows=4)

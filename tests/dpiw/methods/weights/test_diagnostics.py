@@ -153,9 +153,6 @@ def test_rule_states_the_constants():
         assert str(number) in RULE
 
 
-# One rule of stability: of a release and of its intervals, over families of weights
-
-
 TIED = {
     "constant": lambda rng, n: np.ones(n),
     "rounding": lambda rng, n: 1 + 1e-12 * rng.standard_normal(n),

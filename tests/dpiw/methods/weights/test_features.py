@@ -110,9 +110,6 @@ def test_nothing_is_said_of_a_row_outside_the_box():
     assert total[-1] == 2.5
 
 
-# Fourier features with exact phases: any order, any block, close to the cosines they stand for
-
-
 WAVE_SCHEMAS = {"mixed": mixed(), "numeric": numbers(3), "wide": numbers(60)}
 SCALES = {
     "usual": (1.0, 3.0), "huge": (1e3,), "tiny": (1e-9,),
@@ -276,9 +273,6 @@ def test_what_no_integer_or_turn_holds_is_refused():
             waves_of(WAVE_SCHEMAS["mixed"]).sum_in(rows, unit=1.0, scale=scale)
     with pytest.raises(SpecError, match="scales"):
         matrix_of(waves_of(WAVE_SCHEMAS["mixed"], (1e12,)), rows)
-
-
-# Ranges of columns of numbers: public rows tell them, features keep their norm within them
 
 
 @pytest.fixture

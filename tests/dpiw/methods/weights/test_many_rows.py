@@ -277,9 +277,6 @@ def test_where_what_leads_fails_all_rows_are_stepped_over(monkeypatch):
     assert seen == [ROWS]
 
 
-# Some rows that stand for many: every rare one is there, and sums over them are those of all
-
-
 WHOLE = 40_000
 SHARES = np.array([0.6, 0.3, 0.09, 0.009, 9e-4, 1e-4])
 

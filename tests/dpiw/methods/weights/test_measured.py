@@ -32,8 +32,6 @@ from tests.dpiw.methods.weights.measuring import (
 )
 from tests.support.worlds import UNIT, mixed, numbers, uniform_rows
 
-# --- the contract --------------------------------------------------------------------------------
-
 
 def test_cost_and_forecast_are_known_before_data():
     schema = mixed()
@@ -103,9 +101,6 @@ def test_the_sum_is_exact_in_any_order():
     assert np.array_equal(whole, np.rint(whole / STEP) * STEP)
 
 
-# --- settings ------------------------------------------------------------------------------------
-
-
 def test_by_default_features_follow_from_the_schema():
     def chosen(schema, *, rows=50):
         uncalibrated = Measured(omega_seed=3, frequencies=20)
@@ -152,9 +147,6 @@ def test_a_credit_that_cannot_be_solved_for_ends_no_run(credit):
 def test_base_rows_follow_the_published():
     assert [method().base_rows_for(rows) for rows in (10, 5000, 10**9)] == [10_000, 25_000, 10**9]
     assert [method(base_rows=700).base_rows_for(rows) for rows in (10, 701)] == [700, 701]
-
-
-# --- weights -------------------------------------------------------------------------------------
 
 
 def weighed(*, power=3.0, people=5000, base=20_000, rows=1000, known=None, **changes):
@@ -230,9 +222,6 @@ def test_known_marginals_do_not_tell_how_wrong_the_base_is():
     ]
     same = ("credit", "chi_square", "evidence_p_value", "rows")
     assert [facts[0][key] for key in same] == pytest.approx([facts[1][key] for key in same])
-
-
-# Weights of a base from a measurement: which rows are read, held, fitted and told of
 
 
 SCHEMA = mixed()

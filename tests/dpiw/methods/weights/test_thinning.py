@@ -58,9 +58,6 @@ def test_estimates_are_those_of_the_base(effect):
     assert abs(np.mean(estimates) - truth) < 5 * error + 0.02  # self-normalisation: second order
 
 
-# --- calibration ---------------------------------------------------------------------------------
-
-
 def fitted(seed, noise):
     """A base's features, its log weights, and its means with a noise of that deviation."""
     features = np.random.default_rng(seed).uniform(-0.5, 0.5, (8000, 6))

@@ -110,9 +110,6 @@ def test_credit_covariance_and_rows_that_have_no_minimum_are_refused():
             BaseRows(rows)
 
 
-# Credits and the test of the generator, against their own definitions and by simulation
-
-
 WIDTH, PEOPLE, BASE = 5, 400.0, 2000
 
 

@@ -111,9 +111,6 @@ def test_warning_says_when_the_cap_binds():
     assert fixed.warnings(schema=schema, nominal_rows=500) == ()
 
 
-# `output_noised`: one vector release on the published rows (docs/method.md section 12)
-
-
 @pytest.fixture
 def published_tables():
     schema, rng = numbers(3), np.random.default_rng(95)
@@ -203,9 +200,6 @@ def test_settings_are_refused(published_tables):
     wild = made(schema, UNIT, noise="spherical", penalty=1.0)
     with pytest.raises(SpecError, match="noise"):
         wild.forecast(schema=schema, nominal_rows=200)
-
-
-# A generator's discriminator as free weights
 
 
 TILT = 1.5
