@@ -67,8 +67,10 @@ def test_a_series_goes_by_its_index(door, index):
 def test_arrays_and_lists_go_by_position():
     rows = table(indices()["a shuffled table"])
     old = analysis.mean((rows, None), "hours", where="age > 60").value
-    for mask in (rows["age"].to_numpy() > 60, list(rows["age"] > 60), (rows["age"] > 60).array):
+    is_old = rows["age"] > 60
+    for mask in (is_old, is_old.to_numpy(), list(is_old), is_old.array):
         assert analysis.mean((rows, None), "hours", where=mask).value == old
+    assert analysis.mean((rows, None), is_old).value == pytest.approx(is_old.mean())
     weighted = analysis.mean((rows, rows["age"]), "hours").value
     assert analysis.mean((rows, list(rows["age"])), "hours").value == weighted
 

@@ -78,17 +78,6 @@ def test_moments_are_read_in_their_column_s_zone():
         assert condition(table, f"seen in ['{text}']").tolist() == [True, False]
 
 
-def test_truth_values_are_a_condition_too():
-    mask = TABLE["age"] > 40
-    expected = analysis.mean(SOURCE, "income", where="age > 40").value
-    assert analysis.mean(SOURCE, "income", where=mask).value == expected
-    assert analysis.mean(SOURCE, "income", where=mask.to_numpy()).value == expected
-    assert analysis.mean(SOURCE, mask).value == analysis.mean(SOURCE, lambda t: t["age"] > 40).value
-    for wrong in ({"where": mask[:-1]}, {"by": ["region", "region"]}):
-        with pytest.raises(ReleaseError):
-            analysis.mean(SOURCE, "income", **wrong)
-
-
 @pytest.mark.parametrize("name", ["mean", "median", "variance", "std"])
 def test_groups_are_the_estimates_of_each_group(name):
     estimator, levels = getattr(analysis, name), ("north", "south", "west")
