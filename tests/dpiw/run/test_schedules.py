@@ -1,7 +1,6 @@
 """Every period once, none twice: schedules in every zone, clock changes, workers that are late."""
 
 import datetime
-import inspect
 import zoneinfo
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +23,6 @@ from dpiw.run.run import (
     nearest_period,
     period_at,
 )
-from flows.release import release
 from tests.support.specs import changed
 from tests.support.whole_runs import asked
 
@@ -177,11 +175,6 @@ def test_labels_in_turn_are_asked_by_nobody(workplace):
         assert not question(spec, key="0" * 64, label=label)
 
 
-def test_a_flow_s_parameters_agree_to_nothing():
-    """Whoever may call the API gives parameters: none of them pays again or chooses a zone."""
-    assert set(inspect.signature(release.fn).parameters) == {"spec", "period"}
-
-
 def test_zone_and_back_filling_move_no_run_key(workplace):
     spec, schema = load_spec(workplace.spec), load_schema(load_spec(workplace.spec))
     assert (spec.time_zone, spec.back_fill) == ("UTC", False)
@@ -204,9 +197,8 @@ def test_zones_and_back_filling_are_said_plainly(field, value):
 
 def test_periods():
     day = datetime.date(2027, 3, 31)
-    cadences = ("once", "daily", "weekly", "monthly", "quarterly", "yearly")
-    labels = [current_period(cadence, day) for cadence in cadences]
-    assert list(map(nearest_period, cadences, labels)) == labels
+    labels = [current_period(cadence, day) for cadence in CADENCES]
+    assert list(map(nearest_period, CADENCES, labels)) == labels
     assert labels == ["once", "2027-03-31", "2027-w13", "2027-03", "2027-q1", "2027"]
 
 
