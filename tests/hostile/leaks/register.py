@@ -163,7 +163,7 @@ REGISTER: tuple[Leak, ...] = (
          "dpiw/methods/weights/registry.py::"
          " dpiw/methods/weights/paper/discriminator.py::DiscriminatorWeights",
          "dpiw/plan/test_plan.py::test_non_private_methods_are_refused",
-         "dpiw/methods/weights/paper/test_estimators.py::test_no_spec_brings_a_critic_of_its_own",
+         "dpiw/methods/weights/test_contract.py::test_what_no_spec_may_ask_for_is_refused_by_name",
          "dpiw/methods/weights/paper/test_estimators.py::test_a_critic_that_is_no_ratio_is_refused"),
     leak(24, "a published or guessable noise seed", "H", "noise takes no seed; no field for one",
          "dpiw/privacy/randomness.py::SecureNoise",

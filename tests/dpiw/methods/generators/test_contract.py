@@ -226,12 +226,8 @@ class AnotherEvent(Histogram):
         return (other(noise_multiplier=event.noise_multiplier, count=event.count),)
 
 
-class OneDrawForAllColumns(Histogram):
+class OneDrawForAllColumns(OneEventForAllDraws):
     """A toy: one draw and one event for all columns' counts, and the sensitivity of one column."""
-
-    def events(self, *, schema, unit):
-        (event,) = super().events(schema=schema, unit=unit)
-        return (replace(event, count=1),)
 
     def measure(self, table, *, noise):
         honest = super().measure(table, noise=Still())

@@ -16,7 +16,6 @@ from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.output import REASON, OutputNoised, rows_digest
 from dpiw.methods.weights.paper.ratio import weigh
 from dpiw.methods.weights.paper.regression import LinearMap, solve
-from dpiw.methods.weights.registry import make_weights
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
@@ -256,8 +255,3 @@ def test_a_critic_that_is_no_ratio_is_refused(schema):
         DiscriminatorWeights().informed(Tilted(schema, ratio=False))
     with pytest.raises(UncalibratedError, match="call `informed` first"):
         DiscriminatorWeights().ratio(None, schema=schema)
-
-
-def test_no_spec_brings_a_critic_of_its_own():
-    with pytest.raises(SpecError, match=r"settings\.judge: discriminator has no such setting"):
-        make_weights("discriminator", {"judge": None})
