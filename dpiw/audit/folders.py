@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, total, worth
-from dpiw.audit.run_findings import published_otherwise
 from dpiw.errors import ReleaseError, SignatureError
 from dpiw.ledger.accounts import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
@@ -114,7 +113,7 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
     if folder.manifest_digest is not None and folder.run_key is None and recovered is None:
         text = f"no entry of the ledger published its manifest {folder.manifest_digest[:12]}"
         if folder.release is not None:
-            text += published_otherwise(folder.release.certificate, counted)
+            text += _published_otherwise(folder.release.certificate, counted)
         findings.append(Finding("folder_unknown", subject, text))
     if folder.release is None:
         return findings
@@ -342,3 +341,15 @@ def signers(facts: Iterable[FolderFacts], *, pinned: bool) -> list[Finding]:
         text = f"signed by key ids {', '.join(keys)}"
         findings.append(Finding("several_keys", "releases", text))
     return findings
+
+
+def _published_otherwise(certificate: Certificate, counted: Tally) -> str:
+    """Text that the run a certificate names has published another manifest; empty if none has."""
+    for run in counted.runs_of(certificate.population):
+        same = (run.plan_digest, run.period) == (certificate.plan_digest, certificate.period)
+        if same and run.manifest_digest is not None:
+            return (
+                f"; the ledger published its run {run.key[:12]} as {run.manifest_digest[:12]}, so"
+                " this folder was changed and signed again, or drawn under another ledger"
+            )
+    return ""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dpiw.audit import AuditReport, Severity, found, report_json, write_report
+from dpiw.audit.auditing import findings_of_runs
 from dpiw.audit.report import build_page
-from dpiw.audit.run_findings import findings_of_runs
 from dpiw.audit.statements import in_folders, next_steps, unreleased
 from dpiw.audit.tally import tally
 from dpiw.errors import LedgerConflictError, SignatureError

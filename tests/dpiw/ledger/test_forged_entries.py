@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.audit.run_findings import findings_of_runs
+from dpiw.audit.auditing import findings_of_runs
 from dpiw.audit.tally import tally
 from dpiw.ledger import CompositionRule, FaultKind, Ledger, RecoveredRelease
 from dpiw.ledger.book import Book
