@@ -1,4 +1,4 @@
-"""What a release answers: its declared questions, and how well every pair of columns is known."""
+"""What a release answers: its declared questions, and how well pairs of columns are known."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOST_COLUMNS = 24
 _MOST_VALUES = 25
 """Most values of a pair's question."""
 
-_MOST, _BATCH = 2e7, 8
+_MOST_WORK, _BATCH = 2e7, 8
 """Values times rows that `pair_support` judges, which bounds its time, and pairs at once."""
 
 
@@ -118,8 +118,8 @@ def pair_support(source: Source) -> pd.DataFrame:
     A column is asked for its mean or shares; a pair for its correlation, its means by level or its
     table. Columns: `first`, `second` (the same for a column alone), `support` (the median of the
     answer's values), and how many values have each verdict. Left out: columns after the first
-    `MOST_COLUMNS`, what has more than 25 values or no finite answer, and what comes after `_MOST`
-    values of rows.
+    `MOST_COLUMNS`, what has more than 25 values or no finite answer, and what comes after the work
+    of `_MOST_WORK`.
     """
     sample = weighted_sample(source)
     columns = [*sample.declared.values()][:MOST_COLUMNS]
@@ -128,7 +128,7 @@ def pair_support(source: Source) -> pd.DataFrame:
     for place, second in enumerate(columns):
         for first in columns[: place + 1]:
             question = _natural(first, second)
-            if question is None or values * sample.rows > _MOST:
+            if question is None or values * sample.rows > _MOST_WORK:
                 continue
             with contextlib.suppress(DPIWError):
                 found = answer(sample, question)
