@@ -98,7 +98,7 @@ def example_certificate(**changes: Any) -> Certificate:
         plan_digest="a" * 64, nominal_rows=10000, stages=(generator, weights),
         generator={"method": "privbayes"}, weights={"method": "beta_debiased"},
         post_processing=("debiased", "self-normalised"),
-        diagnostics={"effective_sample_size": 150.0, "k_hat": None},
+        diagnostics={"effective_sample_size": 150.0, "k_hat": None, "tau": 0.2},
         verdict="use", verdict_rule="k-hat < 0.7",
         assumptions=("Each person has at most two rows.",), caveats=("Rare levels are smoothed.",),
         versions={"dpiw": "0.1.0"}, ledger_head="b" * 64,
