@@ -43,8 +43,8 @@ MOST_COLUMNS = 24
 _MOST_VALUES = 25
 """Most values of a pair's question."""
 
-_MOST_WORK, _BATCH = 2e7, 8
-"""Values times rows that `pair_support` judges, which bounds its time, and pairs at once."""
+_MOST_WORK, _BATCH = 1e7, 200
+"""Values times rows that `pair_support` judges, which bounds its time; and values at once."""
 
 
 def answer(source: Source, question: Question) -> Estimate:
@@ -124,7 +124,7 @@ def pair_support(source: Source) -> pd.DataFrame:
     sample = weighted_sample(source)
     columns = [*sample.declared.values()][:MOST_COLUMNS]
     lines: list[dict[str, Any]] = []
-    values, batch = 0, dict[tuple[str, str], Estimate]()
+    values, batch, full = 0, dict[tuple[str, str], Estimate](), _BATCH
     for place, second in enumerate(columns):
         for first in columns[: place + 1]:
             question = _natural(first, second)
@@ -134,9 +134,10 @@ def pair_support(source: Source) -> pd.DataFrame:
                 found = answer(sample, question)
                 batch[first.name, second.name] = found
                 values += found.values.size
-            if len(batch) == _BATCH:
+            if values >= full:
                 lines += _judged(batch)
                 batch.clear()
+                full = values + _BATCH
     return pd.DataFrame(lines + _judged(batch))
 
 

@@ -52,7 +52,7 @@ from dpiw.run.weigh import (
     read_rows,
 )
 
-MOST_ANSWERED = 20_000
+MOST_ANSWERED = 10_000
 """Most published rows whose report shows answers: it needs every feature of every row at once."""
 
 
