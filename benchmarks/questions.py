@@ -27,9 +27,10 @@ from weights_cells import DATASETS, DELTA, table
 
 from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable
+from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.questions import parse_questions
+from dpiw.methods.weights.weigh import resample
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -37,6 +38,9 @@ from tests.support.played import played_sample
 
 PEOPLE, PUBLISHED = 20_000, 4000
 """Of a simulated population; rows of every release."""
+
+EARLIER, LIKE = 1_000_003, 10_000
+"""Seed of the earlier releases, and rows drawn from one."""
 
 EPSILONS = ("1", "2", "4")
 
@@ -142,6 +146,20 @@ def plan_for(cell: Cell, data: Path) -> Plan:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=8)
+def earlier(name: str, epsilon: str, data: Path) -> SyntheticTable:
+    """Rows by their weights of an earlier release without questions, of other people and noise."""
+    source, plan = (
+        source_of(name, data),
+        plan_for(Cell(run=0, source=name, epsilon=epsilon, asked=False), data),
+    )
+    rng = np.random.default_rng([EARLIER, len(name), int(epsilon)])
+    private = PrivateTable(schema=source.schema, scaled=source.draw(rng, name))
+    noise = SeededNoise(int(rng.integers(2**62)))
+    played = play(plan.recipe, private, noise=noise, rng=rng)
+    return played.rows.chosen(resample(played.weights.log_weights, LIKE, rng=rng))
+
+
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's answers: from the store, or made and kept."""
 
@@ -159,14 +177,21 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         both = found.merge(exact, on=["question", "value"], suffixes=("", "_exact"))
         both = both.merge(source.truth[["question", "value", "estimate"]].rename(
             columns={"estimate": "truth"}), on=["question", "value"])  # fmt: skip
-        told = {str(each.question): each.half_width for each in plan.forecasts()}
-        widest = ((found["upper"] - found["lower"]) / 2).groupby(found["question"]).max()
+        answered = found[np.isfinite(found["estimate"])]
+        half_widths = (answered["upper"] - answered["lower"]) / 2
+        widest = half_widths.groupby(answered["question"]).max()
+        near = {
+            how: [each.half_width / widest[str(each.question)] for each in plan.forecasts(like)]
+            for how, like in (
+                ("blind", None), ("like", earlier(cell.source, cell.epsilon, store.data)),
+            ) if cell.asked
+        }  # fmt: skip
         return vars(cell) | {
             "kinds": both["question"].str.partition(":")[0].to_list(),
             "ratio": ((both.upper - both.lower) / (both.upper_exact - both.lower_exact)).to_list(),
             "held": both["truth"].between(both.lower, both.upper).to_list(),
             "verdict": both["verdict"].to_list(),
-            "forecast": [told[name] / widest[name] for name in told],
+            "forecast": near,
         }
 
     data = [store.data / DATASETS[cell.source].file] if cell.source in DATASETS else []
@@ -195,15 +220,15 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def near(found: Sequence[Mapping[str, Any]]) -> list[float]:
+def near(found: Sequence[Mapping[str, Any]], how: str) -> list[float]:
     """Share of forecasts within 20% of the real half-width, and their number."""
-    ratios = np.array([value for one in found for value in one["forecast"]])
+    ratios = np.array([value for one in found for value in one["forecast"].get(how, ())])
     return [float(np.mean((ratios > 1 / 1.2) & (ratios < 1.2))), ratios.size]
 
 
 def page(record: Mapping[str, Any]) -> list[str]:
     """The page of a record."""
-    share, count = record["near"]
+    (share, count), (like, _) = record["near"]["blind"], record["near"]["like"]
     lines = [
         "# Declared questions, at equal total epsilon",
         "",
@@ -216,8 +241,9 @@ def page(record: Mapping[str, Any]) -> list[str]:
         "- width: median over values and runs of the interval's width over that of the same people"
         " without privacy. held: share of 95% intervals that contain the truth. use: share with"
         " that verdict.",
-        f"- The plan's forecast of a question's widest half-width is within a factor of 1.2 of the"
-        f" real one in {share:.0%} of {count:.0f} cases.",
+        "- The plan's forecast of a question's widest half-width is within a factor of 1.2 of the"
+        f" real one in {share:.0%} of {count:.0f} cases; for people like those of an earlier"
+        f" release (`--like`; other people and noise, no questions) in {like:.0%}.",
     ]
     for name in dict.fromkeys(cell["source"] for cell in record["cells"]):
         lines += ["", f"## {name}", ""]
@@ -252,7 +278,8 @@ def main(arguments: list[str]) -> int:
     ]  # fmt: skip
     stamped = stamp(f"python benchmarks/questions.py --data FOLDER --runs {chosen.runs}")
     found = records(grid, partial(compute, store=store), chosen.jobs)
-    facts = {"runs": chosen.runs, "near": near(found), "cells": summary(found)}
+    both = {how: near(found, how) for how in ("blind", "like")}
+    facts = {"runs": chosen.runs, "near": both, "cells": summary(found)}
     write(out, "questions", {**stamped, **facts}, page)
     return 0
 
