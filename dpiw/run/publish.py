@@ -357,7 +357,10 @@ def _contents(
 def _answers(
     rows: SyntheticTable, log_weights: NDArray[np.float64], certificate: Certificate
 ) -> Answers | None:
-    """What analysts will find in the release; None where its weights' law is not known, or slow."""
+    """What analysts will find in the release; None for many rows, without a known law, or a fault.
+
+    A fault is not told here: the page says that it shows no answers.
+    """
     if rows.rows > MOST_ANSWERED:
         return None
     # What was paid for is published, with or without these figures of public values.

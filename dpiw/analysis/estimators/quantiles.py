@@ -42,9 +42,9 @@ def quantile(
     """Return the weighted quantile: the smallest value that a share of the weight reaches.
 
     Its interval runs between the quantiles at the ends of the share's interval (Woodruff 1952), so
-    it spans gaps and ties. The position in its bin is uncertain (`INSIDE`): declared
-    cuts near the quantile make the interval narrower. `probability` is inside (0, 1); `where` and
-    `by` as in `mean`.
+    it spans gaps and ties. The position in its bin is uncertain (`INSIDE`): declared cuts near the
+    quantile make the interval narrower. `probability` is inside (0, 1); `where` and `by` as in
+    `mean`.
     """
     if not isinstance(probability, Real) or not 0 < probability < 1:
         raise ReleaseError(

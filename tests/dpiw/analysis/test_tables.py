@@ -203,3 +203,13 @@ def test_only_estimates_of_one_sample_are_joined():
     for wrong in ((age, other), (), ([other, other],), (other, "age"), (age, median)):
         with pytest.raises(ReleaseError):
             analysis.joint(*wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"where": (TABLE["age"] > 40)[:-1]}, {"by": ["region", "region"]}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_condition_of_other_rows_and_a_group_twice_are_refused(wrong):
+    with pytest.raises(ReleaseError):
+        analysis.mean(SOURCE, "income", **wrong)

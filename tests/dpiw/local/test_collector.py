@@ -1,6 +1,6 @@
 """The collector's side: what an honest client may send is published, signed and verified.
 
-A signature proves who said it, not that it is true: a folder's promise is computed anew.
+A signature proves who signed, not that the statement is true: dpiw computes the promise again.
 """
 
 import dataclasses

@@ -11,12 +11,13 @@ import shlex
 import shutil
 import sys
 from functools import partial
+from unittest import mock
 
 import pytest
 from rich.console import Console
 
 from dpiw.cli.main import main
-from dpiw.errors import ReleaseError, WeightError
+from dpiw.errors import ReleaseError, StageFailedError, WeightError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
@@ -115,6 +116,13 @@ def test_the_key_is_looked_at_before_the_plan_is_made(folder, monkeypatch):
     (folder / "state/keys/test.key").unlink()
     with pytest.raises(ReleaseError):
         ReleaseRun.prepare(folder / "release.yaml", period=None)
+
+
+@pytest.mark.parametrize("code", [12, 22, 70])
+def test_a_run_ends_with_the_code_of_its_stage(folder, flow, capsys, code):
+    """Not with 70 where the page says 12."""
+    flow(mock.Mock(side_effect=StageFailedError("ingest", code)))
+    assert told("release release.yaml", capsys)[0] == code
 
 
 @pytest.fixture(scope="module")
