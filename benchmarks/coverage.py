@@ -58,7 +58,8 @@ ORDER = ("use", "use with care", "do not use")
 KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "group_mean": "mean",
          "median": "quantile", "q90": "quantile", "linear": "linear coefficient",
          "correlation": "correlation",
-         "logistic": "logistic coefficient"}  # fmt: skip
+         "logistic": "logistic coefficient",
+         "multinomial": "multinomial coefficient"}  # fmt: skip
 BANDS = [-np.inf, SUPPORT_CARE, SUPPORT_USE, 0.8, 0.95, np.inf]
 
 
@@ -126,7 +127,7 @@ def intervals(
                 [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
             )
             for j, label in enumerate(ci.names):
-                if label == "intercept":
+                if label.endswith("intercept"):
                     continue
                 key = name if len(ci.names) == 1 else f"{name}.{label}"
                 place = by_key.setdefault(key, {})

@@ -193,7 +193,7 @@ POPULATIONS = (
                    "q90": _quantile("c", 0.9),
                    "correlation": _correlation("a", "b"),
                    "linear": _linear("a", "b", "g"),
-                   "logistic": _logit("y", "a", "c")},
+                   "logistic": _logit("y", "a", "c"), "multinomial": _logit("g", "a", "b")},
     ),
     Population(
         name="correlated", draw=correlated,
@@ -214,7 +214,7 @@ POPULATIONS = (
                    "median": _quantile("z", 0.5), "q90": _quantile("z", 0.9),
                    "correlation": _correlation("x", "z"),
                    "linear": _linear("z", "x", "g"),
-                   "logistic": _logit("y", "x", "g")},
+                   "logistic": _logit("y", "x", "g"), "multinomial": _logit("g", "x", "z")},
     ),
     Population(
         name="mixture", draw=mixture,
@@ -245,7 +245,8 @@ POPULATIONS = (
                    "median": _quantile("wage", 0.5), "q90": _quantile("wage", 0.9),
                    "correlation": _correlation("wage", "age"),
                    "linear": _linear("wage", "school", "age"),
-                   "logistic": _logit("smoker", "school", "region")},
+                   "logistic": _logit("smoker", "school", "region"),
+                   "multinomial": _logit("region", "school", "smoker")},
     ),
 )  # fmt: skip
 
@@ -288,7 +289,7 @@ def truth(population: Population) -> dict[str, float]:
     for name, estimand in population.estimands.items():
         estimate = estimand((table, None))
         for label, value in zip(estimate.names, estimate.values, strict=True):
-            if label != "intercept":
+            if not label.endswith("intercept"):
                 key = name if estimate.values.size == 1 else f"{name}.{label}"
                 values[key] = float(value)
     return values
