@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -32,7 +33,6 @@ import bench_limits as limits
 import bench_peers as peers
 from bench_page import Line, page
 from bench_record import Found, NotRunError, Place
-from dp_sgd import machine
 from provenance import ROOT, foot, stamp
 
 COMMAND = "make bench DATA=folder"
@@ -103,6 +103,25 @@ ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
 """What is measured and kept as one, the quick ones first; besides: `release-ROWS`."""
 
 PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-expectations", "mbi")
+
+
+def machine() -> str:
+    """The processor's name, family, model and vectors, where they are told; its architecture.
+
+    Under a hypervisor many generations share one name: times differ twofold, and last bits.
+    """
+    path = Path("/proc/cpuinfo")
+    text = path.read_text() if path.exists() else ""
+    told = dict(re.findall(r"^(model name|cpu family|model|flags)\s*: (.+)$", text, re.M))
+    if "model name" not in told:
+        return platform.machine()
+    vectors = [name for name in ("avx512f", "avx2", "avx") if name in told.get("flags", "").split()]
+    facts = [
+        platform.machine(),
+        *(f"{name} {told[name]}" for name in ("cpu family", "model") if name in told),
+        *vectors[:1],
+    ]
+    return f"{told['model name']} ({', '.join(facts)})"
 
 
 def kept(folder: Path, item: str) -> dict[str, Any] | None:

@@ -212,7 +212,7 @@ TRAINING = """import json, sys
 sys.path.insert(0, sys.argv[1])
 import dp_sgd, torch
 torch.set_num_threads(1)
-print(json.dumps(dp_sgd.measure("perceptron", int(sys.argv[2]))))
+print(json.dumps(dp_sgd.measure(int(sys.argv[2]))))
 """
 
 
