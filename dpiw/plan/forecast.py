@@ -98,7 +98,6 @@ def forecasts(
     weights: WeightEstimator,
     schema: PublicSchema,
     *,
-    nominal_rows: int,
     published: int,
     like: SyntheticTable | None = None,
 ) -> Iterator[Forecast]:
@@ -110,7 +109,7 @@ def forecasts(
     frames = rows.frame(), uneven.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, people, verdict = _widest(weights, question, rows, frames[0], published)
+        half_width, without, verdict = _widest(weights, question, rows, frames[0], published)
         rare = None
         tells_apart = levelled & {question.target, *question.others} or question.levels
         if like is None and tells_apart:
@@ -118,7 +117,7 @@ def forecasts(
         yield Forecast(
             question=question,
             half_width=half_width,
-            without=people / math.sqrt(nominal_rows),
+            without=without,
             rare=rare,
             verdict=verdict,
         )
@@ -161,27 +160,30 @@ def _widest(
     frame: pd.DataFrame,
     published: int,
 ) -> tuple[float, float, str]:
-    """Of the widest answer: half-width, the same for one person without privacy, and verdict.
+    """Of the widest answer: half-width, the same without privacy, and verdict.
 
     NaN where the reference rows have no answer, such as for bounds of 10^190.
     """
-    law = weights.expected_law(rows, question)
+    law = weights.expected_law(rows, question, published=published)
     if law is None:
         return math.nan, math.nan, NO_FORECAST
     sample = WeightedSample(frame=frame, weights=np.ones(len(frame)), law=law, schema=rows.schema)
     try:
         with np.errstate(all="ignore"):
             estimate = answer(sample, question)
-            verdicts, parts = confidence_interval(estimate).verdicts, law.parts(estimate)
+            interval = confidence_interval(estimate)
     except (DPIWError, ValueError):
         return math.nan, math.nan, NO_FORECAST
-    parts["rows"] = parts["rows"] * sample.rows / published
-    deviations = np.sqrt(np.sum([*parts.values()], axis=0))
-    if not np.isfinite(deviations).any():
+    known = np.isfinite(interval.values + np.sum([*interval.parts.values()], axis=0))
+    half_widths = np.where(known, (interval.upper - interval.lower) / 2, np.nan)
+    if not np.isfinite(half_widths).any():
         return math.nan, math.nan, NO_FORECAST
-    place = int(np.nanargmax(deviations))
-    people, verdict = float(estimate.influence[:, place].std()), verdicts[place]
-    noise = float(parts["means"][place]) - people**2 / law.rows
-    if verdict == Verdict.USE.value and noise > people**2 / (MOST_CREDIT * law.rows):
+    place = int(np.nanargmax(half_widths))
+    people, verdict = estimate.influence.std(axis=0), interval.verdicts[place]
+    reach = _NORMAL * people / math.sqrt(law.rows)
+    low, high = estimate.reached(reach)
+    without = max(float(high[place] - low[place]) / 2, float(reach[place]))
+    noise = float(interval.parts["means"][place]) - float(people[place]) ** 2 / law.rows
+    if verdict == Verdict.USE.value and noise > people[place] ** 2 / (MOST_CREDIT * law.rows):
         verdict = Verdict.CARE.value  # louder than a prior: weights do not keep to it
-    return _NORMAL * float(deviations[place]), _NORMAL * people, verdict
+    return float(half_widths[place]), without, verdict

@@ -192,7 +192,6 @@ class Plan:
             forecasts(
                 self.weights,
                 self.schema,
-                nominal_rows=self.spec.nominal_rows,
                 published=self.spec.synthetic_rows,
                 like=like,
             )

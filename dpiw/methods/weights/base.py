@@ -149,8 +149,13 @@ class WeightEstimator(Method, abc.ABC):
             )
         return self
 
-    def expected_law(self, rows: SyntheticTable, question: Question) -> MeansLaw | None:
-        """Law of calibrated weights on public rows, for one question; None: unknown. Free."""
+    def expected_law(
+        self, rows: SyntheticTable, question: Question, *, published: int
+    ) -> MeansLaw | None:
+        """Law of calibrated weights for one question; None: unknown. Free.
+
+        `rows` are public, and stand for as many as will be `published`.
+        """
         return None
 
     def informed(self, judge: Judge | None) -> Self:

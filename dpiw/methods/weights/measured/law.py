@@ -70,6 +70,7 @@ class MeansLaw:
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
+        published: rows that these stand for; None: these are the published rows.
         residual: noisy means less the fitted ones, shape (d,); None: all zero.
     """
 
@@ -87,6 +88,7 @@ class MeansLaw:
     max_rows: int = 1
     base_k_hat: float | None = None
     count_noise: float = 0.0
+    published: int | None = None
 
     @cached_property
     def means(self) -> Array:
@@ -211,8 +213,9 @@ class MeansLaw:
 
     @property
     def repeats(self) -> float:
-        """Factor on the rows' sampling variance, >= 1, as chosen rows repeat."""
-        return max(1.0, self.effective_rows / self.base_rows)
+        """Factor on the rows' sampling variance: chosen rows repeat, and stand for `published`."""
+        size = len(self.weights) / (self.published or len(self.weights))
+        return size * max(1.0, self.effective_rows / self.base_rows)
 
     def parts(self, estimate: Linearised) -> dict[str, Array]:
         """Variance of each value by source, shape (p,) each: `rows`, `means` and `prior`.
@@ -387,9 +390,12 @@ def expected_law(
     scale: float,
     constant: float,
     nominal_rows: int,
+    published: int,
     max_rows: int,
 ) -> MeansLaw:
     """The law that `measured` weights are expected to have, on public rows of equal weight.
+
+    The rows stand for as many as will be `published`.
 
     The generator is taken for right, so that the credit is the largest, and every mean that was
     asked for is kept to, whatever its noise: an upper bound. `scale` and `constant` are those of
@@ -405,7 +411,7 @@ def expected_law(
     return MeansLaw(
         features=features, weights=weights, covariance=noise, rows=nominal_rows,
         credit=MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
-        max_rows=max_rows,
+        max_rows=max_rows, published=published,
         bins={name: part.astype(np.int32) for name, _, part in stack.parts_of(rows.scaled)},
     )  # fmt: skip
 

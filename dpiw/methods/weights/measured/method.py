@@ -227,7 +227,7 @@ class Measured(WeightEstimator):
         mean = ready.norm**2 / ready.dimension
         return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
 
-    def expected_law(self, rows: SyntheticTable, question: Question) -> MeansLaw:
+    def expected_law(self, rows: SyntheticTable, question: Question, *, published: int) -> MeansLaw:
         """By the question's own features: `law.expected_law`."""
         from dpiw.methods.weights.measured.law import expected_law
 
@@ -239,6 +239,7 @@ class Measured(WeightEstimator):
             scale=ready.law.scale,
             constant=ready.constant,
             nominal_rows=ready.nominal_rows,
+            published=published,
             max_rows=ready.unit.max_rows,
         )
 

@@ -339,6 +339,22 @@ def test_a_forecast_for_people_like_these_is_nearer_to_every_half_width(asked):
     assert off[1].max() > np.log(2)
 
 
+@pytest.mark.parametrize("epsilon", ["0.02", "0.2", "2", "10"])
+def test_a_forecast_is_the_interval_that_a_release_would_print(epsilon):
+    """Cut to what is possible; of a quantile, from one whole number to another, or at one."""
+    stated = ({"mean": "visits by site"}, {"share": "plan"}, {"quantiles": "visits"})
+    plan = compile_plan(
+        spec_of(stated, epsilon=epsilon, weights={"method": "measured", "when_infeasible": "keep"}),
+        SCHEMA,
+    )
+    mean, share, quantiles = plan.forecasts()
+    assert mean.half_width <= 20
+    assert share.half_width <= 0.5
+    steps = 2 * quantiles.half_width
+    assert 0 < steps < 1 or steps == pytest.approx(round(steps))
+    assert steps <= 40
+
+
 def test_a_plan_warns_of_a_wide_answer_and_names_an_epsilon_that_suffices():
     small = {"nominal_rows": 600, "epsilon": "0.5"}
     wide = compile_plan(spec_of(**small), SCHEMA)
