@@ -36,6 +36,7 @@ from coverage_populations import EVERY, POPULATIONS, Population, truth
 from provenance import RESULTS, stamp
 from study import CODE, ROOT, table, write
 
+from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import DPIWError
 from dpiw.methods.recipe import play
@@ -43,7 +44,6 @@ from dpiw.methods.weights.measured.constants import SUPPORT_CARE, SUPPORT_USE
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
-from tests.support.played import played_sample
 
 GENERATORS = ("histogram", "privbayes")
 MAPS: dict[str, tuple[str, dict[str, Any]]] = {

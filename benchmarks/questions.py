@@ -25,6 +25,7 @@ from provenance import RESULTS, stamp
 from study import Store, head, options, parsed, read, records, row, write
 from weights_cells import DATASETS, DELTA, table
 
+from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
@@ -34,7 +35,6 @@ from dpiw.methods.weights.weigh import resample
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
-from tests.support.played import played_sample
 
 PEOPLE, PUBLISHED = 20_000, 4000
 """Of a simulated population; rows of every release."""

@@ -69,7 +69,14 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     from dpiw.plan.rehearsal.candidates import candidates, played_spec
     from dpiw.plan.rehearsal.populations import KINDS, labelled_rows
     from dpiw.plan.rehearsal.rehearsal import Rehearsal, rehearse
-    from dpiw.plan.rehearsal.report import LEGEND, recommendation_lines, summarise, table_rows
+    from dpiw.plan.rehearsal.report import (
+        ASKED,
+        LEGEND,
+        question_rows,
+        recommendation_lines,
+        summarise,
+        table_rows,
+    )
     from dpiw.plan.spec import load_schema, load_spec
 
     _check(arguments)
@@ -95,13 +102,14 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         scores = rehearse(rehearsal, jobs=arguments.jobs, progress=_progress())
     finally:
         signal.signal(signal.SIGTERM, before)
-    lines = summarise(rehearsal, scores)
+    lines, asked = summarise(rehearsal, scores), question_rows(rehearsal, scores)
     report = [
         f"rehearsal of {spec.name}: epsilon={spec.epsilon}, delta={spec.delta}, {spec.relation}",
         f"{rehearsal.runs} runs of {rehearsed_spec.nominal_rows} stand-in rows and"
         f" {rehearsed_spec.synthetic_rows} synthetic rows, seed {rehearsal.seed}",
         *aligned(table_rows(rehearsal, lines)),
         LEGEND,
+        *([ASKED, *aligned(asked)] if asked else []),
         *recommendation_lines(rehearsal, lines, spec=shlex.quote(str(arguments.spec))),
     ]
     write_lines(arguments, report)

@@ -28,7 +28,7 @@ from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured.constants import MOST_CREDIT
 from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
-from dpiw.plan.rehearsal.populations import released_rows
+from dpiw.plan.rehearsal.populations import WeightedRows, released_rows
 from dpiw.plan.spec import ReleaseSpec
 
 RARE = 0.05
@@ -89,7 +89,11 @@ def people_of(
 ) -> SyntheticTable:
     """Public rows like the people of an earlier release, by its weights; as `released_rows`."""
     spec.confidential.refuse(folder, field="--like")
-    rows = released_rows(folder, schema, public_key=public_key)
+    return drawn_like(released_rows(folder, schema, public_key=public_key), schema)
+
+
+def drawn_like(rows: WeightedRows, schema: PublicSchema) -> SyntheticTable:
+    """As many of these public rows, by their weights, as a forecast takes; every time the same."""
     drawn = rows.draw(_ROWS, rng=np.random.default_rng(_ROWS))
     return SyntheticTable(schema=schema, scaled=drawn)
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.analysis.sample import Published
+from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.admission import ADMITTED
+from dpiw.methods.recipe import Played
 from dpiw.methods.weights.measured.features import PARTS
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 from dpiw.methods.weights.questions import Term
@@ -79,3 +80,18 @@ def law_of_weights(
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         fault = f"its numbers about measured weights are not admissible. {_NO_ERRORS}"
         raise ReleaseError(fault, field="certificate") from None
+
+
+def played_sample(played: Played) -> WeightedSample:
+    """Return rows of a release made in memory, with weights of mean one and their law."""
+    rows, weights, estimator = played.rows, played.weights, played.estimator
+    if estimator is None:
+        return replace(weighted_sample((rows.frame(), None)), schema=rows.schema)
+    law = None
+    if estimator.method == METHOD:
+        law = law_of_weights(
+            estimator.parameters(), rows, weights.log_weights, steps=weights.steps,
+            diagnostics=weights.diagnostics.to_json() | dict(weights.facts),
+        )  # fmt: skip
+    own = np.exp(weights.log_weights - weights.log_weights.max())
+    return WeightedSample(frame=rows.frame(), weights=own / own.mean(), law=law, schema=rows.schema)

@@ -17,15 +17,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
+from dpiw.analysis.errors.law import played_sample
+from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import WeightError, setting_error
-from dpiw.methods.recipe import play
+from dpiw.methods.recipe import Played, play
 from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.weigh import Weights
+from dpiw.methods.weights.questions import Question
 from dpiw.plan.plan import Plan
-from dpiw.plan.rehearsal.candidates import Candidate
+from dpiw.plan.rehearsal.candidates import OWN, Candidate
 from dpiw.plan.rehearsal.populations import KINDS, TRUTH_ROWS, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import Scorer
 from dpiw.privacy.randomness import SeededNoise
@@ -50,8 +53,8 @@ class RehearsedRelease:
     """
 
     rows: WeightedRows
-    weights: Weights
     verdict: str
+    played: Played
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,8 @@ class Score:
         norms: divisors of relative measures (`Scorer.norms`).
         verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
         ess_share: effective sample size of the weights over their number.
+        answers: of the spec's own weights, by declared question: half-width of its widest 95%
+            interval, and share of its intervals that hold the truth.
     """
 
     population: str
@@ -72,6 +77,7 @@ class Score:
     norms: Mapping[str, float]
     verdict: str
     ess_share: float
+    answers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,6 +115,16 @@ class Rehearsal:
     def places(self) -> list[Place]:
         """Return every (population, run), in order; one unit of work each."""
         return [(p, run) for run in range(self.runs) for p in range(len(self.populations))]
+
+    @property
+    def own(self) -> Plan | None:
+        """Return the plan with the spec's own weights, if it has some."""
+        return next((each.plan for each in self.candidates if each.name == OWN), None)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Return the declared questions, which the spec's own weights measure."""
+        return () if self.own is None or self.own.weights is None else self.own.weights.questions
 
 
 def rehearse(
@@ -180,6 +196,9 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
         verdict="none", ess_share=1.0,
     )  # fmt: skip
 
+    frame = rehearsal.schema.unscale(exact.scaled) if rehearsal.questions else pd.DataFrame()
+    known = answers((frame, exact.weights), rehearsal.questions)
+
     def scored(rows: WeightedRows) -> dict[str, float]:
         return scorer.distances(scorer.portrait(rows), truth)
 
@@ -192,7 +211,8 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
         except WeightError:
             scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
             continue
-        diagnostics = release.weights.diagnostics
+        diagnostics = release.played.weights.diagnostics
+        questions = rehearsal.questions if candidate.name == OWN else ()
         scores.append(
             replace(
                 blank,
@@ -200,9 +220,28 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
                 distances=scored(release.rows),
                 verdict=release.verdict,
                 ess_share=diagnostics.effective_sample_size / diagnostics.rows,
+                answers=_answers(release.played, known, questions),
             )
         )
     return scores
+
+
+def _answers(
+    played: Played, known: pd.DataFrame, questions: tuple[Question, ...]
+) -> dict[str, tuple[float, float]]:
+    """`Score.answers`, from the true answers; of values that the rows can tell."""
+    if not questions:
+        return {}
+    found, on = answers(played_sample(played), questions), ["question", "value"]
+    found = found.merge(known[[*on, "estimate"]], on=on, suffixes=("", "_known")).dropna(
+        subset=["estimate", "estimate_known"]
+    )
+    found["half_width"] = (found["upper"] - found["lower"]) / 2
+    found["held"] = found["estimate_known"].between(found["lower"], found["upper"])
+    return {
+        str(question): (float(lines["half_width"].max()), float(lines["held"].mean()))
+        for question, lines in found.groupby("question")
+    }
 
 
 def rehearse_release(
@@ -228,4 +267,4 @@ def rehearse_release(
     if verdict == Verdict.DO_NOT_USE.value:  # resampled rows cannot be unweighted
         used = np.ones_like(used)
     rows = WeightedRows(scaled=release.rows.scaled, weights=used / used.sum())
-    return RehearsedRelease(rows=rows, weights=weights, verdict=verdict)
+    return RehearsedRelease(rows=rows, verdict=verdict, played=release)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.registry import NONE
+from dpiw.plan.forecast import drawn_like
 from dpiw.plan.rehearsal.candidates import OWN
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, Score
 from dpiw.plan.rehearsal.scores import MEASURES, RELATIVE
@@ -31,6 +32,11 @@ HELPS, TRADES, HURTS, UNCLEAR = "helps", "trades", "hurts", "no clear change"
 LEGEND = (
     f"lower is better; * better, ! worse than none by over {ERRORS:g} standard errors and"
     f" {LEAST_SHARE:.0%} of its error; USE: releases with the verdict `use`"
+)
+
+ASKED = (
+    "declared questions: half-width of the widest 95% interval, forecast and as played (median);"
+    " held: share of the intervals that held the truth"
 )
 
 
@@ -183,6 +189,30 @@ def _cell(change: Change) -> str:
     power = math.floor(math.log10(change.error))
     decimals = min(9, max(0, (change.error < 2 * 10.0**power) - power))
     return f"{change.mean:.{decimals}f}±{change.error:.{decimals}f}{mark}"
+
+
+def question_rows(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[list[str]]:
+    """Return the heads, and a row per kind of population and declared question, as `ASKED` says.
+
+    Empty without questions.
+    """
+    if rehearsal.own is None or not rehearsal.questions:
+        return []
+    like = None
+    if rehearsal.stand_in is not None:
+        like = drawn_like(rehearsal.stand_in, rehearsal.schema)
+    rows = [["population", "question", "forecast", "played", "held"]]
+    for population in rehearsal.populations:
+        here = [score.answers for score in scores if score.population == population]
+        for forecast in rehearsal.own.forecasts(like):
+            name = str(forecast.question)
+            found = [answers[name] for answers in here if name in answers]
+            cells = ["-", "-"]
+            if found:
+                half_width, held = np.median([h for h, _ in found]), np.mean([k for _, k in found])
+                cells = [f"±{half_width:.3g}", f"{held:.0%}"]
+            rows.append([population, name, f"±{forecast.half_width:.3g}", *cells])
+    return rows
 
 
 def recommendation_lines(rehearsal: Rehearsal, lines: Sequence[Line], *, spec: str) -> list[str]:

@@ -8,13 +8,13 @@ import pytest
 
 from dpiw import analysis
 from dpiw.analysis.errors.intervals import noise_aware_covariance
+from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.estimates import picked
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import STEP
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
-from tests.support.played import played_sample
 from tests.support.specs import spec
 from tests.support.worlds import declared
 

@@ -18,6 +18,7 @@ from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, re
 from dpiw.plan.rehearsal.report import (
     Change,
     Line,
+    question_rows,
     recommendation_lines,
     recommended,
     summarise,
@@ -130,19 +131,21 @@ def test_a_play_does_what_the_spec_says(table, tmp_path):
 
     plain = played()
     assert plain.rows.scaled.rows == 1500
-    assert plain.weights.steps == ("debias b(x - mu)", "self-normalise")
-    assert plain.verdict == plain.weights.diagnostics.verdict.value
+    assert plain.played.weights.steps == ("debias b(x - mu)", "self-normalise")
+    assert plain.verdict == plain.played.weights.diagnostics.verdict.value
     assert plain.rows.weights.sum() == pytest.approx(1)
-    assert played(normalisation="unnormalised").weights.steps == ("debias b(x)",)
+    assert played(normalisation="unnormalised").played.weights.steps == ("debias b(x)",)
     steps = [{"step": "clip", "at": 5}, {"step": "resample", "rows": 70}]
     resampled = played(post_processing=steps)
-    assert any("clip at 5" in step for step in resampled.weights.steps)
+    assert any("clip at 5" in step for step in resampled.played.weights.steps)
     assert resampled.rows.scaled.rows == 70
     named = {"step": "beta_calibrate", "rows": str(tmp_path / "r.csv"), "declared": "a census"}
     (tmp_path / "r.csv").touch()  # compared by its digest; the play is given its rows
     named["sha256"] = hashlib.sha256(b"").hexdigest()
     public = played(post_processing=[named])
-    assert any("beta calibration" in step and "census" in step for step in public.weights.steps)
+    assert any(
+        "beta calibration" in step and "census" in step for step in public.played.weights.steps
+    )
     unweighted = rehearse_release(
         planned(spec(), "none"), table, labelled=table, rng=np.random.default_rng(2)
     )
@@ -159,7 +162,7 @@ def test_rows_are_used_as_their_verdict_says(table):
     noisy = spec(epsilon="0.05", weights=weights)
     played = rehearse_release(planned(noisy), table, labelled=table, rng=np.random.default_rng(2))
     assert played.verdict == "do not use"
-    assert np.ptp(played.weights.log_weights) > 0
+    assert np.ptp(played.played.weights.log_weights) > 0
     assert np.ptp(played.rows.weights) == 0
     found = planned(spec(epsilon="8", weights=weights))
     good = rehearse_release(found, table, labelled=table, rng=np.random.default_rng(2))
@@ -177,7 +180,7 @@ def test_rows_that_constraints_forced_count_as_a_release_counts_them():
     rows = random_law(narrow, KINDS["strong"], rng=rng).draw(3000, rng=rng)
     plans = [c.plan for c in candidates(spec(), narrow) if c.name == "spec"]
     played = rehearse_release(plans[0], rows, labelled=rows, rng=np.random.default_rng(2))
-    assert played.weights.facts["constraints"]["forced"] > 1500
+    assert played.played.weights.facts["constraints"]["forced"] > 1500
     assert played.verdict == "do not use"
     assert np.ptp(played.rows.weights) == 0
 
@@ -315,3 +318,20 @@ def test_a_recommendation_comes_with_what_to_type_and_the_next_command():
         assert first.startswith("recommendation: ")
         assert after.startswith("next: dpiw plan r.yaml")
         assert lines == typed
+
+
+def test_a_rehearsal_plays_the_declared_questions_and_compares_their_forecasts():
+    stated = ({"mean": "x by y"}, {"correlation": ["x", "z"]}, {"share": "y"})
+    few = {"frequencies": 10, "base_rows": 3000, "omega_seed": 1}
+    base = spec(weights={"method": "measured", "settings": few}, questions=stated)
+    played = rehearsal(base, kinds=("independent",))
+    scores = rehearse(played)
+    assert all(bool(score.answers) == (score.candidate == "spec") for score in scores)
+    heads, *rows = question_rows(played, scores)
+    assert [row[1] for row in rows] == [str(question) for question in played.questions]
+    for row in rows:
+        cells = dict(zip(heads, row, strict=True))
+        forecast, found = float(cells["forecast"][1:]), float(cells["played"][1:])
+        assert forecast == pytest.approx(found, rel=0.5)
+        assert float(cells["held"][:-1]) >= 60  # of 6 to 12 intervals; 95% are expected
+    assert question_rows(rehearsal(spec()), []) == []

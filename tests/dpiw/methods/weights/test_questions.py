@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.quantiles import quantile
 from dpiw.analysis.questions import answer, answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
@@ -25,7 +26,6 @@ from dpiw.plan.spec import parse_spec
 from dpiw.plan.table import plan_table
 from dpiw.privacy.randomness import SeededNoise
 from tests.proof.neighbours import extreme_rows
-from tests.support.played import played_sample
 from tests.support.worlds import ADD, declared, mixed, uniform_rows, unit_of
 
 SCHEMA = declared(
