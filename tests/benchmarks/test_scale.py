@@ -1,4 +1,4 @@
-"""A million rows take the memory that benchmarks/results/scale.md states, and hardly more."""
+"""A million rows take the memory that was measured, and hardly more."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks.scripts import FOLDER
 
 STATED = {"ingest": 523, "histogram": 291, "measured: fit_weights": 355}
-"""Peak memory of a stage in MiB, measured on 1,000,000 rows of 15 columns (scale.md)."""
+"""Peak memory of a stage in MiB, measured on 1,000,000 rows of 15 columns."""
 
 
 @pytest.mark.nightly
