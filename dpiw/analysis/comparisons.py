@@ -1,9 +1,8 @@
-"""Comparisons in a condition: their kinds, and their truth for each row."""
+"""Comparisons in a condition: a column beside numbers, dates or levels, for each row."""
 
 from __future__ import annotations
 
 import ast
-import copy
 import enum
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,23 +19,23 @@ from dpiw.analysis.names import as_typed
 from dpiw.data.cells.plain import one_form
 from dpiw.errors import ReleaseError, nearest_first
 
-_SIGNS: Mapping[type[ast.AST], str] = {
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-    ast.In: "in", ast.NotIn: "not in", ast.And: "and", ast.Or: "or", ast.Not: "not",
-    ast.Invert: "~",
-}  # fmt: skip
-_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.And: operator.and_, ast.Or: operator.or_,
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
+_MIRRORED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Eq: ast.Eq,
+    ast.NotEq: ast.NotEq,
+}  # fmt: skip
+_ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_LISTED = {ast.In: True, ast.NotIn: False, ast.Eq: True, ast.NotEq: False}
+"""Signs before a list, as in pandas, and whether they choose its items."""
 
 Levels = Mapping[str, Sequence[str]]
 
 
 class Kind(enum.Enum):
-    """Kind of a part of a condition, in words for messages."""
+    """Kind of a column's cells, in words for messages."""
 
     NUMBER = "numbers"
     TRUTH = "truth values"
@@ -64,7 +63,7 @@ def kind_of(values: pd.Series) -> Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparisons:
-    """Checks what a condition compares, and evaluates it for each row.
+    """Evaluates a condition for each row.
 
     Levels of columns in `ordered` compare by their places.
     """
@@ -74,276 +73,138 @@ class Comparisons:
     declared: Levels
     ordered: Collection[str]
 
-    def kind(self, node: ast.expr) -> Kind:
-        """What a part of the condition is."""
-        match node:
-            case ast.Name():
-                return kind_of(self.table[node.id])
-            case ast.Constant(value=str()):
-                return Kind.TEXT
-            case ast.Compare() | ast.BoolOp() | ast.Constant(value=bool()):
-                return Kind.TRUTH
-            case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-                return Kind.TRUTH
-        return Kind.NUMBER
-
-    def is_flag(self, column: ast.Name) -> bool:
-        """Whether a column of numbers holds only 0 and 1."""
-        return bool(self.table[column.id].dropna().isin((0, 1)).all())
-
-    def is_ordered(self, column: ast.Name) -> bool:
-        """Whether the levels of a column have an order."""
-        is_ordered = getattr(self.table[column.id].dtype, "ordered", False)
-        return column.id in self.ordered or bool(is_ordered)
-
-    def levels(self, column: ast.Name) -> list[str]:
-        """The declared levels, else those in the rows."""
-        values = self.table[column.id]
-        if declared := self.declared.get(column.id):
-            return [str(level) for level in declared]
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            return [str(level) for level in values.cat.categories]
-        return [str(level) for level in values.dropna().unique()]
-
-    def settle_levels(self, column: ast.Name, texts: Sequence[ast.expr]) -> None:
-        """Put each text in its level's own Unicode form; refuse text that is no level."""
-        level_names = self.levels(column)
-        for part in (part for part in texts if isinstance(part, ast.Constant)):
-            if part.value in level_names:
-                continue
-            form = one_form(str(part.value))
-            alike = [level for level in level_names if one_form(level) == form]
-            if len(alike) != 1:
-                raise self.refusal(
-                    f"{self.column(column)} has no level {part.value!r}; its levels,"
-                    f" {nearest_first(str(part.value), level_names)}"
-                )
-            part.value = alike[0]
-
-    def column(self, column: ast.Name) -> str:
-        """The column as messages name it."""
-        return f"column {column.id!r}"
-
-    def typed(self, node: ast.expr) -> str:
-        """A part of the condition as it is typed."""
-        shown = copy.deepcopy(node)
-        for part in ast.walk(shown):
-            if isinstance(part, ast.Name):
-                part.id = as_typed(part.id)
-        return ast.unparse(shown)
-
-    def compared(self, column: ast.Name) -> str:
-        """A comparison of that column, as an example."""
-        if self.kind(column) is Kind.TEXT:
-            levels = self.levels(column) or ["..."]
-            return f"{self.typed(column)} == {levels[0]!r}"
-        is_dated = self.kind(column) is Kind.DATE
-        return f"{self.typed(column)} > {repr('2025-07-01') if is_dated else 40}"
-
     def refusal(self, found: str = "", *, allowed: str = "") -> ReleaseError:
         """The error that tells the condition and its fault."""
         return ReleaseError(found, field=f"where={self.text!r}", allowed=allowed)
 
-    def truth(self, node: ast.expr, word: str = "") -> pd.Series:
-        """Return one truth value per row; `word` is the operator that joins `node` to others."""
+    def truth(self, node: ast.expr) -> pd.Series:
+        """Return one truth value per row."""
         match node:
             case ast.BoolOp():
-                joined = [self.truth(part, _SIGNS[type(node.op)]) for part in node.values]
-                return reduce(_COMPUTED[type(node.op)], joined)
+                return reduce(_COMPUTED[type(node.op)], map(self.truth, node.values))
             case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-                return ~self.truth(node.operand, _SIGNS[type(node.op)])
+                return ~self.truth(node.operand)
             case ast.Compare():
                 return self._comparison(node)
             case ast.Constant(value=bool()):
                 return pd.Series(node.value, index=self.table.index)
-            case ast.Name() if self.kind(node) in (Kind.TRUTH, Kind.OTHER):
-                return self.table[node.id]
-            case ast.Name() if self.kind(node) is Kind.NUMBER and self.is_flag(node):
-                return self.table[node.id] == 1
-        place = f" beside `{word}`" if word else ""
-        if isinstance(node, ast.Name):
-            raise self.refusal(
-                allowed=f"one truth value per row{place}; {self.column(node)} holds "
-                f"{self.kind(node).value}: compare it, as in {self.compared(node)!r}"
-            )
-        if isinstance(node, ast.List | ast.Tuple):
-            raise self.refusal(
-                "a list may only follow `in` or `not in`, as in \"region in ['south']\""
-            )
+            case ast.Name():
+                return self._flag(node.id)
         raise self.refusal(
-            allowed=f"one truth value per row{place}; found {self.kind(node).value}:"
-            " compare, as in 'age > 40'"
+            allowed="a truth value per row, such as 'age > 40' or \"region in ['south']\""
         )
 
-    def _number(self, node: ast.expr) -> Any:
-        match node:
-            case ast.BinOp():
-                if isinstance(node.op, ast.Div) and _is_zero(node.right):
-                    raise self.refusal(f"`{self.typed(node)}` divides by zero")
-                left, right = map(_wide, map(self._number, (node.left, node.right)))
-                return _COMPUTED[type(node.op)](left, right)
-            case ast.UnaryOp(op=ast.USub()):
-                return -_wide(self._number(node.operand))
-        kind = self.kind(node)
-        if kind in (Kind.TEXT, Kind.DATE):
-            subject = self.column(node) if isinstance(node, ast.Name) else self.typed(node)
-            raise self.refusal(f"{subject} holds {kind.value}; + - * / need numbers")
-        if kind is Kind.TRUTH and not isinstance(node, ast.Name):
-            return self.truth(node)
-        if isinstance(node, ast.List | ast.Tuple):
-            raise self.refusal("a list may only follow `in` or `not in`, as in 'age in [18, 19]'")
-        return self._value(node)
+    def _flag(self, name: str) -> pd.Series:
+        """A column by itself: of truth values, or of numbers that are all 0 or 1."""
+        values = self.table[name]
+        kind = kind_of(values)
+        if kind is Kind.NUMBER and values.dropna().isin((0, 1)).all():
+            return values == 1
+        if kind not in (Kind.TRUTH, Kind.OTHER):
+            raise self.refusal(
+                f"column {name!r} holds {kind.value}: compare it, as in {self._example(name)!r}"
+            )
+        return values
 
-    def _value(self, node: ast.expr) -> Any:
-        return self.table[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
-
-    def _related(self, node: ast.Compare, values: Sequence[Any]) -> pd.Series:
-        """Evaluate a comparison's operators on its sides; the items of an `in` list are sides."""
-        first, index = node.ops[0], self.table.index
-        if isinstance(first, ast.In | ast.NotIn):
-            left = values[0] if isinstance(values[0], pd.Series) else pd.Series(values[0], index)
-            found = left.isin(values[1:])
-            return found if isinstance(first, ast.In) else ~found
-        signs = zip(node.ops, pairwise(values), strict=True)
-        truth = reduce(operator.and_, [_COMPUTED[type(op)](a, b) for op, (a, b) in signs])
-        return truth if isinstance(truth, pd.Series) else pd.Series(truth, index)
+    def _example(self, name: str) -> str:
+        """A comparison of that column."""
+        kind = kind_of(self.table[name])
+        if kind is Kind.TEXT:
+            return f"{as_typed(name)} == {next(iter(self._levels(name)), '...')!r}"
+        if kind is Kind.TRUTH:
+            return as_typed(name)
+        return f"{as_typed(name)} > {repr('2025-07-01') if kind is Kind.DATE else 40}"
 
     def _comparison(self, node: ast.Compare) -> pd.Series:
-        last = node.comparators[-1]
-        if len(node.ops) == 1 and isinstance(last, ast.List | ast.Tuple):
-            listed = {ast.Eq: ast.In, ast.NotEq: ast.NotIn}.get(type(node.ops[0]))  # as in pandas
-            if listed is not None:
-                node = ast.Compare(left=node.left, ops=[listed()], comparators=[last])
-        listing = [op for op in node.ops if isinstance(op, ast.In | ast.NotIn)]
-        if not listing:
-            return self._compared_with_each(node, [node.left, *node.comparators])
-        sign = _SIGNS[type(listing[0])]
-        if len(node.ops) > 1:
-            fault = f"`{sign}` cannot stand in a chain such as a < b {sign} [c]"
-            raise self.refusal(f"{fault}; write a < b and b {sign} [c]")
-        if not isinstance(last, ast.List | ast.Tuple):
-            written = f"{self.typed(node.left)} {sign} [{self.typed(last)}]"
-            advice = f": write {written!r}" if _is_literal(last) else ", such as ['north', 'south']"
-            raise self.refusal(f"`{sign}` takes a list{advice}")
-        if not last.elts or not all(map(_is_literal, last.elts)):
-            raise self.refusal(f"`{sign}` takes a list of one or more numbers, dates or levels")
-        return self._compared_with_each(node, [node.left, *last.elts])
-
-    def _compared_with_each(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        kinds = [self.kind(side) for side in sides]
-        columns = [side for side in sides if isinstance(side, ast.Name)]
-        texts = [side for side in sides if _is_text(side)]
-        by_kind = {self.kind(column): column for column in reversed(columns)}
-        if Kind.OTHER in kinds:
-            for column in columns:
-                if self.table[column.id].dtype == object:
-                    self.settle_levels(column, texts)
-            others = [
-                self._value(side) if _is_literal(side) or side in columns else self._number(side)
-                for side in sides
-            ]
-            return self._related(node, others)
-        if Kind.DATE in by_kind:
-            first = by_kind[Kind.DATE]
-            how = f"write a date as ISO text, as in {self.compared(first)!r}"
-            self._check_beside(first, sides, how)
-            return self._related(node, self._moments(first, sides))
-        if Kind.TEXT in by_kind:
-            first = by_kind[Kind.TEXT]
-            how = f"write text in quotes, as in {self.compared(first)!r}"
-            self._check_beside(first, sides, how)
-            return self._textual(node, sides)
-        if texts and columns:
-            column, hint = columns[0], "write a number without quotes"
-            if Kind.TRUTH in by_kind:
-                column = by_kind[Kind.TRUTH]
-                hint = f"write {self.typed(column)}, or not {self.typed(column)}"
+        sides, signs = [node.left, *node.comparators], [type(op) for op in node.ops]
+        last = sides[-1]
+        listed = last.elts if isinstance(last, ast.List | ast.Tuple) else None
+        parts = sides if listed is None else [*sides[:-1], *listed]
+        names = [part.id for part in parts if isinstance(part, ast.Name)]
+        literals = [part for part in parts if not isinstance(part, ast.Name)]
+        if len(names) != 1 or not literals or not all(map(_is_literal, literals)):
             raise self.refusal(
-                f"{self.column(column)} holds {self.kind(column).value}, not text; {hint}"
+                allowed="one column beside numbers, dates or levels; or a function, such as"
+                " lambda table: table['a'] > 2 * table['b']"
             )
-        if texts:
-            raise self.refusal(f"text compares only with a column, unlike {self.typed(sides[0])}")
-        if isinstance(node.ops[0], ast.In | ast.NotIn):
-            return self._related(node, [self._number(node.left), *map(self._value, sides[1:])])
-        return self._related(node, [self._number(side) for side in sides])
-
-    def _check_beside(self, column: ast.Name, sides: Sequence[ast.expr], how: str) -> None:
-        kind = self.kind(column)
-        for side in sides:
-            if _is_text(side) or (isinstance(side, ast.Name) and self.kind(side) is kind):
-                continue
-            what = "a truth value" if self.kind(side) is Kind.TRUTH else "a number"
-            found = f"{self.typed(side)} is {what}"
-            if isinstance(side, ast.Name):
-                found = f"{self.column(side)} holds {self.kind(side).value}"
-            raise self.refusal(f"{self.column(column)} holds {kind.value}; {found}: {how}")
-
-    def _textual(self, node: ast.Compare, sides: Sequence[ast.expr]) -> pd.Series:
-        """Compare text; for `<` and the like by the order of the levels."""
-        columns = [side for side in sides if isinstance(side, ast.Name)]
-        for column in columns:
-            self.settle_levels(column, [side for side in sides if _is_text(side)])
-        orders = [op for op in node.ops if isinstance(op, _ORDERING)]
-        if not orders:
-            return self._related(node, [self._value(side) for side in sides])
-        sign, levels = _SIGNS[type(orders[0])], self.levels(columns[0])
-        for column in columns:
-            if not self.is_ordered(column):
-                some = ", ".join(repr(level) for level in self.levels(column)[:2])
+        name, by_order = names[0], not {*_ORDERING}.isdisjoint(signs)
+        if listed is not None or not {ast.In, ast.NotIn}.isdisjoint(signs):
+            if listed is None or sides[0] in literals or signs[0] not in _LISTED or signs[1:]:
                 raise self.refusal(
-                    f"{self.column(column)} holds text, which has no order for `{sign}`; write"
-                    f' "{self.typed(column)} in [{some}]", with the levels that you mean'
+                    "a list stands behind a column and `in`, `not in`, `==` or `!=`",
+                    allowed=f"such as {as_typed(name)} in [...]",
                 )
-            if self.levels(column) != levels:
-                raise self.refusal(
-                    f"{self.column(columns[0])} and {self.column(column)} have different"
-                    f" levels, so that `{sign}` has no meaning; compare each with one of its levels"
-                )
+            found = self.table[name].isin([self._value(name, literal) for literal in literals])
+            return found if _LISTED[signs[0]] else ~found
+        values = self._places(name) if by_order else self.table[name]
+        truths = []
+        for sign, (left, right) in zip(signs, pairwise(sides), strict=True):
+            if isinstance(right, ast.Name):
+                left, right, sign = right, left, _MIRRORED.get(sign, sign)
+            if not isinstance(left, ast.Name):
+                raise self.refusal("it compares two values of its own")
+            truths.append(_COMPUTED[sign](values, self._value(name, right, by_order=by_order)))
+        return reduce(operator.and_, truths)
+
+    def _places(self, name: str) -> pd.Series:
+        """The column's values; of levels with an order their places."""
+        values = self.table[name]
+        if kind_of(values) is not Kind.TEXT:
+            return values
+        levels = self._levels(name)
+        if name not in self.ordered and not getattr(values.dtype, "ordered", False):
+            raise self.refusal(
+                f"column {name!r} holds text, which has no order; write"
+                f' "{as_typed(name)} in [{", ".join(map(repr, levels[:2]))}]", with the levels that'
+                " you mean"
+            )
         places = {level: float(place) for place, level in enumerate(levels)}
-        values = (self._value(side) for side in sides)
-        return self._related(
-            node,
-            [
-                value.astype(object).map(places).astype(np.float64)
-                if isinstance(value, pd.Series)
-                else places[value]
-                for value in values
-            ],
-        )
+        return values.astype(object).map(places).astype(np.float64)
 
-    def _moments(self, column: ast.Name, sides: Sequence[ast.expr]) -> list[Any]:
+    def _value(self, name: str, literal: ast.expr, *, by_order: bool = False) -> Any:
+        """A literal as its column's cells are: a level in its Unicode form, a moment, a number."""
+        values, value = self.table[name], ast.literal_eval(literal)
+        kind, is_text = kind_of(values), isinstance(value, str)
+        if kind is Kind.OTHER:
+            return self._level(name, value) if is_text and values.dtype == object else value
+        if is_text is not (kind in (Kind.TEXT, Kind.DATE)):
+            raise self.refusal(
+                f"column {name!r} holds {kind.value}, and {value!r} is none: compare it, as in"
+                f" {self._example(name)!r}"
+            )
+        if kind is Kind.TEXT:
+            level = self._level(name, value)
+            return float(self._levels(name).index(level)) if by_order else level
+        if kind is not Kind.DATE:
+            return value
         try:
-            return [
-                moment(str(self._value(side)), self.table[column.id])
-                if _is_text(side)
-                else self._value(side)
-                for side in sides
-            ]
+            return moment(value, values)
         except ReleaseError as reason:
             raise ReleaseError(reason, field=f"where={self.text!r}") from None
 
+    def _level(self, name: str, text: str) -> str:
+        """The level that a text means, in the level's own Unicode form; no other text."""
+        levels = self._levels(name)
+        alike = [level for level in levels if one_form(level) == one_form(text)]
+        if text in levels:
+            return text
+        if len(alike) != 1:
+            raise self.refusal(
+                f"column {name!r} has no level {text!r}; its levels, {nearest_first(text, levels)}"
+            )
+        return alike[0]
 
-def _wide(value: Any) -> Any:
-    """Widen whole numbers and truth values to 64 bits, since sums of fewer would overflow."""
-    kind = pd.api.types
-    if not isinstance(value, pd.Series) or kind.is_float_dtype(value.dtype):
-        return value
-    if not kind.is_numeric_dtype(value.dtype) or str(value.dtype).lower() == "uint64":
-        return value
-    return value.astype("int64" if isinstance(value.dtype, np.dtype) else "Int64")
-
-
-def _is_text(side: ast.expr) -> bool:
-    return isinstance(side, ast.Constant) and isinstance(side.value, str)
+    def _levels(self, name: str) -> list[str]:
+        """The declared levels, else those in the rows."""
+        values = self.table[name]
+        if declared := self.declared.get(name):
+            return [str(level) for level in declared]
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            return [str(level) for level in values.cat.categories]
+        return [str(level) for level in values.dropna().unique()]
 
 
 def _is_literal(side: ast.expr) -> bool:
     if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
         return isinstance(side.operand, ast.Constant)
     return isinstance(side, ast.Constant)
-
-
-def _is_zero(side: ast.expr) -> bool:
-    if isinstance(side, ast.UnaryOp):
-        return _is_zero(side.operand)
-    return isinstance(side, ast.Constant) and side.value in (0, False)

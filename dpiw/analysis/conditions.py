@@ -20,15 +20,13 @@ from dpiw.errors import MOST_TOLD, ReleaseError
 
 _ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Invert, ast.USub,
-    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Compare, ast.Eq, ast.NotEq, ast.Lt,
-    ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Name, ast.Load, ast.Constant, ast.List,
-    ast.Tuple,
+    ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Name,
+    ast.Load, ast.Constant, ast.List, ast.Tuple,
 )  # fmt: skip
 
 _WORDS: Mapping[type[ast.AST], str] = {
     ast.Call: "a function", ast.Attribute: "a name behind a dot", ast.Subscript: "`[...]`",
-    ast.FloorDiv: "`//`", ast.Mod: "`%`", ast.Pow: "`**`", ast.MatMult: "`@`",
-    ast.BitXor: "`^`", ast.LShift: "`<<`", ast.RShift: "`>>`", ast.IfExp: "`if ... else`",
+    ast.BinOp: "arithmetic", ast.IfExp: "`if ... else`",
     ast.Is: "`is`", ast.IsNot: "`is not`", ast.UAdd: "`+` before a number",
     ast.JoinedStr: "text with `f` before it", ast.NamedExpr: "`:=`", ast.Starred: "`*`",
     ast.Set: "`{...}`", ast.Dict: "`{...}`",
@@ -113,10 +111,11 @@ def condition(
     """Return the rows where a condition is true, shape (n,); ReleaseError for what is not allowed.
 
     Allowed: columns (in backticks unless the name is one plain word), numbers, text in quotes,
-    `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~`, `+ - * /` and brackets.
-    Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a missing value in a
-    column of the condition are left out. Text is compared with `declared` levels, else those in the
-    rows; `<` compares by the order of levels in columns `ordered` and in pandas' ordered types.
+    `== != < <= > >=`, `in [...]`, `not in [...]`, `and or not`, `& | ~` and brackets. A comparison
+    has one column. Dates and moments are ISO text (`dpiw.analysis.columns.moment`). Rows with a
+    missing value in a column of the condition are left out. Text is compared with `declared`
+    levels, else those in the rows; `<` compares by the order of levels in columns `ordered` and in
+    pandas' ordered types.
     """
     tree = _parsed(table, text, declared or {})
     comparisons = Comparisons(text=text, table=table, declared=declared or {}, ordered=ordered)
@@ -184,8 +183,8 @@ def _check_allowed(text: str, node: ast.AST, table: pd.DataFrame) -> None:
     if not isinstance(node, _ALLOWED):
         word = _WORDS.get(type(node), f"`{type(node).__name__.lower()}`")
         allowed = (
-            "use columns, numbers, text, comparisons, in, and, or, not, + - * /, or give a"
-            " function, such as lambda table: table['age'] % 2 == 0"
+            "use columns, numbers, text, comparisons, in, and, or, not, or give a function, such as"
+            " lambda table: table['age'] % 2 == 0"
         )
         raise ReleaseError(
             f"{word} is not allowed in a condition; {_instead(text) or allowed}",

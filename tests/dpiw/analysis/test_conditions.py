@@ -60,18 +60,10 @@ def test_levels_of_an_ordinal_column_compare_in_the_schema_s_order(text, levels)
     np.testing.assert_array_equal(chosen(PEOPLE, text), expected)
 
 
-def test_columns_compare_in_an_order_that_they_share():
-    places = {level: place for place, level in enumerate(SCHOOLS)}
-    own, mother = (PEOPLE.table[name].map(places) for name in ("school", "mother's school"))
-    np.testing.assert_array_equal(chosen(PEOPLE, "school > `mother's school`"), own > mother)
+def test_levels_of_pandas_ordered_types_have_their_order():
     sizes = pd.CategoricalDtype(["small", "large"], ordered=True)
     table = pd.DataFrame({"size": pd.Series(["large", "small", None], dtype=sizes)})
     assert condition(table, "size > 'small'").tolist() == [True, False, False]
-    with pytest.raises(ReleaseError, match="have different levels"):
-        condition(
-            pd.DataFrame({"a": ["x"], "b": ["x"]}), "a < b",
-            declared={"a": ["x", "y"], "b": ["y", "x"]}, ordered=["a", "b"],
-        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -80,10 +72,12 @@ def test_columns_compare_in_an_order_that_they_share():
         "town < 'south'", "school < town", "visit > 2025", "visit == 2025", "visit > 20250601",
         "visit in [2025]", "1 < visit", "visit == ill", "visit - 1 > 3", "school != 3",
         "town not in [1]", "town == (age > 3)", "town == age", "school == 'secondry'",
-        "not age > 40 or town", "ill and age", "not visit", "age > 40 and 'north'", "age / 0 > 3",
-        "age / -0.0 > 3", "town in 'north'", "age not in 40", "age in ill", "age in []",
-        "18 < age in [40]", "[40] == age", "age + '1' > 3", "age + 1 > '3'", "age == None",
-        "age = 40", "age > 40 && ill", "age > 40 AND ill", "age > 40 || ill", "!ill",
+        "not age > 40 or town", "ill and age", "not visit", "age > 40 and 'north'", "age > visit",
+        "1 < 2", "age < 3 < 4", "town in 'north'", "age not in 40", "age in ill", "age in []",
+        "18 < age in [40]", "18 < age in 40", "18 < age not in 40", "age < [40]", "age in [[1]]",
+        "age in [ill]", "age in [ill, 3]", "1 in [age]", "1 in age",
+        "[40] == age", "age + '1' > 3", "age + 1 > '3'", "age == None",
+        "age = 40", "age * 2 > 3", "age > 40 && ill", "age > 40 AND ill", "age > 40 || ill", "!ill",
         "age between 18 and 40", "age <> 40", "school is null", "town == 'a = b' age",
         "age // 2 > 3",
     ],
@@ -137,13 +131,11 @@ def test_a_condition_that_nobody_meets_is_refused_by_all(estimate):
         estimate("age > 400")
 
 
-NUMBERS = ("ok", "age", "u8", "2", "(u8 - 3)", "(inc / ok)", "(ok + ok)", "(-u8)")
+COLUMNS, LITERALS = ("ok", "age", "u8", "inc"), ("2", "-1", "0.5", "True", "300")
 
 
-@pytest.mark.nightly_cases("[1-")
 @pytest.mark.parametrize("dtypes", [{}, {"ok": "boolean"}, {"age": "Int64", "ok": "boolean"}])
-@pytest.mark.parametrize("step", [1, 29])  # 29: of each first part some, with every other part
-def test_a_chain_reads_as_its_pairs_whatever_pandas_calls_the_column(step, dtypes):
+def test_a_chain_reads_as_its_pairs_whatever_pandas_calls_the_column(dtypes):
     rng = np.random.default_rng(5)
     table = pd.DataFrame(
         {
@@ -151,10 +143,11 @@ def test_a_chain_reads_as_its_pairs_whatever_pandas_calls_the_column(step, dtype
             "inc": rng.normal(size=40), "ok": rng.random(40) < 0.5,
         }
     )  # fmt: skip
-    nullable, wide = table.astype(dtypes), table.astype({"u8": np.int64, "ok": np.int64})
-    for a, b, c in itertools.islice(itertools.product(NUMBERS, repeat=3), 0, None, step):
-        pairs = f"{a} < {b} and {b} != {c}"
+    typed = table.astype(dtypes)
+    for low, name, high in itertools.product(LITERALS, COLUMNS, LITERALS):
+        values, at, to = table[name].astype(float), float(eval(low)), float(eval(high))
+        pairs = (at < values) & (values != to)
         for text, meant in (("{} < {} != {}", True), ("not ({} < {} != {})", False)):
-            found = condition(nullable, text.format(a, b, c))
+            found = condition(typed, text.format(low, name, high))
             assert found.dtype == bool
-            np.testing.assert_array_equal(found, condition(wide, pairs) == meant)
+            np.testing.assert_array_equal(found, pairs == meant)

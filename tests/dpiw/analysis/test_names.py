@@ -76,7 +76,7 @@ def check_conditions(name):
         for text, expected in (
             (f"{typed} == 3 or {typed} in [0, 1]", x.isin([3, 0, 1])),
             (f"not {typed} > 2 & `{OTHER}` > 0", ~(x > 2) & (z > 0)),
-            (f"{typed} * 2 - 1 >= `{OTHER}`", 2 * x - 1 >= z),
+            (f"-0.5 < `{OTHER}` and 1 <= {typed} < 4", (z > -0.5) & x.between(1, 3)),
             (f"`{TOWN}` in [{town[0]!r}, {town[1]!r}] and {typed} < 4",
              town.isin(town[:2]) & (x < 4)),
         ):  # fmt: skip

@@ -27,7 +27,7 @@ SOURCE = (TABLE, WEIGHTS)
             lambda t: t["income"].notna() & (t["region"].ne("south") | t["income"].ge(2000)),
         ),
         ("region not in ('north',)", lambda t: t["region"] != "north"),
-        ("`odd name` > 0 and income / 1000 - 1 > -0.5",
+        ("`odd name` > 0 and income > 500",
          lambda t: (t["odd name"] > 0) & (t["income"] > 500)),
         ("visits == 1", lambda t: (t["visits"] == 1).fillna(False)),
         ("born < '1960-01-01'", lambda t: t["born"] < pd.Timestamp("1960-01-01")),
