@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpiw import __version__
 from dpiw.cli.init import add_init_command
 from dpiw.cli.local import add_local_commands
-from dpiw.cli.parser import Parser, write_lines
+from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.errors import (
@@ -48,6 +48,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.run.commands import typed_commands
     from dpiw.run.run import current_label
 
+    check_key(arguments)
     with marked(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
         spec.check_publish_to()

@@ -87,6 +87,12 @@ def check_population(entries: Iterable[Entry], name: str | None) -> None:
         )
 
 
+def check_key(arguments: argparse.Namespace) -> None:
+    """Raise SpecError for `--key` without the `--like` that it checks."""
+    if arguments.key is not None and arguments.like is None:
+        raise SpecError("leave it out without --like, which it checks", field="--key")
+
+
 def write_lines(arguments: argparse.Namespace, lines: Iterable[str]) -> None:
     """Write to the arguments' `stream`, if set; values with line ends must be `shown` before."""
     stream: TextIO = getattr(arguments, "stream", None) or sys.stdout

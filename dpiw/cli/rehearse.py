@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.parser import aligned, write_lines
+from dpiw.cli.parser import aligned, check_key, write_lines
 from dpiw.errors import SpecError
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ def _check(arguments: argparse.Namespace) -> None:
     has_public_source = arguments.like is not None or arguments.public_rows is not None
     if arguments.populations and has_public_source:
         raise SpecError("leave it out with --like or --public-rows", field="--populations")
-    if arguments.key is not None and arguments.like is None:
-        raise SpecError("leave it out without --like, which it checks", field="--key")
+    check_key(arguments)
 
 
 def _stand_in(

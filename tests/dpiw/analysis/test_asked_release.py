@@ -14,7 +14,7 @@ from dpiw.analysis.questions import answer, answers, asked_of, pair_support
 from dpiw.analysis.sample import weighted_sample
 from dpiw.cli.main import main
 from dpiw.data.schema.schema import PublicSchema
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.weights.questions import parse_questions
 from dpiw.plan.table import plan_table
 from dpiw.release.report.figures import answers_of, counted
@@ -191,6 +191,7 @@ def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, cap
     for refused in (str(run.directory / "built"), spec):
         assert main(["plan", spec, "--like", refused]) != 0
     assert "state folder" in capsys.readouterr().err
+    assert main(["plan", spec, "--key", folder]) == SpecError.exit_code
 
 
 def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):
