@@ -177,11 +177,14 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         both = found.merge(exact, on=["question", "value"], suffixes=("", "_exact"))
         both = both.merge(source.truth[["question", "value", "estimate"]].rename(
             columns={"estimate": "truth"}), on=["question", "value"])  # fmt: skip
-        answered = found[np.isfinite(found["estimate"])]
-        half_widths = (answered["upper"] - answered["lower"]) / 2
-        widest = half_widths.groupby(answered["question"]).max()
+        answered = found[np.isfinite(found["estimate"])].assign(half=found.upper - found.lower)
+        widest = answered.sort_values("half").groupby("question").last()
         near = {
-            how: [each.half_width / widest[str(each.question)] for each in plan.forecasts(like)]
+            how: [
+                [2 * each.half_width / widest["half"][name], widest["verdict"][name]]
+                for each in plan.forecasts(like)
+                for name in [str(each.question)]
+            ]
             for how, like in (
                 ("blind", None), ("like", earlier(cell.source, cell.epsilon, store.data)),
             ) if cell.asked
@@ -220,15 +223,19 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def near(found: Sequence[Mapping[str, Any]], how: str) -> list[float]:
-    """Share of forecasts within 20% of the real half-width, and their number."""
-    ratios = np.array([value for one in found for value in one["forecast"].get(how, ())])
-    return [float(np.mean((ratios > 1 / 1.2) & (ratios < 1.2))), ratios.size]
+def near(found: Sequence[Mapping[str, Any]], how: str) -> list[list[float]]:
+    """Share of forecasts within 20% of the real half-width, and their number; also of `use`."""
+    pairs = [pair for one in found for pair in one["forecast"].get(how, ())]
+    used = [ratio for ratio, verdict in pairs if verdict == "use"]
+    return [
+        [float(np.mean([1 / 1.2 < ratio < 1.2 for ratio in ratios])), len(ratios)]
+        for ratios in ([ratio for ratio, _ in pairs], used)
+    ]
 
 
 def page(record: Mapping[str, Any]) -> list[str]:
     """The page of a record."""
-    (share, count), (like, _) = record["near"]["blind"], record["near"]["like"]
+    blind, like = record["near"]["blind"], record["near"]["like"]
     lines = [
         "# Declared questions, at equal total epsilon",
         "",
@@ -242,8 +249,9 @@ def page(record: Mapping[str, Any]) -> list[str]:
         " without privacy. held: share of 95% intervals that contain the truth. use: share with"
         " that verdict.",
         "- The plan's forecast of a question's widest half-width is within a factor of 1.2 of the"
-        f" real one in {share:.0%} of {count:.0f} cases; for people like those of an earlier"
-        f" release (`--like`; other people and noise, no questions) in {like:.0%}.",
+        f" real one in {blind[0][0]:.0%} of {blind[0][1]:.0f} cases; for people like those of an"
+        f" earlier release (`--like`; other people and noise, no questions) in {like[0][0]:.0%},"
+        f" and in {like[1][0]:.0%} of the {like[1][1]:.0f} whose widest interval is `use`.",
     ]
     for name in dict.fromkeys(cell["source"] for cell in record["cells"]):
         lines += ["", f"## {name}", ""]
