@@ -122,6 +122,8 @@ class Comparisons:
         parts = sides if listed is None else [*sides[:-1], *listed]
         names = [part.id for part in parts if isinstance(part, ast.Name)]
         literals = [part for part in parts if not isinstance(part, ast.Name)]
+        if listed == []:
+            raise self.refusal("a list has one or more numbers, dates or levels")
         if len(names) != 1 or not literals or not all(map(_is_literal, literals)):
             raise self.refusal(
                 allowed="one column beside numbers, dates or levels; or a function, such as"
@@ -206,5 +208,6 @@ class Comparisons:
 
 def _is_literal(side: ast.expr) -> bool:
     if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub):
-        return isinstance(side.operand, ast.Constant)
+        value = getattr(side.operand, "value", None)
+        return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(side, ast.Constant)

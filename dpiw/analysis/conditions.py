@@ -150,7 +150,7 @@ def _parsed(table: pd.DataFrame, text: str, declared: Levels) -> ast.expr:
     code = TOKENS.sub(replaced, text).strip()
     try:
         tree = ast.parse(code, mode="eval")
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ReleaseError(
             field=f"where={text!r}",
             allowed="a condition such as \"age > 40 and region == 'south'\"; "

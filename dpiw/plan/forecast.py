@@ -37,8 +37,8 @@ RARE = 0.05
 WIDE = 2.0
 """Half-widths over those without privacy from which a plan warns: our choice."""
 
-_ROWS = 10_000
-"""Reference rows: the relative error of a variance is about sqrt(2/10,000)."""
+MOST_ROWS = 20_000
+"""Most reference rows; fewer if fewer are published, as intervals count the rows behind them."""
 
 NO_FORECAST = "unknown"
 """The verdict without a forecast."""
@@ -71,6 +71,8 @@ class Forecast:
 
     def enough(self, epsilon: float) -> float:
         """About the epsilon at which it is no longer wide: noise falls as epsilon grows."""
+        if self.without == 0:
+            return math.inf
         noise = max(self.half_width**2 - self.without**2, 0.0)
         return epsilon * math.sqrt(noise / (WIDE**2 - 1)) / self.without
 
@@ -94,7 +96,7 @@ def people_of(
 
 def drawn_like(rows: WeightedRows, schema: PublicSchema) -> SyntheticTable:
     """As many of these public rows, by their weights, as a forecast takes; every time the same."""
-    drawn = rows.draw(_ROWS, rng=np.random.default_rng(_ROWS))
+    drawn = rows.draw(MOST_ROWS, rng=np.random.default_rng(MOST_ROWS))
     return SyntheticTable(schema=schema, scaled=drawn)
 
 
@@ -108,8 +110,12 @@ def forecasts(
     """Forecast every declared question of calibrated weights, in order, for people `like` these."""
     if not weights.questions:
         return
-    rows = _reference(weights, schema, rare=False) if like is None else like
-    uneven = _reference(weights, schema, rare=True)
+    size = min(published, MOST_ROWS)
+    uneven = _reference(weights, schema, size, rare=True)
+    rows = _reference(weights, schema, size, rare=False)
+    if like is not None:
+        rng = np.random.default_rng(MOST_ROWS)  # rows may be in some order
+        rows = like.chosen(rng.permutation(like.rows)[:size])
     frames = rows.frame(), uneven.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
@@ -127,26 +133,28 @@ def forecasts(
         )
 
 
-def _reference(weights: WeightEstimator, schema: PublicSchema, *, rare: bool) -> SyntheticTable:
+def _reference(
+    weights: WeightEstimator, schema: PublicSchema, size: int, *, rare: bool
+) -> SyntheticTable:
     """Public rows, the same every time; `rare`: first levels have share `RARE`."""
-    rng = np.random.default_rng(_ROWS)
+    rng = np.random.default_rng(MOST_ROWS)
     cells: dict[str, NDArray[Any]] = {}
     spreads = {q.target: q.spread for q in weights.questions if q.spread is not None}
     for column in schema.released:
         if not column.is_numeric:
             count = column.cardinality
-            codes = rng.choice(count, size=_ROWS, p=_shares(count, rare=rare))
+            codes = rng.choice(count, size=size, p=_shares(count, rare=rare))
             cells[column.name] = codes.astype(np.int32)
         elif column.name in spreads:
             deviation = spreads[column.name] / (column.upper_number - column.lower_number)
-            drawn = 0.5 + deviation * rng.standard_normal(_ROWS)
+            drawn = 0.5 + deviation * rng.standard_normal(size)
             cells[column.name] = np.clip(drawn, 0.0, 1.0)
         elif 2 <= (count := possible_values(column)) <= MOST_VALUES:
-            codes = rng.choice(count, size=_ROWS, p=_shares(count, rare=rare))
+            codes = rng.choice(count, size=size, p=_shares(count, rare=rare))
             cells[column.name] = codes / (count - 1)
         else:
-            cells[column.name] = rng.random(_ROWS)
-    return SyntheticTable(schema=schema, scaled=ScaledTable(cells, _ROWS))
+            cells[column.name] = rng.random(size)
+    return SyntheticTable(schema=schema, scaled=ScaledTable(cells, size))
 
 
 def _shares(count: int, *, rare: bool) -> NDArray[np.float64]:
@@ -187,6 +195,7 @@ def _widest(
     reach = _NORMAL * people / math.sqrt(law.rows)
     low, high = estimate.reached(reach)
     without = max(float(high[place] - low[place]) / 2, float(reach[place]))
+    without = min(without, float(half_widths[place]))  # of one whole number, both are narrow
     noise = float(interval.parts["means"][place]) - float(people[place]) ** 2 / law.rows
     if verdict == Verdict.USE.value and noise > people[place] ** 2 / (MOST_CREDIT * law.rows):
         verdict = Verdict.CARE.value  # louder than a prior: weights do not keep to it

@@ -122,7 +122,7 @@ def _questions(plan: Plan, like: SyntheticTable | None) -> list[str]:
     lines = [f"questions: half-widths of 95% intervals, forecast for {people}"] * bool(found)
     for forecast in found:
         lines.append(f"  {forecast}")
-        if forecast.is_wide and forecast.without > 0:
+        if forecast.is_wide:
             enough = forecast.enough(float(plan.spec.epsilon))
             at = f"from epsilon {enough:.2g} on" if enough <= MAX_EPSILON else "at no epsilon"
             lines.append(

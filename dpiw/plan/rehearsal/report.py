@@ -201,10 +201,11 @@ def question_rows(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[list[st
     like = None
     if rehearsal.stand_in is not None:
         like = drawn_like(rehearsal.stand_in, rehearsal.schema)
+    forecasts = rehearsal.own.forecasts(like)
     rows = [["population", "question", "forecast", "played", "held"]]
     for population in rehearsal.populations:
         here = [score.answers for score in scores if score.population == population]
-        for forecast in rehearsal.own.forecasts(like):
+        for forecast in forecasts:
             name = str(forecast.question)
             found = [answers[name] for answers in here if name in answers]
             cells = ["-", "-"]

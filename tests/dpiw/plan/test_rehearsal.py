@@ -13,7 +13,7 @@ from dpiw.errors import WeightError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal.candidates import Candidate, candidates
-from dpiw.plan.rehearsal.populations import KINDS, random_law
+from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
 from dpiw.plan.rehearsal.report import (
     Change,
@@ -335,3 +335,10 @@ def test_a_rehearsal_plays_the_declared_questions_and_compares_their_forecasts()
         assert forecast == pytest.approx(found, rel=0.5)
         assert float(cells["held"][:-1]) >= 60  # of 6 to 12 intervals; 95% are expected
     assert question_rows(rehearsal(spec()), []) == []
+    failed = dataclasses.replace(scores[-1], candidate="spec", verdict=FAILED, answers={})
+    assert [row[3:] for row in question_rows(played, [failed])[1:]] == [["-", "-"]] * 3
+    public = random_law(SCHEMA, KINDS["strong"], rng=np.random.default_rng(3))
+    rows = WeightedRows.even(public.draw(900, rng=np.random.default_rng(4)))
+    given = dataclasses.replace(played, populations=("public",), stand_in=rows)
+    own = [row[2] for row in question_rows(given, rehearse(given, jobs=2))[1:]]
+    assert own != [row[2] for row in question_rows(played, scores)[1:]]

@@ -369,6 +369,18 @@ def test_a_plan_warns_of_a_wide_answer_and_names_an_epsilon_that_suffices():
     assert "over 2 times" not in plan_table(compile_plan(spec_of(), SCHEMA))
 
 
+@pytest.mark.parametrize("published", [1, 20, 300, 50_000])
+def test_a_forecast_counts_the_rows_that_are_published(published):
+    stated = ({"share": "site"}, {"mean": "visits by site"}, {"quantiles": "visits"})
+    plan = compile_plan(spec_of(stated, synthetic_rows=published), SCHEMA)
+    for found in plan.forecasts():
+        assert found.half_width > 0 or np.isnan(found.half_width)
+        assert not found.without > found.half_width
+        assert published > 20 or found.verdict != "use"
+        assert np.isnan(found.half_width) or found.enough(2) >= 0
+    assert "forecast" in plan_table(plan)
+
+
 def test_what_cannot_be_forecast_is_said_and_stops_no_plan():
     wide = {"name": "wide", "kind": "continuous", "lower": -1e190, "upper": 1e190}
     schema = declared(wide, {"name": "x", "kind": "continuous", "lower": 0, "upper": 1})
