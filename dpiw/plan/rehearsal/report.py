@@ -208,11 +208,10 @@ def question_rows(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[list[st
         for forecast in forecasts:
             name = str(forecast.question)
             found = [answers[name] for answers in here if name in answers]
-            cells = ["-", "-"]
-            if found:
-                half_width, held = np.median([h for h, _ in found]), np.mean([k for _, k in found])
-                cells = [f"±{half_width:.3g}", f"{held:.0%}"]
-            rows.append([population, name, f"±{forecast.half_width:.3g}", *cells])
+            played = float(np.median([half for half, _ in found])) if found else math.nan
+            held = f"{np.mean([share for _, share in found]):.0%}" if found else "-"
+            shown = ("-" if math.isnan(h) else f"±{h:.3g}" for h in (forecast.half_width, played))
+            rows.append([population, name, *shown, held])
     return rows
 
 
