@@ -106,22 +106,25 @@ PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-e
 
 
 def machine() -> str:
-    """The processor's name, family, model and vectors, where they are told; its architecture.
+    """Return the processor's name, architecture, family, model and widest vector instructions.
 
-    Under a hypervisor many generations share one name: times differ twofold, and last bits.
+    Linux alone states more than the architecture. Under a hypervisor, processors of many
+    generations have one name, and their times differ by a factor of two.
     """
     path = Path("/proc/cpuinfo")
     text = path.read_text() if path.exists() else ""
-    told = dict(re.findall(r"^(model name|cpu family|model|flags)\s*: (.+)$", text, re.M))
-    if "model name" not in told:
+    stated = dict(re.findall(r"^(model name|cpu family|model|flags)\s*: (.+)$", text, re.M))
+    if "model name" not in stated:
         return platform.machine()
-    vectors = [name for name in ("avx512f", "avx2", "avx") if name in told.get("flags", "").split()]
+    vectors = [
+        name for name in ("avx512f", "avx2", "avx") if name in stated.get("flags", "").split()
+    ]
     facts = [
         platform.machine(),
-        *(f"{name} {told[name]}" for name in ("cpu family", "model") if name in told),
+        *(f"{name} {stated[name]}" for name in ("cpu family", "model") if name in stated),
         *vectors[:1],
     ]
-    return f"{told['model name']} ({', '.join(facts)})"
+    return f"{stated['model name']} ({', '.join(facts)})"
 
 
 def kept(folder: Path, item: str) -> dict[str, Any] | None:

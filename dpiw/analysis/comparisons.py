@@ -74,7 +74,7 @@ class Comparisons:
     ordered: Collection[str]
 
     def refusal(self, found: str = "", *, allowed: str = "") -> ReleaseError:
-        """The error that tells the condition and its fault."""
+        """Return the error, which names the condition and its fault."""
         return ReleaseError(found, field=f"where={self.text!r}", allowed=allowed)
 
     def truth(self, node: ast.expr) -> pd.Series:
@@ -123,7 +123,7 @@ class Comparisons:
         names = [part.id for part in parts if isinstance(part, ast.Name)]
         literals = [part for part in parts if not isinstance(part, ast.Name)]
         if listed == []:
-            raise self.refusal("a list has one or more numbers, dates or levels")
+            raise self.refusal("the list is empty; write one or more numbers, dates or levels")
         if len(names) != 1 or not literals or not all(map(_is_literal, literals)):
             raise self.refusal(
                 allowed="one column beside numbers, dates or levels; or a function, such as"
@@ -133,7 +133,7 @@ class Comparisons:
         if listed is not None or not {ast.In, ast.NotIn}.isdisjoint(signs):
             if listed is None or sides[0] in literals or signs[0] not in _LISTED or signs[1:]:
                 raise self.refusal(
-                    "a list stands behind a column and `in`, `not in`, `==` or `!=`",
+                    "a list must follow a column and `in`, `not in`, `==` or `!=`",
                     allowed=f"such as {as_typed(name)} in [...]",
                 )
             found = self.table[name].isin([self._value(name, literal) for literal in literals])
@@ -144,7 +144,7 @@ class Comparisons:
             if isinstance(right, ast.Name):
                 left, right, sign = right, left, _MIRRORED.get(sign, sign)
             if not isinstance(left, ast.Name):
-                raise self.refusal("it compares two values of its own")
+                raise self.refusal("it compares two constants; compare each with the column")
             truths.append(_COMPUTED[sign](values, self._value(name, right, by_order=by_order)))
         return reduce(operator.and_, truths)
 
@@ -164,14 +164,14 @@ class Comparisons:
         return values.astype(object).map(places).astype(np.float64)
 
     def _value(self, name: str, literal: ast.expr, *, by_order: bool = False) -> Any:
-        """A literal as its column's cells are: a level in its Unicode form, a moment, a number."""
+        """Convert a literal to the kind of the column's cells: a level, a moment or a number."""
         values, value = self.table[name], ast.literal_eval(literal)
         kind, is_text = kind_of(values), isinstance(value, str)
         if kind is Kind.OTHER:
             return self._level(name, value) if is_text and values.dtype == object else value
         if is_text is not (kind in (Kind.TEXT, Kind.DATE)):
             raise self.refusal(
-                f"column {name!r} holds {kind.value}, and {value!r} is none: compare it, as in"
+                f"column {name!r} holds {kind.value}, not {value!r}: compare it, as in"
                 f" {self._example(name)!r}"
             )
         if kind is Kind.TEXT:
@@ -185,7 +185,7 @@ class Comparisons:
             raise ReleaseError(reason, field=f"where={self.text!r}") from None
 
     def _level(self, name: str, text: str) -> str:
-        """The level that a text means, in the level's own Unicode form; no other text."""
+        """Return the level that equals a text, in any Unicode form; refuse other texts."""
         levels = self._levels(name)
         alike = [level for level in levels if one_form(level) == one_form(text)]
         if text in levels:

@@ -38,7 +38,8 @@ WIDE = 2.0
 """Half-widths over those without privacy from which a plan warns: our choice."""
 
 MOST_ROWS = 20_000
-"""Most reference rows; fewer if fewer are published, as intervals count the rows behind them."""
+"""Most reference rows. If a release publishes fewer, the forecast takes as many, because intervals
+widen where few rows are behind a value. Our choice, for the plan's time."""
 
 NO_FORECAST = "unknown"
 """The verdict without a forecast."""
@@ -95,7 +96,7 @@ def people_of(
 
 
 def drawn_like(rows: WeightedRows, schema: PublicSchema) -> SyntheticTable:
-    """As many of these public rows, by their weights, as a forecast takes; every time the same."""
+    """Draw the rows of a forecast from public rows, by their weights, with a fixed seed."""
     drawn = rows.draw(MOST_ROWS, rng=np.random.default_rng(MOST_ROWS))
     return SyntheticTable(schema=schema, scaled=drawn)
 

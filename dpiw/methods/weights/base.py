@@ -154,7 +154,7 @@ class WeightEstimator(Method, abc.ABC):
     ) -> MeansLaw | None:
         """Law of calibrated weights for one question; None: unknown. Free.
 
-        `rows` are public, and stand for as many as will be `published`.
+        `rows` are public; the law scales their sampling error to `published` rows.
         """
         return None
 

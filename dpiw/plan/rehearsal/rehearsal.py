@@ -47,9 +47,12 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RehearsedRelease:
-    """A release as an analyst would hold it: rows with weights to use (sum one), and as certified.
+    """A release as an analyst would use it.
 
-    `verdict` is `none` where rows are published unweighted.
+    Attributes:
+        rows: rows with the weights to use, whose sum is one.
+        verdict: of the certificate; `none` where rows are published unweighted.
+        played: the release itself, with the weights as certified.
     """
 
     rows: WeightedRows
@@ -67,7 +70,7 @@ class Score:
         verdict: of the certificate; `none` without weights, `failed` where a stage would fail.
         ess_share: effective sample size of the weights over their number.
         answers: of the spec's own weights, by declared question: half-width of its widest 95%
-            interval, and share of its intervals that hold the truth.
+            interval, and share of its intervals that contain the truth.
     """
 
     population: str
@@ -229,7 +232,7 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
 def _answers(
     played: Played, known: pd.DataFrame, questions: tuple[Question, ...]
 ) -> dict[str, tuple[float, float]]:
-    """`Score.answers`, from the true answers; of values that the rows can tell."""
+    """Compute `Score.answers` from the true answers; values without an estimate do not count."""
     if not questions:
         return {}
     found, on = answers(played_sample(played), questions), ["question", "value"]

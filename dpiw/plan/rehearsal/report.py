@@ -35,8 +35,8 @@ LEGEND = (
 )
 
 ASKED = (
-    "declared questions: half-width of the widest 95% interval, forecast and as played (median);"
-    " held: share of the intervals that held the truth"
+    "declared questions: half-width of the widest 95% interval, forecast and played (median);"
+    " held: share of the intervals that contained the truth"
 )
 
 

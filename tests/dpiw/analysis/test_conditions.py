@@ -18,7 +18,6 @@ SCHOOLS = ("primary", "secondary", "bachelor", "master")
 SCHEMA = declared(
     {"name": "age", "kind": "integer", "lower": 18, "upper": 95},
     {"name": "school", "kind": "ordinal", "levels": [*SCHOOLS], "nullable": True},
-    {"name": "mother's school", "kind": "ordinal", "levels": [*SCHOOLS]},
     {"name": "town", "kind": "categorical", "levels": ["north", "south"]},
     {"name": "ill", "kind": "boolean"},
     {"name": "visit", "kind": "date", "lower": "2025-01-01", "upper": "2025-12-31"},
@@ -31,7 +30,6 @@ def sample(rows=200, seed=91):
         {
             "age": rng.integers(18, 96, rows),
             "school": rng.choice([*SCHOOLS, None], rows),
-            "mother's school": rng.choice(SCHOOLS, rows),
             "town": rng.choice(["north", "south"], rows),
             "ill": rng.random(rows) < 0.3,
             "visit": pd.Timestamp("2025-01-01") + pd.to_timedelta(rng.integers(0, 365, rows), "D"),

@@ -70,7 +70,7 @@ class MeansLaw:
         max_rows: most rows of one person among the private ones.
         base_k_hat: k-hat of the base's weights; None: they have no tail, or it is not known.
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
-        published: rows that these stand for; None: these are the published rows.
+        published: number of published rows, where these rows are a forecast's; None: these rows.
         residual: noisy means less the fitted ones, shape (d,); None: all zero.
     """
 
@@ -213,7 +213,7 @@ class MeansLaw:
 
     @property
     def repeats(self) -> float:
-        """Factor on the rows' sampling variance: chosen rows repeat, and stand for `published`."""
+        """Factor on the rows' sampling variance, for repeated rows and for `published`."""
         size = len(self.weights) / (self.published or len(self.weights))
         return size * max(1.0, self.effective_rows / self.base_rows)
 
@@ -395,7 +395,7 @@ def expected_law(
 ) -> MeansLaw:
     """The law that `measured` weights are expected to have, on public rows of equal weight.
 
-    The rows stand for as many as will be `published`.
+    It scales the rows' sampling error to `published` rows.
 
     The generator is taken for right, so that the credit is the largest, and every mean that was
     asked for is kept to, whatever its noise: an upper bound. `scale` and `constant` are those of
