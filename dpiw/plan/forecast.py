@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from dpiw.analysis.errors.intervals import confidence_interval
 from dpiw.analysis.questions import answer
 from dpiw.analysis.sample import WeightedSample
+from dpiw.data.schema.discretisation import value_points
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import DPIWError
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.measured.constants import MOST_CREDIT
-from dpiw.methods.weights.questions import MOST_VALUES, Question, possible_values
+from dpiw.methods.weights.questions import Question
 from dpiw.plan.rehearsal.populations import WeightedRows, released_rows
 from dpiw.plan.spec import ReleaseSpec
 
@@ -150,9 +151,8 @@ def _reference(
             deviation = spreads[column.name] / (column.upper_number - column.lower_number)
             drawn = 0.5 + deviation * rng.standard_normal(size)
             cells[column.name] = np.clip(drawn, 0.0, 1.0)
-        elif 2 <= (count := possible_values(column)) <= MOST_VALUES:
-            codes = rng.choice(count, size=size, p=_shares(count, rare=rare))
-            cells[column.name] = codes / (count - 1)
+        elif count := (points := value_points(column)).size:
+            cells[column.name] = points[rng.choice(count, size=size, p=_shares(count, rare=rare))]
         else:
             cells[column.name] = rng.random(size)
     return SyntheticTable(schema=schema, scaled=ScaledTable(cells, size))

@@ -177,7 +177,7 @@ def _shuffled(
 
 
 def _repeats(column: Column) -> bool:
-    if column.is_discrete:
+    if column.is_discrete or column.values:
         return True
     decimals = 0 if column.is_whole else column.released_decimals
     values = (column.upper_number - column.lower_number) * 10.0**decimals + 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpiw.data.cells.plain import cell_texts, day_number, second_number, word_form
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema.encoding import exact_number, plain_numbers, read_cells
+from dpiw.data.schema.encoding import exact_number, listed, plain_numbers, read_cells
 from dpiw.data.schema.levels import known_texts
 
 _FINE, _MISSING, UNREADABLE, _OUTSIDE, ROUNDED, _UNKNOWN = range(6)
@@ -29,7 +29,8 @@ class CellCounts:
     Attributes:
         unreadable: not a value of the kind in the declared format.
         outside: beyond the bounds, and so clamped.
-        rounded: integer columns: a number that is not whole, inside the bounds.
+        rounded: inside the bounds: in an integer column a number that is not whole, in one of
+            listed values another one.
     """
 
     missing: int = 0
@@ -69,6 +70,7 @@ def _typed_counts(column: Column, cells: pd.Series[Any]) -> NDArray[np.int64]:
     if column.kind is ColumnKind.INTEGER and pd.api.types.is_float_dtype(cells.dtype):
         with np.errstate(invalid="ignore"):  # of infinite ones, which are outside
             rounded = cells.to_numpy(dtype=np.float64, na_value=np.nan) % 1 > 0
+    rounded |= listed(column, numbers) != numbers
     read = np.where(outside, _OUTSIDE, np.where(rounded, ROUNDED, _FINE))
     return _verdict_counts(np.where(missing, _MISSING, read))
 
@@ -86,8 +88,10 @@ def _by_text(column: Column, texts: pa.Array) -> NDArray[np.int64]:
     if column.is_numeric and column.role is not ColumnRole.IDENTIFIER:
         numbers, plain = plain_numbers(column, texts)
         low, high = column.number(column.lower), column.number(column.upper)
-        outside = (numbers[plain] < low) | (numbers[plain] > high)
-        counts += _verdict_counts(np.where(outside, _OUTSIDE, _FINE))
+        numbers = numbers[plain]
+        read = np.where(listed(column, numbers) != numbers, ROUNDED, _FINE)
+        outside = (numbers < low) | (numbers > high)
+        counts += _verdict_counts(np.where(outside, _OUTSIDE, read))
         texts = texts.filter(pa.array(~plain))
     encoded = texts.dictionary_encode()
     verdicts = np.array([*map(judge, encoded.dictionary.to_pylist())], dtype=np.int64)
@@ -109,7 +113,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
         if identifier:
             return _FINE
         if value is not None:
-            return _numeric_verdict(value(text), low, high)
+            return _numeric_verdict(column, value(text), low, high)
         if column.kind is ColumnKind.BOOLEAN:
             return _FINE if word_form(text) in words else UNREADABLE
         return _FINE if is_known(text) else _UNKNOWN
@@ -117,7 +121,7 @@ def cell_judge(column: Column) -> Callable[[str], int]:
     return judge
 
 
-def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
+def _numeric_verdict(column: Column, number: Any, low: Any, high: Any) -> int:
     if number is None:
         return UNREADABLE
     nearest = number
@@ -125,6 +129,9 @@ def _numeric_verdict(number: Any, low: Any, high: Any) -> int:
         nearest = number.to_integral_value(rounding=ROUND_HALF_EVEN)
     if not low <= nearest <= high:
         return _OUTSIDE
+    if column.values:
+        exact = int(nearest) if column.is_whole else float(nearest)
+        nearest = listed(column, np.array([exact])).item()
     return _FINE if nearest == number else ROUNDED
 
 

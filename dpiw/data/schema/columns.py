@@ -17,9 +17,11 @@ from dpiw.data.cells.plain import day_number, is_zone, one_form, second_number, 
 from dpiw.data.schema.declarations import (
     EXPECTATIONS,
     FREE_TEXT,
+    LEVELS_REQUIRED,
     MOST_DIGITS,
     RESERVED_NAMES,
     Fault,
+    bucket_names,
     digits,
     folded_name,
     integer_fault,
@@ -29,6 +31,7 @@ from dpiw.data.schema.declarations import (
     provenance_fault,
     quoted,
     resolution_fault,
+    values_fault,
 )
 from dpiw.errors import SchemaError, each, nearest, one_of
 
@@ -39,17 +42,6 @@ MOST_BUCKETS = 4096
 
 MOST_LETTERS = 200
 """Letters of a text that may become a level; longer ones are free text."""
-
-_REQUIRED = (
-    "public levels are required and never inferred from the table; list every level that can occur."
-    " Without a public list, write hash_buckets, or `unseen: true` and generator.method: levels"
-)
-
-
-def bucket_names(buckets: int) -> tuple[str, ...]:
-    """Return the levels of a column of hash buckets: `bucket 00`, `bucket 01`, ..."""
-    digits = len(str(buckets - 1))
-    return tuple(f"bucket {number:0{digits}}" for number in range(buckets))
 
 
 class ColumnKind(enum.Enum):
@@ -106,6 +98,8 @@ class Column:
         nullable: whether a missing cell is a value of its own. If not, `fill` takes its place.
         lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
             text for dates and datetimes.
+        values: the only values of an integer or continuous column, ascending, instead of bounds;
+            every other number becomes the nearest one.
         levels: admissible values of a categorical or ordinal column, in order.
         members: for each level, further public texts that mean it (`dpiw.data.schema.levels`).
         hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.
@@ -134,6 +128,7 @@ class Column:
     nullable: bool = False
     lower: float | int | str | None = None
     upper: float | int | str | None = None
+    values: tuple[float | int, ...] = ()
     levels: tuple[str, ...] = ()
     members: tuple[tuple[str, ...], ...] = ()
     hash_buckets: int | None = None
@@ -155,7 +150,8 @@ class Column:
 
     def __post_init__(self) -> None:
         """Raises SchemaError with the column's name, the field and the admissible range."""
-        for field in ("levels", "true_values", "false_values", "cuts", "members", "expectations"):
+        for field in ("values", "levels", "true_values", "false_values", "cuts", "members",
+                      "expectations"):  # fmt: skip
             object.__setattr__(self, field, self._listed(field, getattr(self, field)))
         members = tuple(self._listed("members", texts) for texts in self.members)
         object.__setattr__(self, "members", members)
@@ -327,6 +323,8 @@ class Column:
             mapping[field.name] = _plain(value)
         if self.hash_buckets is not None:
             del mapping["levels"]  # they follow from their number
+        if self.values:
+            del mapping["lower"], mapping["upper"]
         return mapping | self.written.to_mapping()
 
     @classmethod
@@ -397,6 +395,7 @@ class Column:
         levelled = self.kind in _LEVELLED and not identifier
         allowed = {
             "lower": numeric, "upper": numeric, "cuts": numeric, "bins": numeric,
+            "values": self.kind in (ColumnKind.INTEGER, ColumnKind.CONTINUOUS) and not identifier,
             "levels": levelled, "members": levelled, "other": levelled, "fill": not identifier,
             "hash_buckets": levelled and self.kind is ColumnKind.CATEGORICAL,
             "unseen": levelled and self.kind is ColumnKind.CATEGORICAL,
@@ -412,6 +411,13 @@ class Column:
             raise self._refuse(field, f"has no meaning for {of}; remove it")
 
     def _check_bounds(self) -> None:
+        if self.values:
+            stated = {key: getattr(self, key) for key in ("decimals", "bins", "cuts")}
+            ends = None if self.lower is self.upper is None else (self.lower, self.upper)
+            if fault := values_fault(self.values, ends, stated, whole=self.is_whole):
+                raise self._refuse(*fault)
+            object.__setattr__(self, "lower", self.values[0])
+            object.__setattr__(self, "upper", self.values[-1])
         if self.lower is None or self.upper is None:
             why = "public bounds are required and never inferred from the table; write both"
             raise self._refuse("lower/upper", why)
@@ -452,7 +458,7 @@ class Column:
         if self.unseen:
             return self._unseen_fault()
         if not self.levels:
-            return "levels", _REQUIRED
+            return "levels", LEVELS_REQUIRED
         if self.members and len(self.members) != len(self.levels):
             return "members", "expected one list of texts for each level"
         texts = [*self.levels, *itertools.chain(*self.members)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import unicodedata
 from collections import Counter
@@ -39,6 +40,12 @@ def name_fault(name: object) -> str | None:
     if name != name.strip():
         return "has white space at its ends; remove it, in the table too"
     return None
+
+
+def bucket_names(buckets: int) -> tuple[str, ...]:
+    """Return the levels of a column of hash buckets: `bucket 00`, `bucket 01`, ..."""
+    digits = len(str(buckets - 1))
+    return tuple(f"bucket {number:0{digits}}" for number in range(buckets))
 
 
 # Provenance: nothing can check that a bound is public, but a stated origin lets a reader judge it.
@@ -113,6 +120,31 @@ def resolution_fault(low: float, high: float, decimals: object) -> Fault | None:
     return None
 
 
+MOST_VALUES = 1000
+"""Most listed values of a column of numbers."""
+
+
+def values_fault(
+    values: Sequence[Any], ends: Any, stated: Mapping[str, Any], *, whole: bool
+) -> Fault | None:
+    """What is wrong with the listed values of a column of numbers, or with what goes with them.
+
+    `ends`: the stated bounds, or None; `stated`: settings that a list replaces.
+    """
+    kinds = (int,) if whole else (int, float)
+    numbers = [v for v in values if isinstance(v, kinds) and not isinstance(v, bool)]
+    good = len(numbers) == len(values) and all(abs(number) <= 1e200 for number in numbers)
+    if not good or not 2 <= len(values) <= MOST_VALUES:
+        return "values", f"expected 2 to {MOST_VALUES} {'whole ' * whole}numbers"
+    least = (numbers[-1] - numbers[0]) / 10**9
+    if not all(b - a > 0 and b - a >= least for a, b in itertools.pairwise(numbers)):
+        return "values", "expected ascending numbers, apart by a billionth of their range or more"
+    extra = [key for key, value in stated.items() if value not in (None, ())]
+    if extra or ends not in (None, (numbers[0], numbers[-1])):
+        return (*extra, "lower/upper")[0], "follows from `values`; remove it"
+    return None
+
+
 # Expectations of cells alone: counts add up. Readers return arguments in own units, or raise.
 
 
@@ -143,6 +175,11 @@ EXPECTATIONS: Mapping[str, tuple[Callable[..., dict[str, Any]], str]] = {
 
 
 # Messages that show how a value is written. They repeat public declarations, never a cell.
+
+LEVELS_REQUIRED = (
+    "public levels are required and never inferred from the table; list every level that can occur."
+    " Without a public list, write hash_buckets, or `unseen: true` and generator.method: levels"
+)
 
 FREE_TEXT = (
     "free text is not released, as nothing public bounds what a cell may say; take the column out"

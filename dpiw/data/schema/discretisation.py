@@ -10,11 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema.encoding import unscale_cells
+from dpiw.data.schema.columns import ColumnKind
+from dpiw.data.schema.encoding import to_unit, unscale_cells
 from dpiw.data.schema.schema import Column, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 
 _MOST_BINS = 1 << 20
+
+FEW_VALUES = 20
+"""Most possible values of a whole number that count as levels without being listed."""
+
+
+def value_points(column: Column) -> NDArray[np.float64]:
+    """Scaled values, ascending, of listed or of few whole numbers; of other columns none."""
+    if column.values:
+        return to_unit(column, np.asarray(column.values, np.int64 if column.is_whole else float))
+    span = column.upper_number - column.lower_number if column.kind is ColumnKind.INTEGER else 0
+    return np.arange(span + 1) / span if 0 < span < FEW_VALUES else np.zeros(0)
+
+
+def value_codes(points: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Which of the points scaled numbers are nearest to; after the last, for a missing number."""
+    codes = np.searchsorted((points[1:] + points[:-1]) / 2, cells, side="right")
+    return np.where(np.isnan(cells), len(points), codes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +96,10 @@ def _bins(column: Column, bins: int) -> Bins:
     if column.is_discrete:
         return Bins(edges=None, values=column.cardinality, span=0, nullable=column.nullable)
     edges, span = _declared_edges(column, bins), 0
-    if column.is_whole:
+    if column.values:
+        points = value_points(column)
+        edges = np.concatenate([[0.0], (points[1:] + points[:-1]) / 2, [1.0]])
+    elif column.is_whole:
         span = round(column.upper_number - column.lower_number)
     else:
         edges = edges / (column.upper_number - column.lower_number)

@@ -108,7 +108,8 @@ def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
     """Map own units to [0, 1], clamped. Whole numbers are subtracted exactly before dividing."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
-        steps = (np.clip(numbers, low, high) - np.int64(low)).astype(np.float64)
+        numbers = listed(column, np.clip(numbers, low, high))
+        steps = (numbers - np.int64(low)).astype(np.float64)
         return np.asarray(steps / float(high - low))
     unit = (_rounded(column, numbers) - low) / (high - low)
     return np.asarray(np.clip(unit, 0.0, 1.0) + 0.0)  # + 0.0: no negative zero
@@ -118,8 +119,17 @@ def from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
     """Map [0, 1] without NaN to own units: int64 for whole kinds, else float64."""
     low, high = column.number(column.lower), column.number(column.upper)
     if column.is_whole:
-        return np.asarray(np.int64(low) + _steps(unit, high - low))
+        return listed(column, np.asarray(np.int64(low) + _steps(unit, high - low)))
     return _rounded(column, np.where(unit >= 1.0, high, low + unit * (high - low)))
+
+
+def listed(column: Column, numbers: NDArray[Any]) -> NDArray[Any]:
+    """The nearest of the listed values, the upper one of two equally near; else the numbers."""
+    if not column.values:
+        return numbers
+    values = np.asarray(column.values, dtype=numbers.dtype)
+    middles = values[:-1] / 2 + values[1:] / 2
+    return np.asarray(values[np.searchsorted(middles, numbers, side="right")])
 
 
 def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:
@@ -133,6 +143,8 @@ def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:
 
 def _rounded(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
     """Clamp into the bounds and round to the decimal grid; the bounds count as on it."""
+    if column.values:
+        return listed(column, numbers)
     low, high = column.lower_number, column.upper_number
     rounded = np.round(np.clip(numbers, low, high), column.released_decimals)
     return np.asarray(np.clip(rounded, low, high) + 0.0)

@@ -35,6 +35,9 @@ class Lattice:
     def __post_init__(self) -> None:
         """Raises SchemaError: no decimals on a continuous column, or bounds too large."""
         field = f"column {self.column.name}"
+        if self.column.values:
+            allowed = "no column with listed `values` in a constraint; declare it ordinal for that"
+            raise SchemaError(field=field, allowed=allowed)
         if self.column.kind is ColumnKind.CONTINUOUS and self.column.decimals is None:
             why = "because a constraint on this continuous column is checked exactly"
             raise SchemaError(field=f"{field}: decimals", allowed=f"a number such as 2, {why}")

@@ -15,25 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.discretisation import FEW_VALUES, value_points
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.base import real
 
 OWN, CUTS, VALUES = "own", "cuts", "values"
 """What a factor of a term is: a column's centred coordinates; indicators of equal parts of a
-number's range; or of the values of a whole number."""
-
-MOST_VALUES = 20
-"""Most possible values of a whole number that may stand for levels."""
+number's range; or of the values of a number of few (`value_points`)."""
 
 MOST_QUESTIONS = 200
-
-
-def possible_values(column: Column) -> int:
-    """Number of values of a column of whole numbers, missing not counted; 0 for others."""
-    if column.kind is not ColumnKind.INTEGER:
-        return 0
-    return round(column.upper_number - column.lower_number) + 1
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -79,8 +70,7 @@ class Term:
 def _forms(column: Column) -> tuple[str, ...]:
     if not column.is_numeric:
         return (OWN,)
-    few = 2 <= possible_values(column) <= MOST_VALUES
-    return (OWN, CUTS, VALUES) if few else (OWN, CUTS)
+    return (OWN, CUTS, VALUES) if value_points(column).size else (OWN, CUTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,9 +265,11 @@ class _Reader:
         if not column.is_numeric and column.cardinality + column.nullable < 2:
             raise SpecError(f"column {name} has one level", field=field, allowed="two or more")
         dated = column.kind in (ColumnKind.DATE, ColumnKind.DATETIME)
-        few = 2 <= possible_values(column) <= MOST_VALUES and not numeric
+        few = not numeric and value_points(column).size > 0
         if numeric is not None and (column.is_numeric != numeric or dated) and not few:
-            levels = f"a column of levels, or of at most {MOST_VALUES} whole numbers"
+            levels = (
+                f"a column of levels, of listed `values`, or of at most {FEW_VALUES} whole numbers"
+            )
             allowed = "a column of numbers" if numeric else levels
             raise SpecError(f"column {name} is {column.kind.value}", field=field, allowed=allowed)
         return name

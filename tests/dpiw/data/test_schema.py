@@ -9,8 +9,7 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from dpiw.data.schema.columns import bucket_names
-from dpiw.data.schema.declarations import PROVENANCES, provenance_summary
+from dpiw.data.schema.declarations import PROVENANCES, bucket_names, provenance_summary
 from dpiw.data.schema.levels import bucket_of, known_texts
 from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema
 from dpiw.errors import SchemaError

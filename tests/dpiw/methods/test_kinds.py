@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpiw import analysis
-from dpiw.data.schema.columns import bucket_names
+from dpiw.data.schema.declarations import bucket_names
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SchemaError, SpecError

@@ -274,6 +274,8 @@ class Head:
         column = self.column
         if not column.is_numeric:
             return float(column.cardinality - 1)
+        if column.values:
+            return 0.0
         if column.kind is ColumnKind.CONTINUOUS:
             span, decimals = column.upper_number - column.lower_number, column.decimals
             steps = 0.0 if decimals is None else span * 10.0**decimals

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.schema.discretisation import value_codes, value_points
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError, SpecError
@@ -29,7 +30,6 @@ from dpiw.methods.weights.questions import (
     VALUES,
     Question,
     Term,
-    possible_values,
     shares_of,
 )
 
@@ -261,7 +261,7 @@ class Stack:
         own: dict[tuple[str, str], ColumnBlock] = {}
         for name, form in sorted(factors):
             if columns[name].is_numeric:
-                values = possible_values(columns[name]) + columns[name].nullable
+                values = value_points(columns[name]).size + columns[name].nullable
                 count = PARTS_OF_RANGE if form == CUTS else values
                 indicators = ColumnBlock(start=start, numeric=False, levels=count)
                 like = replace(self._by_name[name], start=start)
@@ -296,9 +296,8 @@ class Stack:
             known = np.flatnonzero(~np.isnan(inside))
             if form == VALUES:  # a missing number is the last of them
                 place[:] = -math.sqrt(0.5) / block.levels
-                last = possible_values(self.schema.column(name)) - 1
-                codes = np.where(np.isnan(inside), block.levels - 1, np.rint(inside * last))
-                place[np.arange(len(codes)), codes.astype(np.intp)] += math.sqrt(0.5)
+                codes = value_codes(value_points(self.schema.column(name)), inside)
+                place[np.arange(len(codes)), codes] += math.sqrt(0.5)
                 continue
             if form == OWN:
                 place[known, 0] = inside[known] - 0.5

@@ -38,6 +38,8 @@ SCHEMA = declared(
     {"name": "site", "kind": "categorical", "levels": ["north", "south", "west"]},
     {"name": "plan", "kind": "ordinal", "levels": ["a", "b", "c", "d"], "nullable": True},
 )
+RATE = {"name": "rate", "kind": "continuous", "values": [0, 0.25, 0.5, 0.95], "nullable": True}
+LISTED = declared(*(column.to_mapping() for column in SCHEMA.columns), RATE)
 
 GOOD = [
     {"mean": "visits"}, {"mean": "visits by site"}, {"mean": "odd by name"},
@@ -47,15 +49,16 @@ GOOD = [
     {"table": ["plan", "site"], "weight": 4}, {"mean": "visits", "spread": 3.5},
     {"share": "site by faith"}, {"mean": "visits by faith"}, {"table": ["faith", "plan"]},
     {"correlation": ["faith", "visits"]}, {"regression": "visits ~ born"},
+    {"mean": "rate by faith"}, {"share": "rate by site"}, {"regression": "visits ~ rate + faith"},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("stated", GOOD, ids=str)
 def test_a_question_is_read_and_stated_in_one_form(stated):
-    (question,) = parse_questions([stated], SCHEMA)
-    assert parse_questions([question.to_json()], SCHEMA) == (question,)
+    (question,) = parse_questions([stated], LISTED)
+    assert parse_questions([question.to_json()], LISTED) == (question,)
     assert question.weight == stated.get("weight", 1)
-    assert all(Term.read(term.key, SCHEMA) == term for term in question.terms(SCHEMA))
+    assert all(Term.read(term.key, LISTED) == term for term in question.terms(LISTED))
 
 
 BAD = [
@@ -101,8 +104,9 @@ def questions_on(schema: PublicSchema):
     """Every kind of question that a schema can have."""
     numbers = [column.name for column in schema.released if column.is_numeric]
     others = [c.name for c in schema.released if not c.is_numeric and c.cardinality > 1]
-    others += ["faith"] * (schema is SCHEMA)
-    numbers = [name for name in numbers if name not in ("faith", "born")]
+    few = [name for name in numbers if name in ("faith", "rate")]
+    others += few
+    numbers = [name for name in numbers if name not in (*few, "born")]
     stated = [{"mean": f"{y} by {g}"} for y, g in itertools.product(numbers, others)]
     stated += [{"share": name} for name in others] + [{"quantiles": name} for name in numbers]
     stated += [{"table": [*pair]} for pair in itertools.combinations(others, 2)]
@@ -113,7 +117,7 @@ def questions_on(schema: PublicSchema):
 
 @st.composite
 def stacks(draw):
-    schema = draw(st.sampled_from([mixed(), SCHEMA]))
+    schema = draw(st.sampled_from([mixed(), LISTED]))
     stated = draw(st.lists(st.sampled_from(questions_on(schema)), min_size=1, max_size=6))
     parts = draw(st.sets(st.sampled_from([part for part in PARTS if part != "target"])))
     general = Stack(
@@ -171,7 +175,7 @@ def test_a_hostile_row_adds_no_more_to_the_sum_than_is_paid_for(made, seed):
     assert np.array_equal(whole, np.sum(alone, axis=0))
 
 
-@given(st.sampled_from([mixed(), SCHEMA]), st.floats(0.1, 100), st.data())
+@given(st.sampled_from([mixed(), LISTED]), st.floats(0.1, 100), st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_weight_counts_beside_other_weights_alone(schema, factor, data):
     stated = data.draw(st.lists(st.sampled_from(questions_on(schema)), min_size=1, max_size=5))
