@@ -261,7 +261,8 @@ class Reweighted:
             "base_rows": self.misfit.base_rows,
             "effective_base_rows": _effective(self.tilt),
             "dimension": self.targets.means.size,
-            "residual": [float(f"{value:.5g}") for value in self.residual],
+            "residual": _rounded(self.residual, 5),
+            "theta": _rounded(self.tilt.theta, 10),
         } | self._forced_facts
 
     @property
@@ -348,6 +349,10 @@ def _kept(
         solved = found
         targets, share = lowered, lower
     return targets, solved, share
+
+
+def _rounded(values: Array, digits: int) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values]
 
 
 def _effective(solved: Tilt) -> float:

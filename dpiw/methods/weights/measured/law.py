@@ -72,6 +72,7 @@ class MeansLaw:
         count_noise: standard deviation of the generator's noisy counts; 0 where not known.
         published: number of published rows, where these rows are a forecast's; None: these rows.
         residual: noisy means less the fitted ones, shape (d,); None: all zero.
+        theta: the fit's tilting, shape (d,); None, as in older certificates: by the residual.
     """
 
     features: Array = field(repr=False)
@@ -84,6 +85,7 @@ class MeansLaw:
     calibration: float = np.inf
     relative: Array | None = field(default=None, repr=False)
     residual: Array | None = field(default=None, repr=False)
+    theta: Array | None = field(default=None, repr=False)
     bins: Mapping[str, NDArray[np.int32]] = field(default_factory=dict, repr=False)
     max_rows: int = 1
     base_k_hat: float | None = None
@@ -156,7 +158,12 @@ class MeansLaw:
 
     @cached_property
     def _tilt(self) -> Array:
-        """The fit's theta, from the residual alpha R theta; zero where it is unknown."""
+        """The fit's theta, stated or from the residual alpha R theta; zero where it is unknown.
+
+        With a tiny credit of what was asked, digits that the residual was rounded to are lost in R.
+        """
+        if self.theta is not None:
+            return self.theta
         if self.residual is None:
             return np.zeros_like(self.means)
         _, axes = self._shared_axes
@@ -313,9 +320,8 @@ def law_of_means(
     weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)
     credit, rows_told = float(facts["credit"]), float(facts["rows"])
     least = float(facts.get("least_credit", credit))
-    residual = np.asarray(facts["residual"], dtype=np.float64)
-    if residual.shape != features.shape[1:] or not np.isfinite(residual).all():
-        raise ReleaseError(field="certificate", allowed="a finite `residual` for each feature")
+    residual = _of_features(facts, "residual", features.shape[1])
+    theta = _of_features(facts, "theta", features.shape[1]) if "theta" in facts else None
     if not np.isin(facts.get("forced", ()), stack.asked).all():
         raise ReleaseError(field="certificate", allowed="`forced` features that questions declared")
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
@@ -346,6 +352,7 @@ def law_of_means(
         base_rows=float(facts["effective_base_rows"]),
         calibration=float(facts.get("calibration", np.inf)),
         residual=residual,
+        theta=theta,
         relative=_relative(facts, credit, stack, size=features.shape[1]),
         max_rows=int(parameters.get("max_rows", 1)),
     )
@@ -354,6 +361,13 @@ def law_of_means(
         allowed = "finite numbers > 0 for the noise, scale and base rows of measured weights"
         raise ReleaseError(field="certificate", allowed=allowed)
     return law
+
+
+def _of_features(facts: Mapping[str, Any], name: str, size: int) -> Array:
+    values = np.asarray(facts[name], dtype=np.float64)
+    if values.shape != (size,) or not np.isfinite(values).all():
+        raise ReleaseError(field="certificate", allowed=f"a finite `{name}` for each feature")
+    return values
 
 
 def _kept_to(facts: Mapping[str, Any], residual: Array, *, noise: float) -> NDArray[np.int64]:

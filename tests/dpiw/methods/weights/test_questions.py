@@ -1,5 +1,6 @@
 """Declared questions: their words, the features that they add, and means that rows keep to."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import SpecError
 from dpiw.methods.recipe import play
-from dpiw.methods.weights.measured.constants import FORCED, KEPT
+from dpiw.methods.weights.measured.constants import FORCED, KEPT, MOVED
 from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, with_questions
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import exact_sum, sum_noise
@@ -252,6 +253,20 @@ def test_weights_keep_to_the_means_that_were_asked_for(asked):
     left = movable.T @ np.array(facts["residual"])[forced]
     assert movable.shape[1] > 0.5 * forced.size
     assert np.abs(left).max() <= 2 * KEPT * deviation
+
+
+def test_a_row_is_doubted_by_its_own_log_ratio_and_not_by_rounded_digits(asked):
+    """Under a lognormal law the squared log ratios have mean log(base rows / effective ones).
+
+    A residual of five digits says nothing of the ratio along means that are kept to: every row was
+    doubted as much as one can be, and intervals of regressions were up to three times as wide.
+    """
+    *_, played = asked
+    facts, law = played.weights.facts["measured"], played_sample(played).law
+    moved = np.median(law.prior) - law.doubt / law.credit
+    assert 0 < moved < 4 * MOVED * np.log(facts["base_rows"] / facts["effective_base_rows"])
+    rounded = dataclasses.replace(law, theta=None)
+    assert np.median(rounded.prior) > 5 * np.median(law.prior)
 
 
 def test_answers_are_nearly_as_narrow_as_without_privacy_and_may_be_used(asked):
