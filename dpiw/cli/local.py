@@ -33,7 +33,7 @@ def add_local_commands(subparsers: Any) -> None:
     report.set_defaults(handler=_report)
     collect = local.add_parser("collect", help="check the reports, and publish them signed")
     collect.add_argument("spec", type=Path, help="a local spec (YAML)")
-    collect.set_defaults(handler=lambda given: run_module("flows.local", [str(given.spec)]))
+    collect.set_defaults(handler=lambda given: run_module("flows.local", given.words[1:]))
 
 
 def _plan(arguments: argparse.Namespace) -> int:

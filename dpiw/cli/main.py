@@ -262,6 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     parsed = parser.parse_args(arguments)
+    parsed.words = words[1:]  # behind the command: a flow's module parses them once more
     handler: Handler = parsed.handler
     try:
         code = handler(parsed)

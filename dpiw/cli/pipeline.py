@@ -43,7 +43,7 @@ def add_audit_command(subparsers: Any) -> None:
     parser: Parser = subparsers.add_parser("audit", help="replay a ledger and check its releases")
     parser.hint = ledger_hint
     add_audit_arguments(parser)
-    parser.set_defaults(handler=_audit)
+    parser.set_defaults(handler=lambda given: run_module("flows.audit", given.words))
 
 
 def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,22 +63,7 @@ def _release(arguments: argparse.Namespace) -> int:
         from dpiw.plan.spec import load_spec
 
         load_spec(arguments.spec)
-    words = [str(arguments.spec), *_options(arguments, "period", "until", "rows")]
-    return run_module("flows", words + ["--pay-again"] * arguments.pay_again)
-
-
-def _audit(arguments: argparse.Namespace) -> int:
-    return run_module("flows.audit", _options(arguments, "ledger", "releases", "key", "out"))
-
-
-def _options(arguments: argparse.Namespace, *options: str) -> list[str]:
-    """`--name=value` for the given options, repeated as given: a value may begin with a dash."""
-    words = []
-    for name in options:
-        value = getattr(arguments, name)
-        values = value if isinstance(value, list) else [value]
-        words += [f"--{name}={item}" for item in values if item is not None]
-    return words
+    return run_module("flows", arguments.words)
 
 
 def run_module(module: str, words: Sequence[str]) -> int:
