@@ -38,47 +38,6 @@ _BEFORE_A_DRAW = {error.advice for error in (SpecError, SchemaError, PrivacyErro
 """Advice that is wrong after a draw: that nothing was spent, or to change the plan."""
 
 
-def _guarded(
-    name: str,
-    done: str,
-    body: Callable[P, R],
-    *,
-    reads_named_files: bool = False,
-    drawn: bool = False,
-) -> Callable[P, R]:
-    unforeseen = DrawnStepFailedError if drawn else StepFailedError
-
-    @functools.wraps(body)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        started = time.monotonic()
-        progress.info("start %s", name)
-        failure: DPIWError | StepFailedError
-        try:
-            result = body(*args, **kwargs)
-        except DPIWError as error:
-            shown = brief(error, name) if reads_named_files else error
-            failure = shown.with_traceback(None)
-            if drawn and error.advice in _BEFORE_A_DRAW:
-                failure.advice = DRAWN_ADVICE
-        except stops():
-            raise
-        except BaseException as error:  # libraries in Rust raise such
-            record(error, name, *args)
-            failure = unforeseen(f"{name} failed: {type(error).__name__}")
-            if isinstance(error, StepFailedError):
-                failure = error
-        else:
-            progress.info("done %s %.1f", name, time.monotonic() - started)
-            tell(f"{name}: {done}")
-            return result
-        progress.info("failed %s", name)
-        tell(f"{name} failed. What to do: {failure.advice}.", logging.ERROR)
-        failure.__cause__ = failure.__context__ = None
-        raise failure
-
-    return guarded
-
-
 def tell(text: str, level: int = logging.INFO) -> None:
     """Write one public line to the run's log in Prefect, inside a task."""
     window = Window.of_this_task()
@@ -100,10 +59,39 @@ def step(
     `done`: its line in Prefect, the same whatever was read. `reads_named_files`: Prefect gets only
     class, file and line of errors (`tasks.failures.brief`). `drawn`: a failed run is paid and kept.
     """
+    unforeseen = DrawnStepFailedError if drawn else StepFailedError
 
     def wrap(body: Callable[P, R]) -> Task[P, R]:
+        @functools.wraps(body)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            started = time.monotonic()
+            progress.info("start %s", name)
+            failure: DPIWError | StepFailedError
+            try:
+                result = body(*args, **kwargs)
+            except DPIWError as error:
+                shown = brief(error, name) if reads_named_files else error
+                failure = shown.with_traceback(None)
+                if drawn and error.advice in _BEFORE_A_DRAW:
+                    failure.advice = DRAWN_ADVICE
+            except stops():
+                raise
+            except BaseException as error:  # libraries in Rust raise such
+                record(error, name, *args)
+                failure = unforeseen(f"{name} failed: {type(error).__name__}")
+                if isinstance(error, StepFailedError):
+                    failure = error
+            else:
+                progress.info("done %s %.1f", name, time.monotonic() - started)
+                tell(f"{name}: {done}")
+                return result
+            progress.info("failed %s", name)
+            tell(f"{name} failed. What to do: {failure.advice}.", logging.ERROR)
+            failure.__cause__ = failure.__context__ = None
+            raise failure
+
         return Task(
-            _guarded(name, done, body, reads_named_files=reads_named_files, drawn=drawn),
+            guarded,
             name=name,
             retries=0,
             cache_policy=NO_CACHE,

@@ -24,7 +24,7 @@ from flows import console
 from flows import server as servers
 from flows.server import ServerLostError, ServerUnreachableError
 from tasks.failures import OwnFailures, StepFailedError, only_our_own, show_sentences
-from tasks.step import _guarded
+from tasks.step import step
 from tests.flows.conftest import ROOT, pickled
 from tests.hostile.leaks.canaries import hits
 from tests.support.patience import SECONDS, until
@@ -108,11 +108,11 @@ def test_a_step_s_own_failure_stands_in_the_run_s_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given in ([], ["town"], [Path("nowhere")]):  # without a run nothing is kept
         with pytest.raises(StepFailedError):
-            _guarded("plan", "done", broken)(*given)
+            step("plan", done="done")(broken).fn(*given)
     assert not list(tmp_path.iterdir())
     (tmp_path / "log").mkdir()
     with pytest.raises(StepFailedError, match="debias failed: KeyError"):
-        _guarded("debias", "done", broken)(tmp_path)
+        step("debias", done="done")(broken).fn(tmp_path)
     log = tmp_path / "log" / "debias.log"
     assert "KeyError: 'of our own'" in log.read_text()
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -208,7 +208,7 @@ def test_what_stops_a_run_by_intent_stops_it(stop):
     def body():
         raise stop
 
-    for guarded in (only_our_own("x")(body), _guarded("x", "done", body)):
+    for guarded in (only_our_own("x")(body), step("x", done="done")(body).fn):
         with pytest.raises(type(stop)) as caught:
             guarded()
         assert caught.value is stop

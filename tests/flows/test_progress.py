@@ -31,7 +31,7 @@ from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
 from tasks.progress import PlannedTraining, TrainingProgress
 from tasks.stages import fit_generator
-from tasks.step import StepFailedError, _guarded
+from tasks.step import StepFailedError, step
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION, answer_json, answering, free_port
 from tests.support.patience import until
@@ -261,7 +261,7 @@ def test_a_step_that_fails_is_over(capsys, caplog):
     logger.addHandler(log)
     try:
         with caplog.at_level(logging.INFO, "dpiw.progress"), pytest.raises(StepFailedError):
-            _guarded("ingest", "done", lambda: 1 / 0)()
+            step("ingest", done="done")(lambda: 1 / 0).fn()
         assert caplog.messages == ["start ingest", "failed ingest"]
         assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
     finally:

@@ -61,7 +61,7 @@ REGISTER: tuple[Leak, ...] = (
     leak(3, "cells in tracebacks and error texts", "H", "a process per stage, exit codes only;"
          " errors raised outside the handler of the library's",
          "dpiw/run/launch.py::launch_stage dpiw/data/source/copy.py::attempt"
-         " tasks/step.py::_guarded",
+         " tasks/step.py::step",
          *SCAN,
          "hostile/fuzz/test_fuzz.py::test_mutated_files_end_in_success_or_our_error"),
     leak(4, "prints and log lines", "H", "a stage's output goes to its confidential log",
