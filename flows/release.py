@@ -61,11 +61,6 @@ def reruns() -> int:
     return RERUNS if run is not None and run.deployment_id is not None else 0
 
 
-def pause() -> float:
-    """Return seconds between a failure and the next start."""
-    return float(os.environ["DPIW_RERUN_SECONDS"])
-
-
 GPU = "gpu"
 """Tag of a task that trains on a GPU; a server's concurrency limit on it makes them queue."""
 
@@ -148,5 +143,5 @@ def release(spec: str, period: str | None = None) -> str:
             allowed = rerun(_loaded(run), error)
             if allowed is Rerun.NEVER:
                 raise
-        wait(run, allowed, pause(), start + 1)
+        wait(run, allowed, float(os.environ["DPIW_RERUN_SECONDS"]), start + 1)
     return str(published(run))
