@@ -107,7 +107,7 @@ def _forecast(ledger: Ledger, name: str) -> dict[str, Any] | None:
     last = runs[-1]
     return {
         "such_as": _label(last.release, last.period),
-        "cost": str(last.attempts[0].cost),
+        "cost": str(last.attempts[0].charge.cost),
         "told": more_such(ledger.account(name), last),
     }
 
@@ -170,13 +170,13 @@ def _run(run: RunRecord) -> dict[str, Any]:
         "plan_digest": run.plan_digest,
         "manifest_digest": run.manifest_digest,
         "max_attempts": run.max_attempts,
-        "held": str(run.held),
+        "held": str(run.held.cost),
         "attempts": [
             {
                 "attempt": attempt.attempt,
                 "state": run.attempt_state(attempt).value,
-                "cost": str(attempt.cost),
-                "held": str(attempt.held),
+                "cost": str(attempt.charge.cost),
+                "held": str(attempt.held.cost),
                 "reads": attempt.reads,
                 "at": attempt.at,
                 "by": None if attempt.by is None else str(attempt.by),

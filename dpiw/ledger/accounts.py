@@ -214,11 +214,11 @@ class Account:
 
     def run_changed(self, before: RunRecord | None, after: RunRecord) -> Account:
         """The account with one run's charges replaced."""
-        held, drawn = self.held.plus(after.held_charge), self.drawn.plus(after.drawn_charge)
+        held, drawn = self.held.plus(after.held), self.drawn.plus(after.drawn_charge)
         unpaid = self.unpaid_reads + after.unpaid_reads
         if before is not None:
             unpaid -= before.unpaid_reads
-            held = held.plus(before.held_charge, times=-1)
+            held = held.plus(before.held, times=-1)
             drawn = drawn.plus(before.drawn_charge, times=-1)
         return replace(self, held=held, drawn=drawn, unpaid_reads=unpaid)
 

@@ -191,7 +191,7 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
         before.append(release)
         for run in book.runs_of(name):
             if id(run) not in paid and not run.drawn and covers(release, run):
-                charge = charge.beyond(run.held_charge)
+                charge = charge.beyond(run.held)
                 paid.add(id(run))
                 break
         total = total.plus(charge)

@@ -50,7 +50,7 @@ def check_same_reservation(
     check_same_run(run, population, payload)
     record = run.attempts[attempt - 1]
     stages = {name: list(stage.events) for name, stage in record.stages.items()}
-    relation = record.cost.relation.value
+    relation = record.charge.cost.relation.value
     before = {**record.charge.to_payload(), "relation": relation, "stages": stages}
     terms = {name: stage.resumption for name, stage in record.stages.items() if stage.resumption}
     if before != {name: payload.get(name) for name in before} or terms != resumptions_of(payload):

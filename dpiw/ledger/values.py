@@ -168,14 +168,10 @@ class AttemptRecord:
     by: Author | None = None
 
     @property
-    def cost(self) -> PrivacyCost:
-        """What it was reserved at."""
-        return self.charge.cost
-
-    @property
-    def held(self) -> PrivacyCost:
+    def held(self) -> Charge:
         """What it holds against the budget: nothing if voided; once more for every conflict."""
-        return self.held_charge.cost
+        times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
+        return self.charge.plus(self.charge, times=times - 1)
 
     @property
     def armed(self) -> bool:
@@ -200,12 +196,6 @@ class AttemptRecord:
         died = sum(stage.state is StageState.LOST for stage in stages)
         died += sum(len(stage.earlier_tokens) for stage in stages)
         return died + self.reads - int(self.reads > 0 and self.committed)
-
-    @property
-    def held_charge(self) -> Charge:
-        """As `held`, with the Renyi vector if there is one."""
-        times = 0 if self.voided else 1 + sum(len(s.conflicts) for s in self.stages.values())
-        return self.charge.plus(self.charge, times=times - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,14 +240,9 @@ class RunRecord:
         return RunState.PUBLISHED if published else state
 
     @property
-    def held(self) -> PrivacyCost:
+    def held(self) -> Charge:
         """What all attempts hold against the population's budget."""
-        return self.held_charge.cost
-
-    @property
-    def held_charge(self) -> Charge:
-        """As `held`, with the Renyi vector if there is one."""
-        return reduce(Charge.plus, (attempt.held_charge for attempt in self.attempts))
+        return reduce(Charge.plus, (attempt.held for attempt in self.attempts))
 
     def is_rival_of(self, other: RunRecord) -> bool:
         """Whether it is another run of this population, period and release (unnamed: of any)."""
@@ -275,7 +260,7 @@ class RunRecord:
     def drawn_charge(self) -> Charge:
         """The irrevocable part: attempts with an armed stage."""
         zero = self.attempts[0].charge.beyond(self.attempts[0].charge)
-        armed = (attempt.held_charge for attempt in self.attempts if attempt.armed)
+        armed = (attempt.held for attempt in self.attempts if attempt.armed)
         return reduce(Charge.plus, armed, zero)
 
     @property

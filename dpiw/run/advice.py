@@ -128,7 +128,7 @@ def _cost(record: RunRecord | None, charge: Charge | None) -> str:
         return "nothing"
     if record.state is RunState.PUBLISHED:
         return "nothing: it is published"
-    return f"nothing more: its run holds {record.held}"
+    return f"nothing more: its run holds {record.held.cost}"
 
 
 def _left(plan: Plan, account: Account, charge: Charge | None) -> str:

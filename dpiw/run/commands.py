@@ -43,7 +43,7 @@ def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
     """Return how to give back a run's last attempt; earlier attempts that drew stay charged."""
     last = record.attempts[-1]
     void = void_command(spec, record.run_key[:12], last.attempt)
-    return f"{void} gives back {last.held}, unless a process draws for this run now"
+    return f"{void} gives back {last.held.cost}, unless a process draws for this run now"
 
 
 def recover_command(spec: ReleaseSpec) -> str:

@@ -67,7 +67,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     weighed = _weighed(run)
     head = ledger.certify(run.key)  # first: later reads can only find more
     record = ledger.run(run.key)
-    epsilon, delta = decimals(record.held)
+    epsilon, delta = decimals(record.held.cost)
     account = ledger.account(spec.population)
     spent_epsilon, spent_delta = decimals(account.spent)
     budget_epsilon, budget_delta = decimals(account.population.budget)
@@ -174,7 +174,7 @@ def _attempts(record: RunRecord) -> tuple[dict[str, Any], ...]:
     """
     attempts = []
     for attempt in (attempt for attempt in record.attempts if not attempt.voided):
-        epsilon, delta = decimals(attempt.held)
+        epsilon, delta = decimals(attempt.held.cost)
         stages = sorted(attempt.stages.items())
         states = {name: stage.state.value for name, stage in stages}
         facts: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "stages": states}
@@ -308,7 +308,7 @@ def _built(run: ReleaseRun, ledger: Ledger, key: PrivateKey) -> Path:
         on_record = record.manifest_digest is not None or ledger.recovery_of_run(
             run.key, run.plan.digest, run.period
         )
-        if on_record or (manifest.signer == key.public and cost.covers(record.held)):
+        if on_record or (manifest.signer == key.public and cost.covers(record.held.cost)):
             sync_directory(run.directory)  # its builder may have died before this
             return built
         shutil.rmtree(built)

@@ -270,8 +270,8 @@ def _check_release(place: Place, folder: Path, ledger: Ledger) -> None:
     assert all(stage.state is StageState.COMMITTED for stage in run.stages.values())
     certificate = whole.certificate
     assert ledger.contains(certificate.ledger_head)
-    assert certificate.epsilon == decimal_text(run.held.epsilon_units, EPSILON_UNIT)
-    assert certificate.delta == decimal_text(run.held.delta_units, DELTA_UNIT)
+    assert certificate.epsilon == decimal_text(run.held.cost.epsilon_units, EPSILON_UNIT)
+    assert certificate.delta == decimal_text(run.held.cost.delta_units, DELTA_UNIT)
     for stage in place.stages:
         path = place.run.measurement(stage)
         assert hashlib.sha256(path.read_bytes()).hexdigest() == run.stages[stage].output_digest

@@ -129,7 +129,7 @@ class Copy:
         account = self.book.account("town")
         release = Release(
             head=head, digest=f"{10**6 + number:064x}", previous=self.previous,
-            run_key=key(run), charge=record.held_charge, truth=self.truth(),
+            run_key=key(run), charge=record.held, truth=self.truth(),
             held=account.held, drawn=account.drawn,
         )  # fmt: skip
         self.append(EntryKind.PUBLISH, {"manifest_digest": release.digest}, **self.about(run))
