@@ -183,16 +183,17 @@ def asked_for(book: _Book, account: Account, releases: Sequence[RecoveredRelease
     """What the releases of a recovery add to the account, by the rules of this module."""
     name = account.population.name
     total = Account.opened(account.population).held
-    paid = {id(run) for run in _paid_before(book, name)}
+    runs, known = book.runs_of(name), recovered(book.recoveries)
+    paid = {run.run_key for run in runs if any(covers(release, run) for release in known)}
     before = recovered(recovery for recovery in book.recoveries if recovery.population == name)
     for release in releases:
         lost = release.held.beyond(_baseline(book, account, release, before))
         charge = release.charge.plus(lost.beyond(release.charge))  # the larger of both
         before.append(release)
-        for run in book.runs_of(name):
-            if id(run) not in paid and not run.drawn and covers(release, run):
+        for run in runs:
+            if run.run_key not in paid and not run.drawn and covers(release, run):
                 charge = charge.beyond(run.held)
-                paid.add(id(run))
+                paid.add(run.run_key)
                 break
         total = total.plus(charge)
     return total
@@ -213,11 +214,6 @@ def _baseline(
 def covers(release: RecoveredRelease, run: RunRecord) -> bool:
     """Whether the release is of this run."""
     return release.is_of(run.run_key, run.plan_digest, run.period)
-
-
-def _paid_before(book: _Book, population: str) -> list[RunRecord]:
-    before = recovered(book.recoveries)
-    return [r for r in book.runs_of(population) if any(covers(release, r) for release in before)]
 
 
 def _release(item: Mapping[str, Any], account: Account) -> RecoveredRelease:
