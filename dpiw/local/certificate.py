@@ -172,14 +172,6 @@ class LocalCertificate(Document):
             "dpiw.release_id": self.release_id,
         }
 
-    def manifest_facts(self, *, columns: tuple[ArrowField, ...], published_at: str) -> LocalFacts:
-        """Return the manifest's facts, all of them from the certificate."""
-        return LocalFacts(
-            release_id=self.release_id, unit=self.unit, epsilon=self.epsilon, delta=self.delta,
-            mechanisms=self.mechanisms, rows=self.rows, columns=columns, versions=self.versions,
-            published_at=published_at, parameters_digest=self.parameters_digest,
-        )  # fmt: skip
-
 
 REPORTS = "reports.parquet"
 
@@ -254,7 +246,7 @@ def verify_local(
     footer, facts = contents[REPORTS], manifest.facts
     pairs = {
         "certificate": (
-            certificate.manifest_facts(columns=facts.columns, published_at=facts.published_at),
+            LocalFacts.of(certificate, columns=facts.columns, published_at=facts.published_at),
             facts,
         ),
         "row count": (footer.rows, facts.rows),

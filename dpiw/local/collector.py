@@ -28,6 +28,7 @@ from dpiw.errors import DPIWError, ReleaseError, SourceError, SpecError
 from dpiw.local.certificate import (
     REPORTS,
     LocalCertificate,
+    LocalFacts,
     LocalManifest,
     report_columns,
     verify_local,
@@ -390,8 +391,8 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
                 CERTIFICATE: certificate.to_json(),
                 PARAMETERS: reports.parameters.to_json(),
             },
-            facts=certificate.manifest_facts(
-                columns=report_columns(reports.parameters), published_at=today()
+            facts=LocalFacts.of(
+                certificate, columns=report_columns(reports.parameters), published_at=today()
             ),
             key=key,
             kind=LocalManifest,

@@ -239,8 +239,10 @@ def release_contents(
         **(lists or {}),
         **{name: partial(link_file, workspace / name) for name in entries},
     }
-    facts = ManifestFacts.of_certificate(
+    facts = ManifestFacts.of(
         certificate,
+        cumulative_epsilon=certificate.spent_epsilon,
+        cumulative_delta=certificate.spent_delta,
         rows=log_weights.size,
         columns=arrow_fields(arrow_schema(schema)),
         constraints_digest=hashlib.sha256(dictionary).hexdigest(),

@@ -18,6 +18,7 @@ from typing import Any, Self, get_type_hints
 from dpiw.data.documents import (
     Count,
     DecimalText,
+    Document,
     Label,
     Sha256,
     document_json,
@@ -28,7 +29,6 @@ from dpiw.data.documents import (
 )
 from dpiw.errors import ManifestError, ReleaseError, SpecError, nearest, shown
 from dpiw.privacy.units import PrivacyUnit
-from dpiw.release.certificate import Certificate
 from dpiw.release.signing import PublicKey
 
 FORMAT = "dpiw-release"
@@ -100,6 +100,12 @@ class Facts:
             allowed = "a UTC time such as 2027-01-31T06:00:00Z"
             raise ManifestError(field=f"{MANIFEST} published_at", allowed=allowed)
 
+    @classmethod
+    def of(cls, certificate: Document, **others: Any) -> Self:
+        """Return the `others`, and for each other fact what a certificate states by its name."""
+        same = [field.name for field in fields(cls) if field.name not in others]
+        return cls(**{name: getattr(certificate, name) for name in same}, **others)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFacts(Facts):
@@ -123,18 +129,6 @@ class ManifestFacts(Facts):
     def rows_of(self) -> str | None:
         """SHA-256 of the manifest of the release to which this one adds rows, or None."""
         return self.previous if _MORE_ROWS.fullmatch(self.release_id) else None
-
-    @classmethod
-    def of_certificate(cls, certificate: Certificate, **others: Any) -> ManifestFacts:
-        """Return what a certificate states of the facts, and the `others`."""
-        same = {"release_id", "population", "unit", "epsilon", "delta", "mechanisms", "versions",
-                "ledger_head"}  # fmt: skip
-        return cls(
-            **{name: getattr(certificate, name) for name in same},
-            cumulative_epsilon=certificate.spent_epsilon,
-            cumulative_delta=certificate.spent_delta,
-            **others,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from dpiw.local.certificate import (
     PARAMETERS,
     REPORTS,
     LocalCertificate,
+    LocalFacts,
     LocalManifest,
     is_local,
     verify_local,
@@ -294,8 +295,8 @@ def signed(home: Path, *, parameters=HONEST, columns=("a", "b", "home"), **state
         home / "release",
         files={REPORTS: (home / "told").read_bytes(), CERTIFICATE: certificate.to_json(),
                PARAMETERS: parameters.to_json()},
-        facts=certificate.manifest_facts(
-            columns=arrow_fields(schema), published_at="2027-01-31T06:00:00Z"
+        facts=LocalFacts.of(
+            certificate, columns=arrow_fields(schema), published_at="2027-01-31T06:00:00Z"
         ),
         key=load_private_key(home / "collector.key"), kind=LocalManifest,
     )  # fmt: skip

@@ -108,8 +108,11 @@ def example_certificate(**changes: Any) -> Certificate:
 
 def example_facts(certificate: Certificate | None = None) -> ManifestFacts:
     """Of a release of one row and no columns."""
-    return ManifestFacts.of_certificate(
-        certificate or example_certificate(),
+    certificate = certificate or example_certificate()
+    return ManifestFacts.of(
+        certificate,
+        cumulative_epsilon=certificate.spent_epsilon,
+        cumulative_delta=certificate.spent_delta,
         rows=1,
         columns=(),
         constraints_digest="d" * 64,
