@@ -425,12 +425,9 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
         declared = arrow_fields(arrow_schema(PublicSchema.from_mapping(contents[SCHEMA])))
     except (SchemaError, KeyError, TypeError, ValueError, AttributeError):
         raise ManifestError(field=SCHEMA, allowed="a data dictionary of this version") from None
+    same = ("release_id", "population", "unit", "epsilon", "delta")
     pairs = {
-        "release_id": (facts.release_id, certificate.release_id),
-        "population": (facts.population, certificate.population),
-        "unit": (facts.unit, certificate.unit),
-        "epsilon": (facts.epsilon, certificate.epsilon),
-        "delta": (facts.delta, certificate.delta),
+        **{name: (getattr(facts, name), getattr(certificate, name)) for name in same},
         "cumulative epsilon": (facts.cumulative_epsilon, certificate.spent_epsilon),
         "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
         "mechanisms": (facts.mechanisms, certificate.mechanisms),
