@@ -166,14 +166,6 @@ def _field(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseContents:
-    """Input of `build_folder`: files by name, and the manifest's facts."""
-
-    files: Mapping[str, FileSource]
-    facts: ManifestFacts
-
-
-@dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
     """Public facts that the curator declares for a data catalogue; `licence` is a URL or a name."""
 
@@ -197,8 +189,8 @@ def release_contents(
     replicates: ReplicateWeights | None = None,
     lists: Mapping[str, bytes] | None = None,
     answers: Answers | None = None,
-) -> ReleaseContents:
-    """Make every file of a release but manifest and signature. All contents are public.
+) -> tuple[dict[str, FileSource], ManifestFacts]:
+    """Return every file of a release but manifest and signature, and its facts; all are public.
 
     `frames`, `log_weights` and `rng` are as for `write_synthetic`; `replicates` in the order of
     `frames`; `log_weight_noise_sd` has shape (rows,), or is of evenly spaced rows; `lists` has
@@ -249,4 +241,4 @@ def release_contents(
         previous=previous,
         published_at=published_at,
     )
-    return ReleaseContents(files=files, facts=facts)
+    return files, facts

@@ -33,7 +33,7 @@ from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate, CertifiedStage
-from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.release.files import CatalogueEntry, release_contents
 from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.report.figures import Answers, answers_of
@@ -324,34 +324,27 @@ def build(
     workspace = run.directory / f".building-{secrets.token_hex(8)}"
     workspace.mkdir(mode=0o700)
     try:
-        contents = _contents(run, certificate, workspace, previous=previous)
-        build_folder(built, files=contents.files, facts=contents.facts, key=key)
+        with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
+            log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
+        rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
+        files, facts = release_contents(
+            certificate,
+            frames=prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
+            log_weights=log_weights,
+            log_weight_noise_sd=noise if run.plan.weights is not None else None,
+            schema=rows.schema,
+            catalogue=CatalogueEntry(**run.spec.catalogue.model_dump()),
+            published_at=today(),
+            previous=previous,
+            workspace=workspace,
+            rng=np.random.default_rng(secrets.randbits(128)),
+            replicates=_replicates(run, rows, log_weights),
+            lists=_lists(run),
+            answers=_answers(rows, log_weights, certificate),
+        )
+        build_folder(built, files=files, facts=facts, key=key)
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
-
-
-def _contents(
-    run: ReleaseRun, certificate: Certificate, workspace: Path, *, previous: str | None
-) -> ReleaseContents:
-    plan, spec = run.plan, run.spec
-    with np.load(run.directory / "weights.npz", allow_pickle=False) as stored:
-        log_weights, noise, chosen = stored["log_weights"], stored["noise"], stored["chosen"]
-    rows = read_rows(run, PUBLISHED_ROWS).chosen(chosen)
-    return release_contents(
-        certificate,
-        frames=prefetched(map(rows.schema.unscale, regrouped(rows.batches(), PART_ROWS))),
-        log_weights=log_weights,
-        log_weight_noise_sd=noise if plan.weights is not None else None,
-        schema=rows.schema,
-        catalogue=CatalogueEntry(**spec.catalogue.model_dump()),
-        published_at=today(),
-        previous=previous,
-        workspace=workspace,
-        rng=np.random.default_rng(secrets.randbits(128)),
-        replicates=_replicates(run, rows, log_weights),
-        lists=_lists(run),
-        answers=_answers(rows, log_weights, certificate),
-    )
 
 
 def _answers(

@@ -11,9 +11,9 @@ import pandas as pd
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate, CertifiedStage
-from dpiw.release.files import CatalogueEntry, ReleaseContents, release_contents
+from dpiw.release.files import CatalogueEntry, release_contents
 from dpiw.release.manifest import ManifestFacts
-from dpiw.release.publication import build_folder, publish_built
+from dpiw.release.publication import FileSource, build_folder, publish_built
 from dpiw.release.report.figures import Answers, RowsShown, answers_of
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
@@ -123,7 +123,7 @@ def example_facts(certificate: Certificate | None = None) -> ManifestFacts:
 
 def example_contents(
     workspace: Path, certificate: Certificate | None = None, **changes: Any
-) -> ReleaseContents:
+) -> tuple[dict[str, FileSource], ManifestFacts]:
     arguments: Mapping[str, Any] = {
         "frames": [example_frame()],
         "log_weights": example_log_weights(),
@@ -148,9 +148,9 @@ def publish_example(root: Path, certificate: Certificate | None = None, **change
     """Publish into `root/release`, signed by `root/curator.key`; returns the release folder."""
     workspace = root / "workspace"
     workspace.mkdir()
-    contents = example_contents(workspace, certificate, **changes)
+    files, facts = example_contents(workspace, certificate, **changes)
     built, key = workspace / "built", example_key(root)
-    build_folder(built, files=contents.files, facts=contents.facts, key=key)
+    build_folder(built, files=files, facts=facts, key=key)
     publish_built(built, destination=root / "release", key=key.public, commit=lambda digest: None)
     return root / "release"
 

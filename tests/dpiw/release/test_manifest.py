@@ -188,15 +188,15 @@ def test_decimal_text_of_costs_is_read_exactly(text):
 def test_rows_of_another_certificate_or_of_no_parquet_are_refused(tmp_path):
     work = tmp_path / "work"
     work.mkdir()
-    first = example_contents(work)
+    first, facts = example_contents(work)
     rows = (work / "synthetic.parquet").read_bytes()
-    second = example_contents(work, example_certificate(verdict="use with care"))
+    second, _ = example_contents(work, example_certificate(verdict="use with care"))
     key = example_key(tmp_path)
     for name, files in (
-        ("mixed", {**second.files, "synthetic.parquet": rows}),
-        ("text", {**first.files, "synthetic.parquet": b"text"}),
+        ("mixed", {**second, "synthetic.parquet": rows}),
+        ("text", {**first, "synthetic.parquet": b"text"}),
     ):
-        build_folder(tmp_path / name, files=files, facts=first.facts, key=key)
+        build_folder(tmp_path / name, files=files, facts=facts, key=key)
         with pytest.raises(ManifestError, match="Parquet"):
             verify(tmp_path / name)
 

@@ -32,8 +32,8 @@ names = example.CatalogueEntry(licence=f"{socket.gethostname()} {time.tzname[0]}
 for built, changes in (("built", {}), ("told", {"catalogue": names})):
     workspace = Path(f"workspace-{host}-{built}")
     workspace.mkdir()
-    contents = example.example_contents(workspace.resolve(), **changes)
-    build_folder(Path(built), files=contents.files, facts=contents.facts,
+    files, facts = example.example_contents(workspace.resolve(), **changes)
+    build_folder(Path(built), files=files, facts=facts,
                  key=load_private_key(Path(key)))
     draw_no_figures(setattr)  # of what is told words are looked for
 """

@@ -110,14 +110,14 @@ def test_a_part_of_another_certificate_or_too_few_rows_are_refused(folder, tmp_p
     works = [tmp_path / name for name in ("w1", "w2")]
     for work in works:
         work.mkdir()
-    one = example_contents(works[0], frames=pieces())
-    two = example_contents(works[1], example_certificate(verdict="none"), frames=pieces())
+    one, facts = example_contents(works[0], frames=pieces())
+    two, _ = example_contents(works[1], example_certificate(verdict="none"), frames=pieces())
     key = example_key(tmp_path, "other")
     for name, files, words in (
-        ("mixed", {**one.files, PARTS[2]: two.files[PARTS[2]]}, "facts in the Parquet footer"),
-        ("twice", {**one.files, PARTS[3]: one.files[PARTS[2]]}, "row count"),
+        ("mixed", {**one, PARTS[2]: two[PARTS[2]]}, "facts in the Parquet footer"),
+        ("twice", {**one, PARTS[3]: one[PARTS[2]]}, "row count"),
     ):
-        build_folder(tmp_path / name, files=files, facts=one.facts, key=key)
+        build_folder(tmp_path / name, files=files, facts=facts, key=key)
         with pytest.raises(ManifestError, match=words):
             verify(tmp_path / name)
 
