@@ -37,10 +37,6 @@ class Exponential:
     usable: float = USABLE
     reach: float = math.inf
 
-    def clean(self, t: Array) -> Array:
-        """Return exp(-t)."""
-        return np.asarray(np.exp(-t))
-
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
         """Return the unbiased estimate from noisy margins, or its derivative; `noise` is s^2.
 
@@ -61,10 +57,6 @@ class PolynomialLoss:
     usable: float = USABLE
     reach: float = math.inf
     error: float = 0.0
-
-    def clean(self, t: Array) -> Array:
-        """Return the polynomial."""
-        return np.asarray(polyval(t, self.coefficients))
 
     def corrected(self, t: Array, noise: float, order: int = 0) -> Array:
         """Return the Hermite estimate."""

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.polynomial.polynomial import polyval
 from scipy.optimize import minimize
 
 from dpiw.errors import ReleaseError
@@ -32,6 +33,11 @@ THETA = np.array([0.4, -0.6, 0.5])
 RECORD = np.array([1.0, 0.3, -0.7])
 
 
+def clean(loss, t):
+    """The loss itself, without noise."""
+    return np.exp(-t) if loss is EXPONENTIAL else polyval(t, loss.coefficients)
+
+
 def slope(loss, t, order):
     """Derivative of the clean loss: the corrected one without noise."""
     return loss.corrected(np.array([t]), 0.0, order)[0]
@@ -43,9 +49,7 @@ def test_the_expectation_of_a_corrected_loss_is_the_clean_one(loss, s):
     points, mass = expectation(1, nodes=60)
     for t in (-1.2, 0.0, 0.7):
         moved = t + s * points[:, 0]
-        assert mass @ loss.corrected(moved, s**2) == pytest.approx(
-            loss.clean(np.array([t]))[0], abs=1e-10
-        )
+        assert mass @ loss.corrected(moved, s**2) == pytest.approx(clean(loss, t), abs=1e-10)
         for order in (1, 2, 3):
             mean = mass @ loss.corrected(moved, s**2, order)
             assert mean == pytest.approx(slope(loss, t, order), abs=1e-9)
@@ -68,7 +72,7 @@ def expected(loss, *, private=(True, True), **wrong):
         totals[0] += probability * (mass @ risk.values(THETA))
         totals[1] = totals[1] + probability * (mass @ risk.gradients(THETA))
     t = RECORD @ THETA
-    return totals, (loss.clean(np.array([t]))[0], slope(loss, t, 1) * RECORD)
+    return totals, (clean(loss, t), slope(loss, t, 1) * RECORD)
 
 
 @pytest.mark.parametrize("loss", ALL, ids=lambda one: one.name)
@@ -149,7 +153,7 @@ def test_the_logistic_loss_is_refused_and_its_surrogate_tells_its_error():
     assert np.all(np.diff(errors) < 0)
     surrogate = logistic_surrogate(2.0, degree=6)
     t = np.random.default_rng(1).uniform(-2, 2, 5000)
-    assert np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max() <= surrogate.error < 1e-3
+    assert np.abs(clean(surrogate, t) - np.logaddexp(0, -t)).max() <= surrogate.error < 1e-3
     assert f"{surrogate.error:.2g}" in surrogate.name
     for reach, degree in ((0.0, 6), (21.0, 6), (1.0, 5), (1.0, 22)):
         with pytest.raises(ReleaseError):
@@ -251,7 +255,7 @@ def test_few_reports_have_no_interval_and_more_have_one_that_covers():
 def test_the_error_of_a_surrogate_holds_between_the_points_of_its_grid(reach, degree):
     surrogate = logistic_surrogate(reach, degree=degree)
     t = np.linspace(-reach, reach, 300_007)
-    away = np.abs(surrogate.clean(t) - np.logaddexp(0, -t)).max()
+    away = np.abs(clean(surrogate, t) - np.logaddexp(0, -t)).max()
     assert away <= surrogate.error <= away * 1.001 + 1e-6
 
 
