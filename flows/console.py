@@ -11,7 +11,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -38,13 +37,7 @@ from flows.summary import more_rows_summary, summary
 from tasks.failures import DrawnStepFailedError, StepFailedError, record
 
 
-def read_source(
-    request: RunRequest,
-    heard: Interrupts,
-    announce: Callable[[ReleaseRun], None],
-    *,
-    pay_again: bool = False,
-) -> str:
+def read_source(parsed: argparse.Namespace, request: RunRequest, heard: Interrupts) -> str:
     """Reserve a run's budget, read its source, stop, and return where to look.
 
     The text is the same for every table. Raises LedgerConflictError if a draw was begun before.
@@ -55,7 +48,7 @@ def read_source(
     """
     from tasks import stages
 
-    check_ahead(request, pay_again=pay_again)
+    check_ahead(request, pay_again=parsed.pay_again)
     heard.run = run = request.prepared()
     record = run.open_ledger().find_run(run.key)
     if record is not None and record.drawn:
@@ -64,9 +57,9 @@ def read_source(
             " type the command without --until ingest",
             field="--until ingest",
         )
-    announce(run)
+    _announce(run, parsed)
     before = run.snapshot.exists()
-    if pay_again:
+    if parsed.pay_again:
         reserve(run, pay_again=True)
     stages.ingest.fn(stages.reserve.fn(run.directory))
     return "\n".join(["", *_read_lines(run, before=before)])
@@ -293,10 +286,7 @@ def main(flow: Callable[..., str], arguments: list[str]) -> int:
             try:
                 with interrupts:
                     if parsed.until:
-                        announce = partial(_announce, parsed=parsed)
-                        read = read_source(
-                            request, interrupts, announce, pay_again=parsed.pay_again
-                        )
+                        read = read_source(parsed, request, interrupts)
                         command = release_command(request.spec, request.path, request.period)
                         print(f"{read}\nto go on   {command}")
                         return 0
