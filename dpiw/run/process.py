@@ -86,17 +86,10 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of the stage process."""
-    well_formed = 2 <= len(arguments) <= 3 and arguments[0] in STAGES
-    if not well_formed or not all(pipe.isdecimal() for pipe in arguments[2:]):
-        sys.stderr.write(
-            f"usage: python -m dpiw.run.process {{{','.join(STAGES)}}} RUN_FOLDER [SOCKET]\n"
-        )
-        return 2
-    stage, directory = arguments[0], Path(arguments[1])
-    if not arguments[2:]:
-        return run_stage(stage, directory)
-    return run_stage(stage, directory, progress=_telling(int(arguments[2])))
+    """Entry point of the stage process, whose words `dpiw.run.launch` writes."""
+    stage, directory, *pipe = arguments
+    progress = _telling(int(pipe[0])) if pipe else silent
+    return run_stage(stage, Path(directory), progress=progress)
 
 
 if __name__ == "__main__":
