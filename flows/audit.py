@@ -9,7 +9,7 @@ from pathlib import Path
 from prefect import flow
 
 from dpiw.audit import AuditFailedError, Severity, found, release_folders
-from dpiw.cli.parser import Parser, names_a_spec
+from dpiw.cli.parser import Parser, counted, names_a_spec
 from dpiw.cli.pipeline import add_audit_arguments
 from dpiw.errors import DPIWError, SpecError, shown
 from dpiw.ledger.location import check_location
@@ -56,15 +56,11 @@ def audit(
     errors, warnings = (report.number(severity) for severity in (Severity.ERROR, Severity.WARNING))
     text = "\n".join(found(report))
     if errors:
-        failure = AuditFailedError(f"{_count(errors, 'error')} found; read {page}", field="audit")
+        failure = AuditFailedError(f"{counted(errors, 'error')} found; read {page}", field="audit")
         failure.whole = AuditFailedError(f"{failure}\n{text}")  # names of folders: not for Prefect
         raise failure
-    also = f", {_count(warnings, 'warning')}" * bool(warnings)
+    also = f", {counted(warnings, 'warning')}" * bool(warnings)
     return f"no errors{also}; read {page}\n{text}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def key_files(key: list[str] | str | None) -> list[Path]:

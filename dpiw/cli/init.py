@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dpiw.cli.parser import Parser, write_lines
+from dpiw.cli.parser import Parser, counted, write_lines
 from dpiw.errors import SpecError
 
 _SOURCES = {
@@ -112,7 +112,7 @@ def run_init(arguments: argparse.Namespace) -> int:
         for name, text in files.items()
         if name in (DICTIONARY, SPEC)
     )
-    sizes = f"{_counted(len(draft.columns), 'column')}, {_counted(still, 'open field')}"
+    sizes = f"{counted(len(draft.columns), 'column')}, {counted(still, 'open field')}"
     write_lines(
         arguments,
         [
@@ -122,10 +122,6 @@ def run_init(arguments: argparse.Namespace) -> int:
         ],
     )
     return 0
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

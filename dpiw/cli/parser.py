@@ -109,6 +109,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 column`, `2 columns`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 
 _VALUES = (
