@@ -15,7 +15,6 @@ from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import check_rows
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import CERTIFICATE
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import manifest_digest, read_signed_manifest, verify
 from dpiw.run.ahead import check_label
@@ -135,8 +134,7 @@ def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
     places = (first.directory / "built", Path(first.spec.publish_to) / first.release_id)
     for place in places:
         if manifest_digest(place) == record.manifest_digest:
-            verify(place, then="")
-            return Certificate.from_json((place / CERTIFICATE).read_bytes())
+            return verify(place, then="").certificate
     raise ReleaseError(
         "its folder is neither in the workspace nor where it was published",
         field=f"release {first.release_id}",
