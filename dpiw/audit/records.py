@@ -35,12 +35,7 @@ class Units:
 
     def times(self, count: int) -> Units:
         """This amount times `count`."""
-        return Units(
-            epsilon=self.epsilon * count,
-            delta=self.delta * count,
-            renyi=tuple(loss * count for loss in self.renyi),
-            lost_delta=self.lost_delta * count,
-        )
+        return self._with(self, lambda part, _: part * count)
 
     def plus(self, other: Units) -> Units:
         """The sum; a missing vector counts as zero."""
