@@ -62,9 +62,7 @@ class PolynomialLoss:
         """Return the Hermite estimate."""
         terms, degrees = self._terms
         coefficients = (-noise / 2) ** degrees @ terms
-        for _ in range(order):
-            coefficients = np.append(coefficients[1:] * np.arange(1, coefficients.size), 0.0)
-        return np.asarray(polyval(t, coefficients))
+        return np.asarray(polyval(t, polyder(coefficients, order)))
 
     @cached_property
     def _terms(self) -> tuple[Array, Array]:
