@@ -34,7 +34,7 @@ from dpiw.ledger.recovery import (
 )
 from dpiw.ledger.reservations import check_same_reservation, reservation_payload
 from dpiw.ledger.stores import open_store
-from dpiw.ledger.values import Charge, Grant, RunRecord, StageState, token_digest
+from dpiw.ledger.values import Charge, Grant, RunRecord, StageState
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
@@ -216,16 +216,17 @@ class Ledger(LedgerReader):
         beside: frozenset[str] | None = None,
         **facts: int,
     ) -> Grant:
-        token = secrets.token_hex(32)
-        digest = token_digest(token)
         with self._page(write=True) as page:
+            run = known_run(page.book, run_key)
             if beside is not None:
-                _check_alone(page.book, known_run(page.book, run_key), beside)
+                _check_alone(page.book, run, beside)
+            grant = Grant(
+                population=run.population, run_key=run_key, attempt=attempt, stage=stage,
+                token=secrets.token_hex(32),
+            )  # fmt: skip
+            digest = grant.digest
             self._append_for_run(page, kind, run_key, attempt, stage, token_digest=digest, **facts)
-            population = page.book.runs[run_key].population
-        return Grant(
-            population=population, run_key=run_key, attempt=attempt, stage=stage, token=token
-        )
+        return grant
 
     def checkpoint(self, grant: Grant, *, step: int, digest: str) -> None:
         """Record a durable checkpoint; only then may the step after it be drawn.

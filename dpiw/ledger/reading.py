@@ -33,7 +33,7 @@ from dpiw.ledger.entries import (
 from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
-from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState, token_digest
+from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
@@ -398,7 +398,7 @@ def granted(book: Book, grant: Grant) -> StageRecord:
     run = known_run(book, grant.run_key)
     record = known_stage(run, grant.attempt, grant.stage)
     token = record.token_digest or ""
-    same = hmac.compare_digest(token, token_digest(grant.token))
+    same = hmac.compare_digest(token, grant.digest)
     if not same or run.population != grant.population:
         found = "this grant is not the one that `arm` or `resume` gave last for the stage"
         raise GrantSpentError(found, field=f"stage {grant.stage}")

@@ -281,11 +281,6 @@ def _stands(stages: Mapping[str, StageRecord]) -> RunState:
     return RunState(states.pop().value) if len(states) == 1 else RunState.ARMED
 
 
-def token_digest(token: str) -> str:
-    """SHA-256 of a grant's token, as the ledger keeps it."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Grant:
     """The right, of the one process that armed it, to draw one stage's noise once.
@@ -301,5 +296,5 @@ class Grant:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the token; a measurement names it (`Measurement.under`)."""
-        return token_digest(self.token)
+        """SHA-256 of the token: the ledger keeps it, a measurement names it (`under`)."""
+        return hashlib.sha256(self.token.encode()).hexdigest()
