@@ -85,15 +85,11 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    from dpiw.release.verification import VerifiedRelease
-
     verified = _verified(arguments)
     if arguments.questions:
         text = _answers(arguments)
     elif arguments.json:
         text = verified.certificate.to_json().decode()
-    elif isinstance(verified, VerifiedRelease):
-        text = "\n".join(_described(verified))
     else:
         text = "\n".join(verified.described())
     write_lines(arguments, [text])
@@ -113,29 +109,6 @@ def _answers(arguments: argparse.Namespace) -> str:
         return answered.to_json(orient="records")
     answered["question"] = answered["question"].where(~answered["question"].duplicated(), "")
     return answered.drop(columns="why").to_string(index=False, float_format="{:.4g}".format)
-
-
-def _described(verified: VerifiedRelease) -> list[str]:
-    from dpiw.privacy.units import rows_caveat
-
-    certificate = verified.certificate
-    size = certificate.diagnostics.get("effective_sample_size")
-    return [
-        verified.statement,
-        f"population {certificate.population}, period {certificate.period},"
-        f" {verified.manifest.facts.rows} rows",
-        *filter(None, [rows_caveat(certificate.unit.max_rows)]),
-        "columns: " + ", ".join(shown(column.name) for column in verified.manifest.facts.columns),
-        f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
-        f" under {certificate.relation.value}",
-        f"population so far: epsilon={certificate.spent_epsilon}"
-        f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
-        f" of {certificate.budget_delta}",
-        f"weights: {shown(certificate.weights_are)}"
-        + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
-        *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
-        *([f"  {certificate.unseen}"] if certificate.unseen else ()),
-    ]
 
 
 def _key_new(arguments: argparse.Namespace) -> int:

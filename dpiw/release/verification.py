@@ -29,6 +29,7 @@ from dpiw.errors import (
     is_plain,
     shown,
 )
+from dpiw.privacy.units import rows_caveat
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import (
     CERTIFICATE,
@@ -140,6 +141,26 @@ class VerifiedRelease:
             )
         declared = self.certificate.declared
         return "\n".join(lines if declared is None else [*lines, shown(declared)])
+
+    def described(self) -> list[str]:
+        """Return lines for people: what the release promises, its cost, columns and weights."""
+        certificate, facts = self.certificate, self.manifest.facts
+        size = certificate.diagnostics.get("effective_sample_size")
+        return [
+            self.statement,
+            f"population {certificate.population}, period {certificate.period}, {facts.rows} rows",
+            *filter(None, [rows_caveat(certificate.unit.max_rows)]),
+            "columns: " + ", ".join(shown(column.name) for column in facts.columns),
+            f"spent: epsilon={certificate.epsilon}, delta={certificate.delta}"
+            f" under {certificate.relation.value}",
+            f"population so far: epsilon={certificate.spent_epsilon}"
+            f" of {certificate.budget_epsilon}, delta={certificate.spent_delta}"
+            f" of {certificate.budget_delta}",
+            f"weights: {shown(certificate.weights_are)}"
+            + (f", effective sample size {size:.0f}" if isinstance(size, float) else ""),
+            *(f"  {shown(reason)}" for reason in certificate.diagnostics.get("reasons", ())),
+            *([f"  {certificate.unseen}"] if certificate.unseen else ()),
+        ]
 
 
 def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> str:
