@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from dpiw.local.certificate import VerifiedLocal
     from dpiw.release.verification import VerifiedRelease
 
-Handler = Callable[[argparse.Namespace], int]
-
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import marked
@@ -236,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     parsed = parser.parse_args(arguments)
     parsed.words = words[1:]  # behind the command: a flow's module parses them once more
-    handler: Handler = parsed.handler
+    handler: Callable[[argparse.Namespace], int] = parsed.handler
     try:
         code = handler(parsed)
         sys.stdout.flush()
