@@ -30,7 +30,6 @@ def with_kinds(guard: str) -> str:
 
 
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
-_LARGEST_SEQ = 2**31 - 1
 
 metadata = sa.MetaData()
 
@@ -91,8 +90,6 @@ class Store(ABC):
 
     def hash_at(self, connection: Connection, seq: int) -> str | None:
         """The stored hash of entry `seq`, or None."""
-        if not 0 < seq <= _LARGEST_SEQ:  # a manifest may claim any number
-            return None
         query = sa.select(entries.c.hash).where(entries.c.seq == seq)
         stored_hash: str | None = connection.execute(query).scalar_one_or_none()
         return stored_hash
