@@ -108,8 +108,6 @@ def _value(key: str, value: object) -> str:
 
 Array = NDArray[np.float64]
 
-_PAGE = "release/report/report.html.j2"
-
 NO_WEIGHTS = "none"
 """The certificate's method of rows that are published unweighted."""
 
@@ -134,7 +132,7 @@ def build_report(
     settings = certificate.weights
     weighted = settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
     return render(
-        _PAGE,
+        "release/report/report.html.j2",
         certificate=certificate,
         epsilon=short_decimal(certificate.epsilon),
         delta=plain(certificate.delta),
