@@ -11,7 +11,7 @@ from typing import Any
 
 from dpiw.cli.parser import write_lines
 from dpiw.cli.pipeline import run_module
-from dpiw.errors import SourceError
+from dpiw.errors import SourceError, SpecError
 
 
 def add_local_commands(subparsers: Any) -> None:
@@ -38,7 +38,6 @@ def add_local_commands(subparsers: Any) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import marked
-    from dpiw.errors import SpecError
     from dpiw.local.collector import load_local_spec, reports_so_far, told_plan, write_parameters
 
     spec = load_local_spec(arguments.spec)

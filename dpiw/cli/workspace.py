@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.parser import aligned, write_lines
+from dpiw.errors import LedgerError, SpecError
 
 if TYPE_CHECKING:
     from dpiw.run.workspace import WorkspaceRun
@@ -79,7 +80,6 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 def run_cells(arguments: argparse.Namespace) -> int:
     """Print the statement of one run's cells; SpecError if run or statement is missing."""
-    from dpiw.errors import SpecError
     from dpiw.run.workspace import named, survey
 
     run = named(survey(arguments.state), arguments.run)
@@ -97,7 +97,6 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
     Runs that cannot be judged are listed, and the exit code is that of an unusable ledger.
     """
-    from dpiw.errors import LedgerError, SpecError
     from dpiw.run.workspace import purge, select, survey
 
     if arguments.abandon and arguments.run is None:
