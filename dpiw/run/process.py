@@ -79,7 +79,7 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
         with contextlib.suppress(OSError):  # a full disk changes no code
             leave_failure(directory, stage, f"{type(error).__name__}: {error}", place=place)
         return error.exit_code
-    except (Exception, MemoryError):
+    except Exception:
         traceback.print_exc(file=sys.stderr)
         return StageFailedError.exit_code
     return 0

@@ -35,8 +35,6 @@ _RUN = (
 )
 """Advice for a folder that cannot be read and may hide a release, by its place."""
 
-_UNTIL = "; nothing is released until that is done"
-
 
 def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     """Refuse a ledger that lacks the head of a release of any population registered in it.
@@ -48,7 +46,7 @@ def check_heads(spec: ReleaseSpec, ledger: Ledger) -> None:
     try:
         heads = [*_heads(spec, ledger)]
     except ReleaseError as error:
-        raise type(error)(f"{error}{_UNTIL}") from error
+        raise type(error)(f"{error}; nothing is released until that is done") from error
     ledger.check_heads(heads)
 
 
