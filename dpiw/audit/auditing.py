@@ -75,8 +75,7 @@ def audit(
     check_location(ledger_url, error=SpecError)
     keys = {path: load_public_key(path) for path in public_keys}
     paths = {key.key_id: path for path, key in keys.items()}
-    exported, findings = _read(ledger_url)
-    counted = None if exported is None else tally(exported)
+    exported, counted, findings = _read(ledger_url)
     signed = None if exported is None else entry_signers(exported, tuple(keys.values()))
     findings += [] if signed is None else signed.findings()
     costs: dict[Key, Recomputed] = {}
@@ -102,21 +101,22 @@ def audit(
     )
 
 
-def _read(url: str) -> tuple[list[dict[str, Any]] | None, list[Finding]]:
+def _read(url: str) -> tuple[list[dict[str, Any]] | None, Tally | None, list[Finding]]:
     try:
         ledger = Ledger.open(url)
     except LedgerTamperedError as error:
-        return None, [Finding("ledger_unreadable", "ledger", error.message)]
+        return None, None, [Finding("ledger_unreadable", "ledger", error.message)]
     snapshot = ledger.snapshot()
     try:
         exported = snapshot.export()
     except LedgerTamperedError:
         exported = None
+    counted = None if exported is None else tally(exported)
     fault = snapshot.report.fault
     if fault is not None:
         text = f"{fault.kind.value}: {fault.reason}"
-        return exported, [Finding("chain_broken", f"entry {fault.seq}", text)]
-    return exported, _compare(snapshot.book, tally(exported or []))
+        return exported, counted, [Finding("chain_broken", f"entry {fault.seq}", text)]
+    return exported, counted, _compare(snapshot.book, counted or Tally())
 
 
 def _compare(book: Book, counted: Tally) -> list[Finding]:
