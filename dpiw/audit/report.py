@@ -250,7 +250,7 @@ def _keep(paths: tuple[Path, Path]) -> None:
 
 def report_json(report: AuditReport) -> bytes:
     """The report as canonical JSON; the same report always gives the same bytes."""
-    counted = report.counted
+    counted = Tally() if report.counted is None else report.counted
     value = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -266,9 +266,7 @@ def report_json(report: AuditReport) -> bytes:
             {**vars(finding), "severity": finding.severity, "action": finding.action}
             for finding in report.findings
         ],
-        "populations": []
-        if counted is None
-        else [
+        "populations": [
             _population(population, counted, report)
             for _, population in sorted(counted.populations.items())
         ],
