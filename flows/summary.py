@@ -46,7 +46,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
         f"population {certificate.population}: epsilon {certificate.spent_epsilon} of"
         f" {certificate.budget_epsilon}, delta {certificate.spent_delta} of"
         f" {certificate.budget_delta} spent, this release included",
-        *_left(spec, certificate.population, digits),
+        *_left(request),
         f"weights    {certificate.weights_are}: effective sample size {size:.0f} of {rows} rows"
         + ("" if noise is None else f", log-weight noise {noise:.3f}")
         + ("" if k_hat is None else f", k-hat {k_hat:.2f}"),
@@ -87,15 +87,12 @@ def more_rows_summary(folder: Path, spec: ReleaseSpec) -> str:
     )
 
 
-def _left(spec: ReleaseSpec, population: str, key: str) -> list[str]:
+def _left(request: RunRequest) -> list[str]:
     try:
-        ledger = Ledger.open(ledger_url(spec))
-        run = next(record for record in ledger.runs(population) if record.run_key.startswith(key))
-        return [
-            f"left       {ledger.remaining(population)};"
-            f" {more_such(ledger.account(population), run)}"
-        ]
-    except (DPIWError, StopIteration) as error:  # the release is published anyway
+        ledger = Ledger.open(ledger_url(request.spec))
+        account = ledger.account(request.spec.population)
+        return [f"left       {account.remaining}; {more_such(account, ledger.run(request.key))}"]
+    except DPIWError as error:  # the release is published anyway
         return [f"left       not known ({type(error).__name__})"]
 
 
