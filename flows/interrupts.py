@@ -22,7 +22,6 @@ from dpiw.run.launch import HELD
 from dpiw.run.run import ReleaseRun
 
 _DRAWS = (GENERATOR_STAGE, WEIGHTS_STAGE)
-_NAMES = {signal.SIGINT: "Ctrl-C"}
 
 
 class Interrupts(logging.Handler):
@@ -76,8 +75,8 @@ class Interrupts(logging.Handler):
             self._raised = True
             raise KeyboardInterrupt
         self._asked = True
-        sent_signal = signal.Signals(signal_number)
-        again = _NAMES.get(sent_signal, sent_signal.name)
+        name = signal.Signals(signal_number).name
+        again = "Ctrl-C" if signal_number == signal.SIGINT else name
         stakes = _stakes(self.run) if self.run and self._step in _DRAWS else ""
         message = f"\n  stopping when {self._step} has ended ({again} again: at once){stakes}\n"
         # A print may be under way, or the terminal gone: neither must end a stage.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dpiw.plan.rehearsal.populations import WeightedRows
     from dpiw.plan.spec import ReleaseSpec
 
-_SEED_BITS = 63
-
 _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
 """Default synthetic rows: choosing them adds little to the private rows' sampling error."""
 
@@ -94,7 +92,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         populations=kinds or tuple(arguments.populations or KINDS),
         stand_in=stand_in,
         runs=arguments.runs,
-        seed=secrets.randbits(_SEED_BITS) if arguments.seed is None else arguments.seed,
+        seed=secrets.randbits(63) if arguments.seed is None else arguments.seed,
         labelled_rows=labelled_rows(spec, schema),
     )
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

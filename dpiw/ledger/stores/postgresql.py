@@ -70,13 +70,6 @@ _OBJECTS = """
 _LONGEST_SILENCE = "60s"
 """Longest pause between two statements; then the server ends the transaction and its lock."""
 
-_KEEPALIVES = {
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
-}
-"""When the server notices that a client's host is gone, in seconds; not for sockets."""
-
 # SQLSTATE, or its class -> what the caller sees
 _REASONS = {
     "25P03": "this process was silent for too long, so the server ended the transaction",
@@ -188,7 +181,10 @@ class PostgreSQLStore(Store):
             "search_path": "pg_catalog",
             # A client that hangs, or whose host is gone, must not hold the lock for ever.
             "idle_in_transaction_session_timeout": _LONGEST_SILENCE,
-            **_KEEPALIVES,
+            # Seconds until the server notices that a client's host is gone; not for sockets.
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "3",
         }
         settings = (f"pg_catalog.set_config('{n}', '{v}', true)" for n, v in pinned.items())
         connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
