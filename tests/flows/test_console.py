@@ -18,6 +18,7 @@ from dpiw.run.launch import failure_file
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
+from tests.support.whole_runs import ingested
 
 
 @pytest.fixture
@@ -87,9 +88,7 @@ def test_reads_that_are_told_are_those_that_the_ledger_will_count(make_workplace
     place = make_workplace(max_attempts=2)
 
     def flow(*_):
-        run = ReleaseRun.prepare(place.spec, period=None)
-        steps.reserve(run)
-        steps.ingest(run)
+        run = ingested(place)
         if left == "its output":  # and dies before it commits
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Ledger, "commit", lambda *_: sys.exit())

@@ -16,7 +16,7 @@ from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.run import ReleaseRun, cells_file, current_label
 from flows import console, server
-from tests.support.whole_runs import publish_run
+from tests.support.whole_runs import ingested, publish_run
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +70,7 @@ def test_what_it_holds_is_given_back_by_the_command_it_prints(workplace, capsys)
 
 def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(make_workplace, capsys):
     workplace = make_workplace(max_attempts=2)
-    run = ReleaseRun.prepare(workplace.spec, period=None)
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(workplace)
     run.open_ledger().arm(run.key, 1, run.plan.stages[0].name)  # and its process dies
     before = [*run.open_ledger().entries()]
     assert console.main(pytest.fail, [str(workplace.spec), "--until", "ingest"]) == 32

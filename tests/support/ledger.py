@@ -135,10 +135,11 @@ def update(entry: dict[str, Any]) -> str:
 
 
 def restore(place: Any, copy: bytes) -> None:
-    """Put an old copy of a workplace's ledger in its place, as from a backup."""
-    for leftover in place.ledger.parent.glob("ledger.sqlite-*"):
+    """Put an old copy of a ledger, by its path or its workplace, in its place as from a backup."""
+    path = place if isinstance(place, Path) else place.ledger
+    for leftover in path.parent.glob("ledger.sqlite-*"):
         leftover.unlink()
-    place.ledger.write_bytes(copy)
+    path.write_bytes(copy)
 
 
 def cli(*words: str) -> tuple[int, str]:

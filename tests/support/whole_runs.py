@@ -47,7 +47,12 @@ def ingested(place: Any, *, period: str | None = None) -> ReleaseRun:
 
 def fitted(place: Any, *, period: str | None = None) -> ReleaseRun:
     """A run whose generator is drawn, and nothing else."""
-    run = ingested(place, period=period)
+    return fit(reserved(place, period=period))
+
+
+def fit(run: ReleaseRun) -> ReleaseRun:
+    """Read the table of a run that holds its cost, and draw its generator."""
+    steps.ingest(run)
     steps.fit_generator(run, noise=SecureNoise())
     return run
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from dpiw.data.schema.columns import Column
 from dpiw.data.source.validation import judge_expectations
 from dpiw.errors import SchemaError
-from dpiw.run import steps
-from dpiw.run.run import ReleaseRun
+from tests.support.whole_runs import ingested
 from tests.support.worlds import declared
 
 CANARY = "CANARY-7f3a"
@@ -84,8 +83,7 @@ def test_only_the_statement_tells_a_table_that_fails(make_workplace, capfd):
         path.write_text(path.read_text().replace("name: age,", more, 1))
         header = place.source.read_text().splitlines()[0]
         place.source.write_text("\n".join([header, *(f"{age},1,north,true" for age in ages * 3)]))
-        steps.reserve(run := ReleaseRun.prepare(place.spec, period="once"))
-        steps.ingest(run)
+        run = ingested(place, period="once")
         outside = [p for p in run.directory.rglob("*") if p.is_file() and p.parent != run.private]
         texts = {p.name: p.read_text().replace(str(place.root), "") for p in outside}
         entries = [entry.kind for entry in run.open_ledger().entries(run_key=run.key)]

@@ -23,6 +23,7 @@ from dpiw.privacy.randomness import (
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.noise import check_forks_draw_apart, every_draw
+from tests.support.whole_runs import ingested
 
 SOURCES = [SecureNoise(), SeededNoise(7)]
 
@@ -184,9 +185,7 @@ def test_nor_is_anything_reserved_for_it(old, make_workplace):
 def test_nor_is_a_stage_armed_for_it(make_workplace, monkeypatch):
     """The library may have been put back after the budget was reserved."""
     place = make_workplace()
-    run = ReleaseRun.prepare(place.spec, period="2026-q4")
-    steps.reserve(run)
-    steps.ingest(run)
+    run = ingested(place, period="2026-q4")
     before = Ledger.open(place.ledger).run(run.key)
     monkeypatch.setattr(randomness, "version", lambda _: "0.14.1")
     with pytest.raises(PrivacyError, match="another law"):

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from tests.support.ledger import NONE, restore
-from tests.support.whole_runs import finish, fitted, ingested, prepared, reserved
+from tests.support.whole_runs import finish, fit, fitted, ingested, prepared, reserved
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 3
@@ -67,19 +67,11 @@ def crashed(place: Any, run: ReleaseRun) -> None:
             steps.ingest(run)
 
 
-def drawn(run: ReleaseRun) -> None:
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-
-
-def periods() -> Iterator[str]:
-    return (f"2027-{month:02d}" for month in range(1, 13))
-
-
 @pytest.mark.parametrize("end", [torn, crashed, given_back])
 def test_every_read_without_a_draw_counts_for_life(place, end):
     """A new period, and so a new run, gives no new looks; nor does one reserved in time."""
-    ahead, late = periods(), reserved(place, period="2026-12")
+    ahead = (f"2027-{month:02d}" for month in range(1, 13))
+    late = reserved(place, period="2026-12")
     for number in range(LIMIT):
         assert unpaid(place) == number
         end(place, reserved(place, period=next(ahead)))
@@ -130,7 +122,7 @@ def test_a_read_that_was_killed_counts(place):
     assert unpaid(place) == 1
     left = [path for path in run.private.iterdir() if path.name.startswith(".")]
     assert len(left) == 2  # a copy and a part of a snapshot
-    drawn(run)
+    fit(run)
     assert not [path for path in run.private.iterdir() if path.name.startswith(".")]
     assert unpaid(place) == 1  # the second read was paid for, the killed one never is
 
@@ -138,8 +130,7 @@ def test_a_read_that_was_killed_counts(place):
 def test_a_fit_that_died_counts_too(place):
     """Its memory grows with the table; armed and lost it is paid for, and its end is not."""
     place.write_spec(population="village", weights="none", max_attempts=9)
-    run = reserved(place, period="2027-01")
-    steps.ingest(run)
+    run = ingested(place, period="2027-01")
     for number in range(1, LIMIT):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dpiw.run.draw._measured", lambda *_, **__: 1 / 0)
@@ -160,8 +151,7 @@ def test_bisecting_a_limit_ends_at_the_registered_number(place):
         limited = f"path: data.csv, format: csv, max_cell_bytes: {middle}"
         place.spec.write_text(spec.replace("path: data.csv, format: csv", limited))
         try:
-            run = reserved(place, period=f"p{number}")
-            steps.ingest(run)
+            run = ingested(place, period=f"p{number}")
             high = middle
             run.open_ledger().void(run.key, 1)
         except SourceError:
@@ -186,8 +176,7 @@ def test_other_limits_are_another_run(place, limit):
 
 def test_a_head_cannot_be_found_by_trying(place):
     """The same chain twice, to the second, and two certificates: four different heads."""
-    run = reserved(place, period="2027-01")
-    drawn(run)
+    run = fitted(place, period="2027-01")
     before = place.ledger.read_bytes()
     heads = []
     for _ in range(2):
@@ -200,8 +189,7 @@ def test_a_head_cannot_be_found_by_trying(place):
 
 
 def test_a_certificate_without_a_random_number_is_no_legal_step(place):
-    run = reserved(place, period="2027-01")
-    drawn(run)
+    run = fitted(place, period="2027-01")
     ledger = Ledger.open(place.ledger)
     entries = ledger.entries()
     plain = chained(
@@ -223,7 +211,7 @@ def test_the_certificate_states_the_rate_and_not_the_count(place):
     run = reserved(place, period="2027-01")
     torn(place, run)
     steps.reserve(run)
-    drawn(run)
+    fit(run)
     steps.draw_synthetic(run)
     certificate = json.loads((finish(run) / "certificate.json").read_bytes())
     assert any("at most 3 of these" in sentence for sentence in certificate["assumptions"])
@@ -277,7 +265,7 @@ def chosen_between_two_reserved_plans(place: Any) -> ReleaseRun:
     changed(place)
     run = reserved(place, period="2027-02")
     steps.ingest(read)
-    drawn(run)
+    fit(run)
     return run
 
 
