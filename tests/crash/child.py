@@ -5,7 +5,6 @@ that they report where they are, and sends itself SIGKILL when it gets to the po
 """
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from dpiw.release import publication
 from dpiw.run import draw as confidential
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.around import around
 from tests.support.undrawn import draw_no_figures
 
 STAGES = ("fit_generator", "fit_weights")
@@ -37,22 +37,6 @@ def path_of(descriptor: int) -> Path:
 
 def _appended(log: Path) -> int:
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-
-def around(owner: Any, name: str, *, before: Any = None, after: Any = None) -> None:
-    """Call `before` with the arguments of a function of ours, `after` with its result and them."""
-    real = getattr(owner, name)
-
-    @functools.wraps(real)
-    def wrapped(*given, **named):
-        if before is not None:
-            before(*given, **named)
-        result = real(*given, **named)
-        if after is not None:
-            after(result, *given, **named)
-        return result
-
-    setattr(owner, name, wrapped)
 
 
 class Watch:

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.crash.child import around, path_of
+from tests.crash.child import path_of
+from tests.support.around import around
 
 STICKY = (errno.ENOSPC, errno.EROFS)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT

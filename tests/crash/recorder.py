@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.ledger import Ledger, StageState
-from tests.crash.child import SAMPLERS, SecureNoise, around, path_of
+from tests.crash.child import SAMPLERS, SecureNoise, path_of
+from tests.support.around import around
 
 Event = dict[str, Any]
 

@@ -13,7 +13,7 @@ from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import checkpoints, steps
 from dpiw.run import draw as confidential
-from tests.crash.child import around
+from tests.support.around import around
 
 POINTS = (
     "before_draw", "after_draw", "before_file", "after_file", "before_entry", "after_entry",

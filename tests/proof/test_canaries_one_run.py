@@ -23,6 +23,7 @@ from dpiw.privacy.gaussian import gaussian_epsilon
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from tests.dpiw.methods.neural.settings import Momentum
 from tests.proof.attacks import Scaled
+from tests.support.around import around
 from tests.support.worlds import UNIT
 
 CANARIES, STEPS = 1000, 10
@@ -56,14 +57,10 @@ def proved(right: int) -> float:
 
 def right_guesses(noise: Any, coins: np.random.Generator, patch: pytest.MonkeyPatch) -> int:
     """One training, and a guess of every coin by the sum of the noisy steps along its canary."""
-    inside, seen, real = coins.random(CANARIES) < 0.5, [], dp_sgd.noisy_sum
-
-    def noised(total, **rest):
-        noisy = real(total, **rest)
-        seen.append(noisy.copy())  # the training divides it in place
-        return noisy
-
-    patch.setattr(dp_sgd, "noisy_sum", noised)
+    inside, seen = coins.random(CANARIES) < 0.5, list[Any]()
+    # the training divides the sum in place
+    noised = lambda noisy, *_, **__: seen.append(noisy.copy())  # noqa: E731
+    around(dp_sgd, "noisy_sum", after=noised, replace=patch.setattr)
     architecture = Architecture(widths=(CANARIES, 1))
     lots = PrivateLots(
         architecture=architecture, rows=30 * np.eye(CANARIES)[inside], loss=Critic(sign=-1)

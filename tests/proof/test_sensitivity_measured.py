@@ -39,6 +39,7 @@ from tests.proof.neighbours import (
     released,
     silent,
 )
+from tests.support.around import around
 from tests.support.worlds import ADD, REPLACE, UNITS, levels, mixed, numbers, uniform_rows, unit_of
 
 Tables = tuple[ScaledTable, ScaledTable]
@@ -151,7 +152,6 @@ def share_of(
 ) -> float:
     """How far `measure` moves without noise, as a share of what its noise pays for."""
     ready = estimator.calibrated
-    assert ready is not None
     public = public or no_rows(schema)
     estimator = estimator.for_rows(public)
     first, second, scale = released(estimator, schema, pair, public, "sum")
@@ -264,13 +264,11 @@ def in_doubles(patch):
 
 def centred_on_the_table(patch):
     """Features less their mean over the rows at hand."""
-    real = Stack.write
 
-    def write(self, rows, features, parts):
-        real(self, rows, features, parts)
+    def write(_, __, ___, features, *____):
         features -= features.mean(axis=0)
 
-    patch.setattr(Stack, "write", write)
+    around(Stack, "write", after=write, replace=patch.setattr)
 
 
 def in_order(patch, order_for):

@@ -1,9 +1,11 @@
 """A published release with declared questions: its certificate, and its answers."""
 
 import html
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,7 @@ from dpiw.plan.table import plan_table
 from dpiw.release.report.figures import answers_of, counted
 from flows.summary import summary
 from tests.dpiw.analysis.conftest import publish
+from tests.support.around import around
 from tests.support.played import law_inside
 from tests.support.whole_runs import asked as request_of
 from tests.support.whole_runs import loaded
@@ -107,13 +110,9 @@ def test_the_report_shows_the_answers_that_analysts_get(asked):
 
 
 def test_the_report_is_given_the_numbers_that_analysts_get(make_workplace, monkeypatch):
-    given = []
-
-    def recorded(*tables):
-        given.append(tables)
-        return answers_of(*tables)
-
-    monkeypatch.setattr("dpiw.run.publish.answers_of", recorded)
+    given, module = [], importlib.import_module("dpiw.run.publish")
+    recorded = lambda *tables: given.append(tables)  # noqa: E731
+    around(module, "answers_of", before=recorded, replace=monkeypatch.setattr)
     release = publish(make_workplace(**SETTINGS))[1]
     [(answered, pairs)] = given  # of rows in another order
     pd.testing.assert_frame_equal(answered, release.questions(), rtol=1e-6)
@@ -158,9 +157,7 @@ def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_w
 
 @pytest.mark.parametrize("broken", ["pair_support", "answers_of", "asked_of"])
 def test_a_fault_of_these_figures_stops_no_publication(make_workplace, monkeypatch, broken):
-    def fail(*_):
-        raise ValueError("alpha (nan) is outside 0-1 range")
-
+    fail = mock.Mock(side_effect=ValueError("alpha (nan) is outside 0-1 range"))
     monkeypatch.setattr(f"dpiw.run.publish.{broken}", fail)
     release = publish(make_workplace(**SETTINGS))[1]
     assert "This page shows no answers." in (release.verified.folder / "report.html").read_text()
@@ -177,13 +174,11 @@ def test_what_has_no_finite_answer_is_left_out_of_the_pairs():
     assert answers_of(pd.DataFrame(), pair_support(replace(sample, schema=None))).support is None
 
 
-def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, capsys):
+def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, capsys, says):
     run, release = asked
     spec, folder = str(Path(run.spec.state).parent / "release.yaml"), str(release.verified.folder)
-    assert main(["plan", spec]) == 0
-    before = capsys.readouterr().out
-    assert main(["plan", spec, "--like", folder]) == 0
-    told = capsys.readouterr().out
+    before = says("plan", spec)
+    told = says("plan", spec, "--like", folder)
     assert "people like those of the release" in told
     assert [line for line in told.splitlines() if "±" in line] != [
         line for line in before.splitlines() if "±" in line
@@ -194,15 +189,13 @@ def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, cap
     assert main(["plan", spec, "--key", folder]) == SpecError.exit_code
 
 
-def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, capsys):
+def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, says):
     run, release = asked
     folder, key = str(release.verified.folder), run.plan.spec.signing_key
     public = str(key).removesuffix(".key") + ".pub"
-    assert main(["describe", folder, "--key", public, "--questions", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(says("describe", folder, "--key", public, "--questions", "--json"))
     assert [line["value"] for line in told] == [*release.questions()["value"]]
-    assert main(["describe", folder, "--questions"]) == 0
-    assert "mean: age by ill" in capsys.readouterr().out
+    assert "mean: age by ill" in says("describe", folder, "--questions")
     assert main(["describe", str(published[1].verified.folder), "--questions"]) == (
         ReleaseError.exit_code
     )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -291,9 +292,7 @@ def test_a_link_to_a_folder_is_not_followed(site, tmp_path):
 
 
 def test_a_folder_that_cannot_be_listed(site, monkeypatch):
-    def refuse(folder, *, public_key):
-        raise PermissionError(13, "Permission denied", str(folder))
-
+    refuse = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(site.folders[0])))
     monkeypatch.setattr("dpiw.audit.folders.verify", refuse)
     report = site.audit()
     assert {f.code for f in report.findings} == {"folder_unsound"}

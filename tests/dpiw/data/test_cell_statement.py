@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -142,10 +143,6 @@ def read(place, content, *, schema=SCHEMA, file_format="csv", **settings):
     return schema.unscale(read_snapshot(path))
 
 
-def with_tokens(*missing):
-    return CellFormat(**(vars(CANONICAL) | {"missing": missing}))
-
-
 WHOLE = {"name": "n", "kind": "integer", "lower": -5, "upper": 9, "nullable": True}
 
 KEY = {"name": "id", "role": "identifier"}
@@ -158,7 +155,8 @@ def test_no_token_names_a_person(place, token, own_person):
     unit = PrivacyUnit(relation=ADD.relation, max_rows=1, id_column="id")
     schema = declared(KEY | {"null_is_own_person": own_person}, WHOLE)
     content = b"id,n\nNA,1\nNA,2\n7,3\n7,4\n"
-    assert len(read(place, content, schema=schema, unit=unit, written=with_tokens(token))) == 2
+    written = CellFormat(**(vars(CANONICAL) | {"missing": (token,)}))
+    assert len(read(place, content, schema=schema, unit=unit, written=written)) == 2
     with pytest.raises(SchemaError, match="column id: missing"):
         declared(KEY | {"missing": [token]}, WHOLE)
 
@@ -194,10 +192,7 @@ def test_a_release_of_a_foreign_file_is_read_as_its_canonical_twin(make_workplac
 @pytest.mark.parametrize("step", ["count_cells", "statement", "write_durably"])
 @pytest.mark.parametrize("error", [ValueError, MemoryError, OSError])
 def test_a_statement_that_fails_ends_nothing(place, monkeypatch, step, error):
-    def fail(*arguments, **settings):
-        raise error("planted")
-
-    monkeypatch.setattr(cell_statement, step, fail)
+    monkeypatch.setattr(cell_statement, step, mock.Mock(side_effect=error("planted")))
     assert len(read(place, b"id,n\n1,2\n", schema=declared(KEY, WHOLE))) == 1
     assert not (place / "private" / "cells.txt").exists()
 

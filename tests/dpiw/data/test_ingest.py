@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -165,10 +166,7 @@ def test_the_place_of_a_fault_is_known_beside_the_message(run, text, place):
 
 def test_want_of_memory_is_not_told_as_a_fault_of_the_file(run, monkeypatch):
     """Arrow reads blocks ahead: cells that may be long, in a wide table, can be too much."""
-
-    def short(*_, **__):
-        raise pa.ArrowMemoryError(f"malloc of size 32 failed near {CANARY}")
-
+    short = mock.Mock(side_effect=pa.ArrowMemoryError(f"malloc of size 32 failed near {CANARY}"))
     monkeypatch.setattr("pyarrow.csv.open_csv", short)
     refused(run, "id,n,c\n1,2,b\n", r"source\.max_memory_bytes")
 

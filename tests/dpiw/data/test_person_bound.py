@@ -9,6 +9,7 @@ from dpiw.data.source.ingest import rows_within_unit
 from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY, toy_schema
+from tests.support.around import around
 
 
 def kept_rows(ids, most, folder, *, batch=None, schema=TOY):
@@ -72,13 +73,8 @@ def test_persons_of_one_hash_count_as_one(tmp_path, monkeypatch):
 
 
 def test_hashes_are_keyed_afresh(tmp_path, monkeypatch):
-    seen, real = [], person_bound._keyed
-
-    def keyed(texts, key):
-        seen.append(tuple(real(texts, key)))
-        return real(texts, key)
-
-    monkeypatch.setattr(person_bound, "_keyed", keyed)
+    seen, keyed = [], lambda keys, *_: seen.append(tuple(keys))
+    around(person_bound, "_keyed", after=keyed, replace=monkeypatch.setattr)
     for _ in range(2):
         kept_rows(["a", "b", "a"], 1, tmp_path, batch=2)
     halves = seen[:2], seen[4:6]  # of "a" and "b", by the two keys of each read

@@ -23,6 +23,7 @@ from dpiw.errors import BudgetExceededError, LedgerError, LedgerTamperedError
 from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores.postgresql import GUARDS, PostgreSQLStore
+from tests.support.around import around
 from tests.support.ledger import adult, digest, spend
 from tests.support.patience import SECONDS
 from tests.support.stores import database_of
@@ -133,14 +134,12 @@ def test_a_snapshot_older_than_the_lock_would_overspend(
     """Why writers run at READ COMMITTED: the lock alone would not do at REPEATABLE READ."""
     late, early = pair
     monkeypatch.setitem(store_postgresql._ISOLATION, "write", isolation)
-    lock = PostgreSQLStore._lock
 
-    def queue(store, connection):
+    def queue(store, _):
         if store is late._store:
             reserve(early, 1)
-        lock(store, connection)
 
-    monkeypatch.setattr(PostgreSQLStore, "_lock", queue)
+    around(PostgreSQLStore, "_lock", before=queue, replace=monkeypatch.setattr)
     if isolation == "READ COMMITTED":
         with pytest.raises(BudgetExceededError):
             reserve(late, 2)
@@ -251,7 +250,6 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger):
         stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[3],
     )  # fmt: skip
     try:
-        assert stopped.stdout is not None
         assert stopped.stdout.readline() == "stops\n"
         with pytest.raises(LedgerError, match="locked by another process"):
             spend(Ledger.open(ledger.location, busy_timeout_seconds=0.2), 1)

@@ -7,20 +7,24 @@ from typing import Any
 
 import pytest
 
-from dpiw.errors import (
-    BudgetExceededError,
-    LedgerConflictError,
-    LedgerTamperedError,
-    ReleaseError,
-    SpecError,
-)
+from dpiw import errors
 from dpiw.ledger import CompositionRule, Ledger, StageState
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
+from tests.support.around import around
 from tests.support.ledger import recover, restore, terms, told
-from tests.support.whole_runs import diagnosed, draw, finish, killed_at, prepared, reserved
+from tests.support.whole_runs import (
+    diagnosed,
+    draw,
+    finish,
+    fit,
+    ingested,
+    killed_at,
+    prepared,
+    reserved,
+)
 
 PUBLISHING = importlib.import_module("dpiw.run.publish")
 
@@ -33,11 +37,6 @@ def registered(place: Any, name: str, epsilon: str = "3", **changes: Any) -> Non
 
 def drawn(place: Any, period: str) -> ReleaseRun:
     return draw(prepared(place, period=period))
-
-
-def go_on(run: ReleaseRun) -> None:
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
 
 
 def spent(place: Any, name: str = "town") -> float:
@@ -65,8 +64,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 ):
     """Given back, spent otherwise, and back in the restored ledger."""
     place = make_workplace(epsilon="4", weights="none")
-    waiting = reserved(place, period="2026-09")
-    steps.ingest(waiting)
+    waiting = ingested(place, period="2026-09")
     before = place.ledger.read_bytes()
     void(place, waiting)
     finish(drawn(place, "2026-10"))
@@ -75,7 +73,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
     recover(place)
     assert spent(place) == 6
     steps.reserve(waiting)
-    with pytest.raises(BudgetExceededError):
+    with pytest.raises(errors.BudgetExceededError):
         steps.fit_generator(waiting, noise=SecureNoise())
     assert not waiting.measurement("fit_generator").exists()
     void(place, waiting)  # not drawn, so it may be given back
@@ -85,12 +83,11 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
 def test_heads_are_compared_before_every_draw(make_workplace):
     """The copy comes back between two steps of a run."""
     place = make_workplace(epsilon="9", weights="none")
-    run = reserved(place, period="2026-10")
-    steps.ingest(run)
+    run = ingested(place, period="2026-10")
     before = place.ledger.read_bytes()
     finish(drawn(place, "2026-11"))
     restore(place, before)
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.fit_generator(run, noise=SecureNoise())
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert stage.state is StageState.RESERVED
@@ -113,11 +110,11 @@ def test_two_releases_built_on_one_head_are_both_recovered(make_workplace):
 
     restore(place, before)
     recover(place, "--population", "city")
-    with pytest.raises(LedgerTamperedError):  # a missing head of one stops all populations
+    with pytest.raises(errors.LedgerTamperedError):  # a missing head of one stops all populations
         reserved(place, period="2026-12")
     assert "town" in recover(place)
     assert (spent(place), spent(place, "city")) == (2, 2)
-    with pytest.raises(BudgetExceededError):
+    with pytest.raises(errors.BudgetExceededError):
         reserved(place, period="2026-12")
 
 
@@ -133,7 +130,7 @@ def test_a_release_of_a_population_of_another_ledger_stops_nobody(make_workplace
     reserved(other, period="2026-11")
     assert spent(other, "city") == 2
     registered(other, "town")  # now it must have its releases, too
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         reserved(other, period="2026-12")
 
 
@@ -151,7 +148,7 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
         shutil.rmtree(run.directory / "built")
     else:
         shutil.rmtree(place.releases)
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         reserved(place, period="2026-12")
     recover(place, releases=[run.directory / "built"] if where == "built" else [])
     reserved(place, period="2026-12")
@@ -165,16 +162,16 @@ def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     folder = finish(drawn(place, "2026-11"))
     manifest = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").unlink()
-    with pytest.raises(ReleaseError, match=r"manifest\.json"):
+    with pytest.raises(errors.ReleaseError, match=r"manifest\.json"):
         reserved(place, period="2026-12")
     restore(place, before)
-    with pytest.raises(ReleaseError, match=folder.name):
+    with pytest.raises(errors.ReleaseError, match=folder.name):
         recover(place)
     (folder / "manifest.json").write_bytes(manifest)
     deeper = place.releases / "2026"
     deeper.mkdir()
     shutil.move(folder, deeper / folder.name)
-    with pytest.raises(ReleaseError, match="2026"):
+    with pytest.raises(errors.ReleaseError, match="2026"):
         recover(place)
     assert spent(place) == 0
     shutil.move(deeper / folder.name, folder)
@@ -188,7 +185,7 @@ def test_a_run_that_cannot_be_read_may_have_published_anywhere(place):
     record = (first.directory / "run.json").read_bytes()
     for damaged in (b"{", b"[]", b"{}"):
         (first.directory / "run.json").write_bytes(damaged)
-        with pytest.raises(ReleaseError, match=r"run\.json"):
+        with pytest.raises(errors.ReleaseError, match=r"run\.json"):
             steps.reserve(other)
     (first.directory / "run.json").unlink()  # it was never prepared to its end
     steps.reserve(other)
@@ -203,18 +200,18 @@ def test_a_forgotten_draw_is_neither_repeated_nor_given_back(make_workplace, pub
         finish(drawn(place, "2026-10"))
     run = reserved(place, period="2026-11")
     before = place.ledger.read_bytes()
-    go_on(run)
+    fit(run)
     restore(place, before)
     steps.reserve(run)
-    with pytest.raises(LedgerTamperedError, match="stage fit_generator: the workspace"):
+    with pytest.raises(errors.LedgerTamperedError, match="stage fit_generator: the workspace"):
         steps.fit_generator(run, noise=SecureNoise())
     held = spent(place)
-    with pytest.raises(LedgerTamperedError, match="not given back"):
+    with pytest.raises(errors.LedgerTamperedError, match="not given back"):
         void(place, run)
     assert spent(place) == held  # what was reserved pays for the draw
     lose(place, "2")  # what else was drawn may be stated, with or without a release
     assert spent(place) == held + 2
-    with pytest.raises(LedgerTamperedError, match="not given back"):
+    with pytest.raises(errors.LedgerTamperedError, match="not given back"):
         void(place, run)
     assert run.measurement("fit_generator").exists()
 
@@ -223,12 +220,12 @@ def test_a_source_that_broke_gives_no_forgotten_draw_back(make_workplace):
     place = make_workplace(epsilon="4", weights="none")
     run = reserved(place, period="2026-09")
     before = place.ledger.read_bytes()
-    go_on(run)
+    fit(run)
     restore(place, before)
     run.snapshot.unlink()
     place.source.write_text("nonsense\n1\n")
     steps.reserve(run)
-    with pytest.raises(LedgerTamperedError, match="not given back"):
+    with pytest.raises(errors.LedgerTamperedError, match="not given back"):
         steps.ingest(run)
     assert spent(place) == 2
 
@@ -237,7 +234,7 @@ def test_a_void_needs_the_workspace_to_look_into(place):
     run = reserved(place, period="2026-11")
     (place.root / "other").mkdir()
     words = ("void", run.key, "--ledger", str(place.ledger))
-    with pytest.raises(SpecError):
+    with pytest.raises(errors.SpecError):
         told(*words, "--state", str(place.root / "other"))
     with pytest.raises(SystemExit):
         told(*words)
@@ -249,27 +246,26 @@ def test_a_void_needs_the_workspace_to_look_into(place):
 def test_a_later_attempts_draw_does_not_settle_an_earlier_arm(make_workplace):
     """The copy knows attempt 1 as armed; it was lost, and attempt 2 was drawn."""
     place = make_workplace(epsilon="9", weights="none", max_attempts=2)
-    run = reserved(place, period="2026-11")
-    steps.ingest(run)
+    run = ingested(place, period="2026-11")
     Ledger.open(place.ledger).arm(run.key, 1, "fit_generator")  # and its process dies
     before = place.ledger.read_bytes()
     steps.reserve(run)
     steps.fit_generator(run, noise=SecureNoise())
     assert spent(place) == 4
     restore(place, before)
-    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
+    with pytest.raises(errors.LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
     measurement = run.measurement("fit_generator")
     data = measurement.read_bytes()
     measurement.write_bytes(b"torn")  # one that cannot be read is not committed, either
-    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
+    with pytest.raises(errors.LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
     measurement.write_bytes(data)
     stage = Ledger.open(place.ledger).run(run.key).stages["fit_generator"]
     assert (stage.state, stage.output_digest) == (StageState.ARMED, None)
     lose(place, "2")
     assert spent(place) == 4
-    with pytest.raises(LedgerTamperedError, match="a draw that the ledger does not know"):
+    with pytest.raises(errors.LedgerTamperedError, match="a draw that the ledger does not know"):
         steps.reserve(run)
 
 
@@ -278,21 +274,12 @@ def test_a_found_draw_is_durable_before_it_is_committed(place, monkeypatch):
     run = reserved(place, period="2026-11")
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "commit", lambda *_: None)
-        go_on(run)
+        fit(run)
     done: list[str] = []
-    module = importlib.import_module("dpiw.run.reserve")
-    sync, commit = module.sync_directory, Ledger.commit_found
-
-    def synced(folder):
-        sync(folder)
-        done.append(f"sync {folder.name}")
-
-    def committed(*arguments):
-        commit(*arguments)
-        done.append("commit")
-
-    monkeypatch.setattr(module, "sync_directory", synced)
-    monkeypatch.setattr(Ledger, "commit_found", committed)
+    module, replace = importlib.import_module("dpiw.run.reserve"), monkeypatch.setattr
+    synced = lambda _, folder: done.append(f"sync {folder.name}")  # noqa: E731
+    around(module, "sync_directory", after=synced, replace=replace)
+    around(Ledger, "commit_found", after=lambda *_: done.append("commit"), replace=replace)
     steps.reserve(run)
     assert done == [f"sync {run.directory.name}", "commit"]
 
@@ -334,7 +321,7 @@ def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(mak
     folder = finish(drawn(place, "2026-12"))
     truth = spent(place)
     restore(place, before)
-    with pytest.raises(SpecError):
+    with pytest.raises(errors.SpecError):
         recover(place, releases=[folder])
     recover(place, "--previous-lost", releases=[folder])
     assert spent(place) == 4 + 8  # what the certificate says was spent, none of it known to be here
@@ -349,10 +336,11 @@ def test_a_conflict_before_publication_is_in_the_certificate(make_workplace):
 
     with killed_at(PUBLISHING, "publish_built"):
         finish(run)
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "1" * 64)
     folder = steps.publish(run)
     assert verify(folder).certificate.epsilon == "4"
-    with pytest.raises(LedgerConflictError):  # after publication the release stays what it is
+    # after publication the release stays what it is
+    with pytest.raises(errors.LedgerConflictError):
         Ledger.open(place.ledger).commit_found(run.key, 1, "fit_generator", "2" * 64)
     assert steps.publish(run) == folder

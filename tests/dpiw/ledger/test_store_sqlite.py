@@ -11,6 +11,7 @@ from dpiw.errors import LedgerError
 from dpiw.ledger import Ledger
 from dpiw.ledger.stores import files
 from dpiw.ledger.stores import sqlite as store_sqlite
+from tests.support.around import around
 from tests.support.ledger import BOTH, adult, ask, cost, refused
 
 
@@ -87,31 +88,23 @@ def test_the_log_of_a_removed_ledger_is_not_replayed_into_a_new_one(tmp_path):
 
 def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     steps: list[str] = []
-    fsync, rename = os.fsync, durable.name_exclusively
 
-    def watched_fsync(descriptor):
+    def synced(descriptor):
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
-        fsync(descriptor)
 
-    def watched_rename(source, target):
-        steps.append("rename")
-        rename(source, target)
-
-    monkeypatch.setattr(files.os, "fsync", watched_fsync)
-    monkeypatch.setattr(durable, "name_exclusively", watched_rename)
+    renamed = lambda *_: steps.append("rename")  # noqa: E731
+    around(files.os, "fsync", before=synced, replace=monkeypatch.setattr)
+    around(durable, "name_exclusively", before=renamed, replace=monkeypatch.setattr)
     Ledger.create(tmp_path / "ledger")
     assert steps == ["file", "rename", "folder"]
 
 
 def test_two_creators_make_one_ledger(tmp_path, monkeypatch):
-    real = durable.name_exclusively
-
-    def overtaken(draft, target):
-        monkeypatch.setattr(durable, "name_exclusively", real)
+    def overtaken(_, target):
+        monkeypatch.undo()
         Ledger.create(target).register(adult())
-        real(draft, target)
 
-    monkeypatch.setattr(durable, "name_exclusively", overtaken)
+    around(durable, "name_exclusively", before=overtaken, replace=monkeypatch.setattr)
     late = Ledger.create(tmp_path / "ledger")
     assert late.populations() == (adult(),)
     assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["ledger"]

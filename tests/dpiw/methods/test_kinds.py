@@ -6,6 +6,7 @@ The table of expectations is `tests.support.kinds`; `docs/spec.md` shows it.
 import dataclasses
 import re
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -54,10 +55,8 @@ def recipe(schema, method, elsewhere=None, **settings):
     fitted = fitting(spec, schema, make_generator(generator, chosen, pure=False), estimator)
     calibrated = fitted.calibrate(**facts)
     weighing = Weighing(
-        rows=ROWS,
-        post_processing=parse_post_processing([]),
-        normalisation=Normalisation.SELF,
-    )
+        rows=ROWS, post_processing=parse_post_processing([]), normalisation=Normalisation.SELF,
+    )  # fmt: skip
     if estimator is not None:
         estimator.check_critic(calibrated.critic)
         estimator = estimator.calibrate(**facts)
@@ -78,13 +77,9 @@ def played(made, frame):
 def read_back(one, path):
     """The rows, through the file that a release holds."""
     write_synthetic(
-        path.parent,
-        frames=[one.rows.frame()],
-        log_weights=one.weights.log_weights,
-        schema=one.rows.schema,
-        facts=dict.fromkeys(FACTS, "-"),
-        rng=np.random.default_rng(1),
-    )
+        path.parent, frames=[one.rows.frame()], log_weights=one.weights.log_weights,
+        schema=one.rows.schema, facts=dict.fromkeys(FACTS, "-"), rng=np.random.default_rng(1),
+    )  # fmt: skip
     frame, _, _ = as_frame([pq.read_table(path.parent / "synthetic.parquet")])
     return frame
 
@@ -149,11 +144,7 @@ def test_the_page_names_every_method_and_the_settings_of_weights():
 @pytest.fixture
 def never_dense(monkeypatch):
     """Nothing may hold a row as a number for each level."""
-
-    def encode(schema, scaled):
-        raise AssertionError(f"a matrix of {schema.width} columns")
-
-    monkeypatch.setattr(PublicSchema, "encode", encode)
+    monkeypatch.setattr(PublicSchema, "encode", mock.Mock(side_effect=AssertionError))
 
 
 @pytest.mark.usefixtures("never_dense")

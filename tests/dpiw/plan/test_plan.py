@@ -21,26 +21,16 @@ from dpiw.plan.stages import PRIVATE_STAGES
 from dpiw.plan.table import plan_table
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
+from tests.support.around import around
 from tests.support.specs import REFUSED_SETTINGS, SCHEMA, spec
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-5"), ("1.1", "1e-6"), ("0.7", "1e-5")])
 def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatch):
     """Calibration, its check and a lost stage's price; the nearest float of one is above it."""
-    calls = []
-
-    def watch(module, name):
-        call = getattr(module, name)
-
-        def watched(*events, **keywords):
-            calls.append(keywords)
-            return call(*events, **keywords)
-
-        monkeypatch.setattr(module, name, watched)
-
-    watch(accounting, "calibrate")
-    watch(accounting, "epsilon")
-    watch(accounting, "epsilon_rdp")
+    calls, watched = [], lambda *_, **keywords: calls.append(keywords)
+    for name in ("calibrate", "epsilon", "epsilon_rdp"):
+        around(accounting, name, before=watched, replace=monkeypatch.setattr)
     plan = compile_plan(spec(epsilon=epsilon, delta=delta), SCHEMA)
     plan.stage_cost(frozenset({"fit_weights"}))
     exact = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}

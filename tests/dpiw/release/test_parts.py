@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 
 from dpiw.analysis.release import load_release
 from dpiw.data.files import link_file
-from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.errors import ChecksumError, ManifestError, ReleaseError
 from dpiw.release import parquet
 from dpiw.release.manifest import listed_row_files, row_files
@@ -29,6 +30,7 @@ from tests.dpiw.release.release_example import (
     marginals,
     publish_example,
 )
+from tests.support.worlds import declared
 
 PARTS = row_files(4)
 
@@ -153,9 +155,7 @@ def test_only_values_that_repeat_are_written_by_a_dictionary(tmp_path):
         "moment": {"kind": "datetime", "lower": "2000-01-01", "upper": "2030-01-01"},
         "level": {"kind": "categorical", "levels": ["a", "b"]},
     }
-    schema = PublicSchema.from_mapping(
-        {"name": "wide", "columns": [{"name": name} | column for name, column in bounds.items()]}
-    )
+    schema = declared(*({"name": name} | column for name, column in bounds.items()), name="wide")
     one = ScaledTable(
         {name: np.zeros(9, np.int32 if name == "level" else float) for name in bounds}, 9
     )
@@ -182,19 +182,15 @@ def test_what_a_report_shows_is_counted_as_the_rows_pass():
 def test_a_file_has_another_name_or_is_copied(fault, tmp_path, monkeypatch):
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(b"rows")
-
-    def refused(*_):
-        raise OSError(fault, "no links here")
-
+    refused = lambda fault: mock.Mock(side_effect=OSError(fault, "no links here"))  # noqa: E731
     if fault is not None:
-        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(os, "link", refused(fault))
     link_file(source, target)
     assert target.read_bytes() == b"rows"
     assert target.samefile(source) is (fault is None)
     with pytest.raises(FileExistsError):
         link_file(source, target)
-    fault = errno.EIO
-    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(os, "link", refused(errno.EIO))
     with pytest.raises(OSError, match="no links here"):  # a failing disk is no reason to copy
         link_file(source, tmp_path / "c")
     assert not (tmp_path / "c").exists()

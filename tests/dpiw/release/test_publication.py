@@ -21,6 +21,7 @@ from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.verification import manifest_digest
 from tests.dpiw.release.publishing import build, names, publish
 from tests.dpiw.release.release_example import example_facts, example_key
+from tests.support.around import around
 from tests.support.patience import SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -166,15 +167,14 @@ def test_a_failing_file_system_is_an_error_and_leaves_nothing(
 
 
 def test_a_rename_that_is_not_durable_yet_is_finished_by_the_next_run(tmp_path, key, monkeypatch):
-    real, synced = publication.sync_directory, []
+    synced = []
 
     def sync(folder):
         synced.append(folder)
         if synced.count(tmp_path) == 1 and folder == tmp_path:
             raise OSError(errno.EIO, "input/output error")
-        real(folder)
 
-    monkeypatch.setattr(publication, "sync_directory", sync)
+    around(publication, "sync_directory", before=sync, replace=monkeypatch.setattr)
     with pytest.raises(ReleaseError):
         publish(tmp_path / "r", key)
     assert publish(tmp_path / "r", key).already_published
@@ -226,15 +226,14 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path):
 
 def test_a_lock_file_taken_by_a_cleaner_is_made_anew(tmp_path, key, built, monkeypatch):
     """A cleaner may remove the lock file between its creation and its locking."""
-    real, calls = fcntl.flock, []
+    calls = []
 
-    def flock(descriptor, operation):
+    def flock(_, operation):
         calls.append(operation)
         if len(calls) == 1:
             assert clean_staging(tmp_path) == 0
-        real(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    around(fcntl, "flock", before=flock, replace=monkeypatch.setattr)
     publish(tmp_path / "r", key, built=built)
     assert len(calls) >= 3
     assert names(tmp_path) == ["r"]
@@ -285,14 +284,13 @@ def test_nothing_is_replaced(tmp_path, obstacle):
 @pytest.mark.parametrize("obstacle", LATE)
 def test_what_appears_just_before_the_rename_is_not_replaced(tmp_path, key, monkeypatch, obstacle):
     """Between the look and the rename: by another program, which knows no lock of ours."""
-    target, rename = tmp_path / "r", os.rename
+    target = tmp_path / "r"
 
-    def late(source, destination):
+    def late(_, destination):
         if Path(destination) == target and not os.path.lexists(target):
             OBSTACLES[obstacle](target)
-        rename(source, destination)
 
-    monkeypatch.setattr(os, "rename", late)
+    around(os, "rename", before=late, replace=monkeypatch.setattr)
     with pytest.raises(ReleaseError):
         publish(target, key)
     monkeypatch.undo()
@@ -336,16 +334,13 @@ def _never(digest):
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "a.txt"])
 def test_a_copy_that_is_not_what_was_built_is_not_recorded(name, tmp_path, key, built, monkeypatch):
-    copied = publication.copy_file
-
-    def flipped(source, target):
-        copied(source, target)
+    def flipped(_, __, target):
         if target.name == name:
             data = bytearray(target.read_bytes())
             data[len(data) // 2] ^= 1
             target.write_bytes(data)
 
-    monkeypatch.setattr(publication, "copy_file", flipped)
+    around(publication, "copy_file", after=flipped, replace=monkeypatch.setattr)
     recorded = []
     with pytest.raises(ReleaseError):
         publish(tmp_path / "release", key, built=built, commit=recorded.append)

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.around import around
 from tests.support.undrawn import undrawn  # noqa: F401
 
 
 @pytest.fixture
 def synced(monkeypatch):
     """What is made durable from now on, in order."""
-    paths, fsync = [], os.fsync
+    paths = []
 
     def watched(descriptor):
         paths.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    around(os, "fsync", before=watched, replace=monkeypatch.setattr)
     return paths
 
 

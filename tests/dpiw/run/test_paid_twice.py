@@ -11,13 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpiw.errors import (
-    AlreadyPaidError,
-    BudgetExceededError,
-    LedgerTamperedError,
-    SpecError,
-    UnsupportedRelationError,
-)
+from dpiw import errors
 from dpiw.ledger import Ledger, RecoveredRelease, RunState
 from dpiw.ledger.values import Charge
 from dpiw.plan import spec as specs
@@ -26,20 +20,18 @@ from dpiw.run import draw, steps
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun
 from tasks.stages import reserve as reserve_task
+from tests.support.around import around
 from tests.support.ledger import NONE, cost, digest, terms
-from tests.support.whole_runs import asked, prepared, publish_run, reserved, spent
+from tests.support.whole_runs import asked, fit, prepared, publish_run, reserved, spent
 
 CHANGED = {
-    "synthetic_rows: 300": "synthetic_rows: 301",
-    "nominal_rows: 400": "nominal_rows: 401",
-    "epsilon: 2": "epsilon: 1",
-    "delta: 1e-6": "delta: 1e-7",
-    "settings: {bins: 4}": "settings: {bins: 5}",
-    "method: histogram": "method: privbayes",
+    "synthetic_rows: 300": "synthetic_rows: 301", "nominal_rows: 400": "nominal_rows: 401",
+    "epsilon: 2": "epsilon: 1", "delta: 1e-6": "delta: 1e-7",
+    "settings: {bins: 4}": "settings: {bins: 5}", "method: histogram": "method: privbayes",
     "when_infeasible: keep": "when_infeasible: none",
     "format: csv}": "format: csv, snapshot: second}",
     "cadence: once": "shares: {generator: 0.4, weights: 0.6}\ncadence: once",
-}
+}  # fmt: skip
 """A line of the spec, and what it is changed to."""
 
 NO_NAME = {"release": None}
@@ -72,11 +64,11 @@ def nameless() -> Iterator[None]:
         yield
 
 
-def refused(place: Any, act: Callable[[], object]) -> AlreadyPaidError:
+def refused(place: Any, act: Callable[[], object]) -> errors.AlreadyPaidError:
     """`act` is refused, and the ledger and what it holds are as before."""
     ledger = Ledger.open(place.ledger)
     head, spent = ledger.head(), ledger.spent("town")
-    with pytest.raises(AlreadyPaidError) as caught:
+    with pytest.raises(errors.AlreadyPaidError) as caught:
         act()
     assert (ledger.head(), ledger.spent("town")) == (head, spent)
     return caught.value
@@ -102,9 +94,7 @@ def test_a_changed_line_is_refused_before_anything_is_reserved(workplace):
     steps.reserve(run, pay_again=True)
     steps.reserve(run)  # what a person agreed to goes on, by a worker too
     assert run.open_ledger().run(run.key).state is RunState.RESERVED
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())  # and draws beside the first
-    assert run.measurement("fit_generator").exists()
+    assert fit(run).measurement("fit_generator").exists()  # and draws beside the first
 
 
 @pytest.mark.parametrize("state", RunState)
@@ -172,18 +162,12 @@ def test_of_two_runs_at_once_only_the_first_that_draws_pays(workplace, monkeypat
     if before != "ingest":
         steps.ingest(this)
     if before == "arm":
-        real = draw.check_not_overtaken
-
-        def looks(*words):
-            seen = real(*words)
-            rival.arm(other.key, 1, "fit_generator")
-            return seen
-
-        monkeypatch.setattr(draw, "check_not_overtaken", looks)
+        arms = lambda *_: rival.arm(other.key, 1, "fit_generator")  # noqa: E731
+        around(draw, "check_not_overtaken", after=arms, replace=monkeypatch.setattr)
     else:
         rival.arm(other.key, 1, "fit_generator")
     step = steps.ingest if before == "ingest" else partial(steps.fit_generator, noise=SecureNoise())
-    with pytest.raises(AlreadyPaidError) as caught:
+    with pytest.raises(errors.AlreadyPaidError) as caught:
         step(this)
     assert caught.value.run == other.key
     record = rival.run(this.key)
@@ -253,7 +237,7 @@ def test_a_run_whose_name_nobody_recorded_may_be_of_any_release(workplace, state
         steps.reserve(run)
         if state is RunState.RESERVED:
             ledger.arm(first.key, 1, "fit_generator", beside=frozenset())
-            with pytest.raises(AlreadyPaidError):
+            with pytest.raises(errors.AlreadyPaidError):
                 ledger.arm(run.key, 1, "fit_generator", beside=frozenset())
         return
     assert "--rows" not in str(refused(workplace, lambda: steps.reserve(run)))
@@ -275,9 +259,7 @@ def test_a_run_without_a_recorded_name_is_not_refused_for_ever(workplace, when):
         assert "ledger void" in str(refused(workplace, lambda: steps.reserve(run)))
         run.open_ledger().void(run.key, 1)
     steps.reserve(run)
-    steps.ingest(run)
-    steps.fit_generator(run, noise=SecureNoise())
-    assert run.measurement("fit_generator").exists()
+    assert fit(run).measurement("fit_generator").exists()
 
 
 @pytest.fixture
@@ -290,7 +272,7 @@ def used(make_workplace):
 
 
 def overspends(place: Any, run: ReleaseRun) -> None:
-    with pytest.raises(BudgetExceededError, match=r"epsilon=1, .* is left"):
+    with pytest.raises(errors.BudgetExceededError, match=r"epsilon=1, .* is left"):
         steps.reserve(run)
     assert spent(place).epsilon == 2
     assert not run.snapshot.exists()
@@ -329,9 +311,9 @@ def test_a_second_spec(used, old, new):
 
 @pytest.mark.parametrize(
     ("terms", "error"),
-    [("relation: replace_one", UnsupportedRelationError),
-     ("relation: add_or_remove_one\nunit: {max_rows: 2, id_column: person}", SpecError),
-     ("relation: add_or_remove_one\nunit: {max_rows: 1, id_column: person}", SpecError)],
+    [("relation: replace_one", errors.UnsupportedRelationError),
+     ("relation: add_or_remove_one\nunit: {max_rows: 2, id_column: person}", errors.SpecError),
+     ("relation: add_or_remove_one\nunit: {max_rows: 1, id_column: person}", errors.SpecError)],
 )  # fmt: skip
 def test_other_terms_than_the_populations(used, terms, error):
     """A relation or a bound of rows per person that is not the registered one is refused."""
@@ -353,7 +335,7 @@ def test_a_population_of_persons_is_not_paid_by_rows(make_workplace):
     place = make_workplace(population="visitors", weights="none")
     identified(place)
     Ledger.open(place.ledger).register(terms(name="visitors", id_column="person"))
-    with pytest.raises(SpecError):
+    with pytest.raises(errors.SpecError):
         reserved(place, period="2026-11")
     place.rewrite("relation: add_or_remove_one",
                   "relation: add_or_remove_one\nunit: {id_column: person}")  # fmt: skip
@@ -369,7 +351,7 @@ def test_a_cloned_ledger(workplace):
     clone.chmod(0o600)
     publish_run(workplace.spec, period="2026-11")
     for period in ("2026-12", "2026-11"):
-        with pytest.raises(LedgerTamperedError):
+        with pytest.raises(errors.LedgerTamperedError):
             reserved(second, period=period)
     assert Ledger.open(clone).spent("town").epsilon == 0
     assert spent(workplace).epsilon == 2

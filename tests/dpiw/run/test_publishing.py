@@ -17,6 +17,7 @@ from dpiw.release.signing import create_key_pair
 from dpiw.release.verification import verify
 from dpiw.run import publish, steps
 from dpiw.run.weigh import read_rows
+from tests.support.around import around
 from tests.support.whole_runs import diagnosed, draw, finish, ingested, loaded, prepared, reloaded
 
 
@@ -56,25 +57,22 @@ def test_a_signed_folder_that_is_found_is_made_durable_before_it_is_recorded(
 ):
     """Its builder may have died between the rename and the fsync."""
     run = ready(make_workplace(weights="none"))
-    real, record = publication.sync_directory, Ledger.publish
 
     def killed(folder):
         if folder == run.directory:
             raise KeyboardInterrupt
-        real(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "sync_directory", killed)
+        around(publication, "sync_directory", before=killed, replace=patch.setattr)
         with pytest.raises(KeyboardInterrupt):
             steps.publish(run)
     assert (run.directory / "built").exists()
     synced.clear()
 
-    def recorded(ledger, *arguments):
+    def recorded(*_):
         assert run.directory in synced
-        return record(ledger, *arguments)
 
-    monkeypatch.setattr(Ledger, "publish", recorded)
+    around(Ledger, "publish", before=recorded, replace=monkeypatch.setattr)
     steps.publish(run)
 
 
@@ -207,15 +205,14 @@ def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, 
         monkeypatch.setattr(module, "PART_ROWS", 100)
     monkeypatch.setattr(snapshots, "BATCH_ROWS", 64)
     with monkeypatch.context() as patch:
-        write, done = parquet.write_table, []
+        done = []
 
-        def killed(path, *arguments, **named):
+        def killed(path, *_, **__):
             if done:
                 raise KeyboardInterrupt
             done.append(path.name)
-            write(path, *arguments, **named)
 
-        patch.setattr(parquet, "write_table", killed)
+        around(parquet, "write_table", before=killed, replace=patch.setattr)
         with pytest.raises(KeyboardInterrupt):
             steps.publish(run)
     assert done == ["synthetic-00001-of-00003.parquet"]

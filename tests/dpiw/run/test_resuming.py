@@ -19,6 +19,8 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.run.workspace import purge, survey
 from tests.conftest import town
+from tests.support.around import around
+from tests.support.ledger import restore
 from tests.support.noise import LOTS, Cut
 from tests.support.whole_runs import finish, ingested
 
@@ -44,14 +46,11 @@ def at_step_four(monkeypatch):
     """Do something once the training's checkpoint of that step is kept."""
 
     def watch(act):
-        write = confidential.StageCheckpoints.at
-
-        def at(self, step, steps, state):
-            write(self, step, steps, state)
+        def at(_, __, step, *___):
             if step == 4:
                 act()
 
-        monkeypatch.setattr(confidential.StageCheckpoints, "at", at)
+        around(confidential.StageCheckpoints, "at", after=at, replace=monkeypatch.setattr)
 
     return watch
 
@@ -210,14 +209,12 @@ def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, at_step_four, spoil)
 def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkeypatch):
     """Killed between the file of step 12 and its entry: it goes on from step 10."""
     run = make_run()
-    record = confidential.Ledger.checkpoint
 
-    def checkpoint(self, grant, *, step, digest):
+    def dies(*_, step, **__):
         if step == 12:
             raise RuntimeError("gone")
-        record(self, grant, step=step, digest=digest)
 
-    monkeypatch.setattr(confidential.Ledger, "checkpoint", checkpoint)
+    around(confidential.Ledger, "checkpoint", before=dies, replace=monkeypatch.setattr)
     assert train(run, 100) == 12
     monkeypatch.undo()
     assert len(checkpoints(run)) == 2
@@ -244,12 +241,6 @@ def test_a_restored_ledger_does_not_train_a_second_time(make_run):
 def go_on(run: ReleaseRun) -> None:
     steps.reserve(run)
     steps.fit_generator(run, noise=Cut(0, of=LOTS))
-
-
-def restore(ledger: Path, copy: bytes) -> None:
-    for leftover in ledger.parent.glob(f"{ledger.name}-*"):
-        leftover.unlink()
-    ledger.write_bytes(copy)
 
 
 def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
@@ -333,14 +324,12 @@ def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeyp
 def test_who_was_taken_over_writes_no_output(make_run, monkeypatch):
     """Its lock was lost, and another process resumed the stage while it drew its last step."""
     run = make_run()
-    record = confidential.Ledger.checkpoint
 
-    def overtaken(self, grant, *, step, digest):
-        record(self, grant, step=step, digest=digest)
+    def overtaken(_, ledger, *__, step, **___):
         if step == 40:
-            self.resume(run.key, 1, "fit_generator", step=40)
+            ledger.resume(run.key, 1, "fit_generator", step=40)
 
-    monkeypatch.setattr(confidential.Ledger, "checkpoint", overtaken)
+    around(confidential.Ledger, "checkpoint", after=overtaken, replace=monkeypatch.setattr)
     train(run, 100)
     assert not run.measurement("fit_generator").exists()
 

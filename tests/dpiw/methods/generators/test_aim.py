@@ -21,6 +21,7 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
+from tests.support.around import around
 from tests.support.fits import Independent, fitted_at_once
 from tests.support.training_watch import KilledError, Recorder
 from tests.support.worlds import UNITS, levels, repeated
@@ -56,20 +57,17 @@ class Spending:
 
     def __init__(self, patch, unit):
         self.measured, self.selected = [], []
-        real, choose = mechanisms.noisy_counts, mechanisms.select
         rows = unit.max_rows * (1 if unit.relation is ADD.relation else 2)
         reach = rows if unit.relation is ADD.relation else rows / sqrt(2)
 
-        def noisy_counts(counts, *, law, noise):
+        def noisy_counts(_, *, law, **__):
             self.measured.append((reach / law.scale) ** 2)
-            return real(counts, law=law, noise=noise)
 
-        def select(scores, *, epsilon, sensitivity, noise):
+        def select(_, *, epsilon, sensitivity, **__):
             self.selected.append((epsilon * rows * WEIGHT / sensitivity) ** 2 * pi / 8)
-            return choose(scores, epsilon=epsilon, sensitivity=sensitivity, noise=noise)
 
-        patch.setattr(mechanisms, "noisy_counts", noisy_counts)
-        patch.setattr(mechanisms, "select", select)
+        for watched in (noisy_counts, select):
+            around(mechanisms, watched.__name__, before=watched, replace=patch.setattr)
 
     @property
     def total(self):
@@ -165,19 +163,15 @@ class Telling:
     def __init__(self, patch):
         self.released = []
         self.told = []
-        real, fit = mechanisms.noisy_counts, Independent.fit
 
-        def noisy_counts(counts, *, law, noise):
-            values = real(counts, law=law, noise=noise)
+        def noisy_counts(values, *_, law, **__):
             self.released.append((values.copy(), law.scale))
-            return values
 
-        def watched(own, marginals, *args, total, **facts):
+        def fit(_, marginals, *__, total, **___):
             self.told.append((list(marginals), total))
-            return fit(own, marginals, *args, total=total, **facts)
 
-        patch.setattr(mechanisms, "noisy_counts", noisy_counts)
-        patch.setattr(Independent, "fit", watched)
+        around(mechanisms, "noisy_counts", after=noisy_counts, replace=patch.setattr)
+        around(Independent, "fit", before=fit, replace=patch.setattr)
 
     def check(self, measured):
         """Every number told is a pooled released one: all arrays, their variances, the total."""

@@ -35,6 +35,7 @@ from tests.dpiw.methods.generators.neural_world import (
     table,
     with_marginals,
 )
+from tests.support.around import around
 from tests.support.small import SMALL
 from tests.support.specs import spec
 from tests.support.training_watch import KilledError, Recorder
@@ -46,15 +47,13 @@ def _few_rows(monkeypatch):
 
 
 GAMES = {
-    "dpgan": neural_world.ready,
-    "dpcgan": partial(neural_world.ready, DPCGAN),
+    "dpgan": neural_world.ready, "dpcgan": partial(neural_world.ready, DPCGAN),
     "unsettled": partial(neural_world.ready, settle=0.0),
     "wasserstein": partial(neural_world.ready, DPCGAN, loss="wasserstein"),
-    "marginals": with_marginals,
-    "marginals and label": partial(with_marginals, DPCGAN),
+    "marginals": with_marginals, "marginals and label": partial(with_marginals, DPCGAN),
     "images": image_world.ready,
     "images, wasserstein": partial(image_world.ready, loss="wasserstein"),
-}
+}  # fmt: skip
 games = pytest.mark.parametrize("name", GAMES)
 KINDS = [DPGAN, DPCGAN, PATEGAN]
 
@@ -130,16 +129,13 @@ def real_rows_for_the_generator(patch):
 
 
 def a_trace_of_the_exact_sums(patch):
-    exact, update, seen = dp_sgd.clipped_sum, dp_sgd.PrivateTraining._updated, []
-
-    def kept(*given, **named):
-        seen.append(exact(*given, **named))
-        return seen[-1]
+    update, seen = dp_sgd.PrivateTraining._updated, []
 
     def updated(self, state, gradient):
         return update(self, state, gradient + 1e-9 * seen[-1].numpy())
 
-    patch.setattr(dp_sgd, "clipped_sum", kept)
+    around(dp_sgd, "clipped_sum", after=lambda total, *_, **__: seen.append(total),
+           replace=patch.setattr)  # fmt: skip
     patch.setattr(dp_sgd.PrivateTraining, "_updated", updated)
 
 

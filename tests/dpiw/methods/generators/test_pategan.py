@@ -32,6 +32,7 @@ from tests.dpiw.methods.generators.pate_world import (
     votes,
 )
 from tests.dpiw.methods.neural.settings import gradient
+from tests.support.around import around
 from tests.support.draws import drawn
 from tests.support.training_watch import KilledError, Recorder
 from tests.support.worlds import ADD, unit_of
@@ -161,16 +162,10 @@ def test_a_checkpoint_holds_nothing_of_the_teachers(monkeypatch):
 
 
 def test_a_resumed_run_teaches_new_teachers_before_it_asks(monkeypatch):
-    taught = []
-    teach = Teachers.taught
-
-    def recorded(self, made, *, steps, lot):
-        taught.append((self.step, len(made)))
-        return teach(self, made, steps=steps, lot=lot)
-
+    taught, recorded = [], lambda self, made, **_: taught.append((self.step, len(made)))
     generator, watch = ready(), Recorder()
     generator.measure(table(30), noise=SeededNoise(1), watch=watch)
-    monkeypatch.setattr(Teachers, "taught", recorded)
+    around(Teachers, "taught", before=recorded, replace=monkeypatch.setattr)
     generator.measure(table(30), noise=SeededNoise(2), watch=Recorder(resumed=watch.saved[9]))
     assert [step for step, _ in taught] == [generator.teacher_steps * n for n in range(4)]
     assert [rows for _, rows in taught] == [generator.queries] * 3 + [generator.batch]

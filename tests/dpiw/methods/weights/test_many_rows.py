@@ -19,6 +19,7 @@ from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected, dra
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.tilting import reached, rough_covariance, tilt
 from tests.dpiw.methods.weights.measuring import above
+from tests.support.around import around
 
 ROWS, FITTED = 30_000, 2000
 
@@ -91,13 +92,8 @@ def test_a_tilting_of_some_rows_is_corrected_to_all():
 
 
 def counted_passes(monkeypatch):
-    passes, real = [], BaseRows.tilted
-
-    def counted(self, theta):
-        passes.append(self.rows)
-        return real(self, theta)
-
-    monkeypatch.setattr(BaseRows, "tilted", counted)
+    passes, counted = [], lambda base, _: passes.append(base.rows)
+    around(BaseRows, "tilted", before=counted, replace=monkeypatch.setattr)
     return passes
 
 
@@ -208,13 +204,8 @@ def test_what_the_fitted_rows_hardly_show_is_learnt_of_all(shown, is_enough, mon
     near = reached(base, targets, 10.0, some.theta, covariance=some.covariance)
     assert (near is not None) is is_enough  # the control: as if all were like the fitted ones
 
-    real, asked = BaseRows.covariance, list[int]()
-
-    def counted(self, *at):
-        asked.append(self.rows)
-        return real(self, *at)
-
-    monkeypatch.setattr(BaseRows, "covariance", counted)
+    asked, counted = [], lambda base, *_: asked.append(base.rows)
+    around(BaseRows, "covariance", before=counted, replace=monkeypatch.setattr)
     tilting = corrected(some, base, targets)
     assert asked == []
     ridge = 10 * targets.covariance

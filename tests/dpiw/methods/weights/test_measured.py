@@ -3,6 +3,7 @@
 import json
 import pickle
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from tests.dpiw.methods.weights.measuring import (
     nothing,
     private,
 )
+from tests.support.around import around
 from tests.support.worlds import UNIT, mixed, numbers, uniform_rows
 
 
@@ -249,10 +251,7 @@ def few_fitted(monkeypatch):
 def test_what_is_not_reached_is_not_published(monkeypatch):
     """The fit says so; of a calibration the rows stay as they were chosen."""
     given = drawn_of(4000)
-
-    def unreached(*_, **__):
-        raise WeightError("tilting: the minimum was not reached")
-
+    unreached = mock.Mock(side_effect=WeightError("tilting: the minimum was not reached"))
     monkeypatch.setattr(thinning, "corrected", unreached)
     assert "calibration" not in weighed_of(*given, MADE(9000), 4000).facts["measured"]
     monkeypatch.setattr(streaming, "reached", lambda *_, **__: None)
@@ -307,15 +306,9 @@ def test_a_base_is_read_in_any_batches():
 
 @pytest.fixture
 def held(monkeypatch):
-    rows_held = []
-    real = BaseRows.__init__
-
-    def watching(self, features, **options):
-        rows_held.append(len(features))
-        real(self, features, **options)
-
-    monkeypatch.setattr(BaseRows, "__init__", watching)
-    return rows_held
+    held, watching = [], lambda _, features, **__: held.append(len(features))
+    around(BaseRows, "__init__", before=watching, replace=monkeypatch.setattr)
+    return held
 
 
 @pytest.mark.parametrize("rows", [1000, 3000])

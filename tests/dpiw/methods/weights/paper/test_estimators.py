@@ -11,14 +11,16 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
 from dpiw.methods.weights.base import Normalisation
 from dpiw.methods.weights.diagnostics import Verdict
+from dpiw.methods.weights.paper import beta
 from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.discriminator import DiscriminatorWeights
 from dpiw.methods.weights.paper.output import REASON, OutputNoised, rows_digest
 from dpiw.methods.weights.paper.ratio import weigh
-from dpiw.methods.weights.paper.regression import LinearMap, solve
+from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
+from tests.support.around import around
 from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
 
 
@@ -51,13 +53,11 @@ def test_measure_certifies_the_gradient_its_scale_pays_for(tables, monkeypatch):
     schema, private, synthetic = tables
     estimator, shares = ready(schema, UNIT), []
 
-    def spied(problem, *, tolerance):
-        coefficients = solve(problem, tolerance=tolerance)
+    def spied(coefficients, problem, *, tolerance):
         norms = (tolerance, np.linalg.norm(problem.gradient(coefficients)))
         shares.append(max(norms) / estimator.calibrated.bounds.norm)
-        return coefficients
 
-    monkeypatch.setattr("dpiw.methods.weights.paper.beta.solve", spied)
+    around(beta, "solve", after=spied, replace=monkeypatch.setattr)
     estimator.measure(private, synthetic, noise=SeededNoise(1))
     assert len(shares) == 1
     assert shares[0] <= 1e-6
