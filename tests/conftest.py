@@ -184,6 +184,20 @@ def verdicts_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def says(capsys) -> Callable[..., str]:
+    """What a `dpiw` command prints, which ends with a code: on standard error if that is not 0."""
+
+    def run(*words: object, code: int = 0) -> str:
+        from dpiw.cli.main import main
+
+        assert main([str(word) for word in words]) == code
+        output = capsys.readouterr()
+        return output.err if code else output.out
+
+    return run
+
+
+@pytest.fixture
 def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
     """Make a workplace; `epsilon` and `reads` without a draw are the population's for life."""
 

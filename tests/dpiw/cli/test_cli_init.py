@@ -20,9 +20,8 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, capsys):
-    assert main(["init", "town", *HEADER, "--identifier", "person", "--target", "ill"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_it_writes_a_dictionary_and_a_spec_and_says_what_to_type(desk, says):
+    lines = says("init", "town", *HEADER, "--identifier", "person", "--target", "ill").splitlines()
     assert "4 columns, 8 open fields" in lines[0]
     assert [line.split(" town")[0].split(" --")[0].strip() for line in lines[2:]] == [
         "dpiw plan", "dpiw rehearse", "dpiw key new",
@@ -129,9 +128,8 @@ def test_a_byte_order_mark_is_no_part_of_a_name_and_utf_16_is_refused(desk):
 
 
 @pytest.mark.parametrize("command", ["init town --header", "plan release.yaml --header"])
-def test_a_table_s_name_is_no_header(workplace, monkeypatch, capsys, command):
+def test_a_table_s_name_is_no_header(workplace, monkeypatch, says, command):
     monkeypatch.chdir(workplace.root)
     os.chmod(workplace.source, 0)
     name = workplace.source.name
-    assert main([*command.split(), name]) == SourceError.exit_code
-    assert "correct it, then run" not in capsys.readouterr().err
+    assert "correct it, then run" not in says(*command.split(), name, code=SourceError.exit_code)

@@ -34,10 +34,9 @@ def mapping(path):
     return load_file(path, what="file", error=SchemaError)
 
 
-def test_completion_knows_every_command_and_is_a_script(capsys):
+def test_completion_knows_every_command_and_is_a_script(says):
     for shell in ("bash", "zsh"):
-        assert main(["completion", shell]) == 0
-        script = capsys.readouterr().out
+        script = says("completion", shell)
         for word in ("release", "register", "--max-unpaid-reads", "dictionary"):
             assert word in script
         if program := shutil.which(shell):
@@ -53,9 +52,8 @@ def refused(document, kind):
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_schema_is_printed_as_json(kind, capsys):
-    assert main(["schema", kind]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_schema_is_printed_as_json(kind, says):
+    printed = json.loads(says("schema", kind))
     jsonschema.Draft202012Validator.check_schema(printed)
     assert printed == SCHEMAS[kind]()
     assert '"ge"' not in json.dumps(printed)
@@ -191,15 +189,13 @@ def test_the_flows_commands_hand_on_what_was_typed(a_spec, monkeypatch):
     assert (sys.path, sys.argv) == (path, words)
 
 
-def test_without_the_flows_it_says_what_to_install(a_spec, monkeypatch, tmp_path, capsys):
+def test_without_the_flows_it_says_what_to_install(a_spec, monkeypatch, tmp_path, says):
     monkeypatch.setattr(pipeline, "_HOMES", (tmp_path,))
-    assert main(["release", a_spec]) == 3
-    assert "dpiw[pipeline]" in capsys.readouterr().err
+    assert "dpiw[pipeline]" in says("release", a_spec, code=3)
     assert main(["release", "other.yaml"]) == SpecError.exit_code
     assert os.listdir(tmp_path) == [a_spec]
 
 
-def test_ctrl_c_is_no_traceback(a_spec, monkeypatch, capsys):
+def test_ctrl_c_is_no_traceback(a_spec, monkeypatch, says):
     monkeypatch.setattr(pipeline.runpy, "run_module", mock.Mock(side_effect=KeyboardInterrupt))
-    assert main(["release", a_spec]) == 130
-    assert capsys.readouterr().err == "stopped\n"
+    assert says("release", a_spec, code=130) == "stopped\n"

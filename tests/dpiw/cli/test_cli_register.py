@@ -53,19 +53,17 @@ def test_terms_are_the_spec_s(unregistered, capsys):
     assert register("--spec", "release.yaml", *BUDGET) == 0
 
 
-def test_a_spec_names_its_ledger(unregistered, capsys):
+def test_a_spec_names_its_ledger(unregistered, capsys, says):
     register("--spec", "release.yaml", *BUDGET, "--create")
     capsys.readouterr()
     told = []
     for named in ("release.yaml", "state/ledger.sqlite"):
         for command in ("show", "verify", "export"):
-            assert main(["ledger", command, "--ledger", named]) == 0
-            told.append(capsys.readouterr().out)
+            told.append(says("ledger", command, "--ledger", named))
     assert told[:3] == told[3:]
     assert all(told)
     (unregistered.root / "typo.yaml").write_text("nmae: 1\n")
-    assert main(["ledger", "show", "--ledger", "typo.yaml"]) == SpecError.exit_code
-    assert "typo.yaml" in capsys.readouterr().err
+    assert "typo.yaml" in says("ledger", "show", "--ledger", "typo.yaml", code=SpecError.exit_code)
 
 
 def test_a_ledger_that_is_named_like_a_spec_is_one_by_its_url(unregistered, capsys):
@@ -184,7 +182,7 @@ def test_a_folder_that_is_no_release_leaves_the_terms_unknown(unregistered, caps
     assert not unregistered.ledger.exists()
 
 
-def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(lost, capsys):
+def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(lost, says):
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "add_or_remove_one", "--create")
     assert register(*by_hand, "--epsilon", "6", "--delta", "1e-4") == 0
     recover = [
@@ -192,8 +190,7 @@ def test_releases_that_a_ledger_with_other_terms_does_not_take_say_how_to_go_on(
         "--key", "state/keys/test.pub", "--loss-epsilon", "0", "--loss-delta", "0",
         "--loss-reads", "0",
     ]  # fmt: skip
-    assert main(recover) == LedgerConflictError.exit_code
-    said = capsys.readouterr().err
+    said = says(*recover, code=LedgerConflictError.exit_code)
     shutil.move("lost/l.sqlite", "wrong.sqlite")
     assert main(typed_after(said, "ledger register", ", and then")) == 0
     assert main(recover) == 0
@@ -231,9 +228,8 @@ def test_draws_that_a_new_ledger_does_not_know_are_told(drawn, workplace, capsys
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
 
-def test_another_name_is_not_offered_where_a_ledger_was_lost(lost, capsys):
+def test_another_name_is_not_offered_where_a_ledger_was_lost(lost, says):
     """A second budget for the same people, beside a registration that nothing was drawn from."""
     by_hand = ("town", "--ledger", "lost/l.sqlite", "--relation", "replace_one", "--create")
     assert register(*by_hand, "--epsilon", "5", "--delta", "1e-4") == 0
-    assert main(["plan", "release.yaml"]) == UnsupportedRelationError.exit_code
-    assert "OTHER" not in capsys.readouterr().err
+    assert "OTHER" not in says("plan", "release.yaml", code=UnsupportedRelationError.exit_code)

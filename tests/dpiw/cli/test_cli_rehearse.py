@@ -33,7 +33,7 @@ def files(workplace):
     }
 
 
-def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, capsys):
+def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, capsys, says):
     workplace.source.unlink()
     os.mkfifo(workplace.source)  # opening it would wait for ever
     before = files(workplace)
@@ -42,8 +42,7 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, 
     shown = capsys.readouterr()
     assert files(workplace) == before
     seed = shown.out.splitlines()[1].rpartition("seed ")[2]
-    assert main([*call, "--seed", seed]) == 0
-    assert capsys.readouterr().out == shown.out
+    assert says(*call, "--seed", seed) == shown.out
     lines = shown.out.splitlines()
     rows = [line for line in lines if line.startswith("strong ")]
     assert len(rows) == 3 + 2  # the stand-in rows, none, the spec; measured weights
@@ -77,15 +76,13 @@ def test_the_source_can_not_be_offered_as_public_rows(workplace, tmp_path):
         assert main([*call, "--i-declare-these-rows-public"]) == SpecError.exit_code
 
 
-def test_public_rows_need_the_curators_word(workplace, capsys, tmp_path):
+def test_public_rows_need_the_curators_word(workplace, says, tmp_path):
     rows = tmp_path / "public.csv"
     rows.write_bytes(workplace.source.read_bytes())
     call = ["rehearse", str(workplace.spec), *FEW, "--seed", "1", "--public-rows", str(rows)]
     workplace.source.unlink()
-    assert main(call) == SpecError.exit_code
-    assert "--i-declare-these-rows-public" in capsys.readouterr().err
-    assert main([*call, "--i-declare-these-rows-public"]) == 0
-    assert "\npublic " in capsys.readouterr().out
+    assert "--i-declare-these-rows-public" in says(*call, code=SpecError.exit_code)
+    assert "\npublic " in says(*call, "--i-declare-these-rows-public")
     rows.write_text("\n".join(rows.read_text().splitlines()[:20]) + "\n")
     assert main([*call, "--i-declare-these-rows-public"]) == SourceError.exit_code
 
@@ -104,12 +101,11 @@ def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(workplace, tm
     assert labelled_rows(spec, load_schema(spec)) == 0
 
 
-def test_a_former_release_can_stand_in(workplace, capsys, make_workplace):
+def test_a_former_release_can_stand_in(workplace, says, make_workplace):
     _, folder = publish_run(workplace.spec)
     before = files(workplace)
     call = ["rehearse", str(workplace.spec), *FEW, "--like", str(folder)]
-    assert main([*call, "--key", str(workplace.root / "state/keys/test.pub")]) == 0
-    assert "\nrelease " in capsys.readouterr().out
+    assert "\nrelease " in says(*call, "--key", workplace.root / "state/keys/test.pub")
     assert files(workplace) == before
     unlike = make_workplace()
     text = (unlike.root / "schema.yaml").read_text().replace("upper: 100}", "upper: 90}")

@@ -14,16 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from dpiw import errors
 from dpiw.cli.main import main
-from dpiw.errors import (
-    ChecksumError,
-    ManifestError,
-    PrivacyError,
-    ReleaseError,
-    SignatureError,
-    SourceError,
-    SpecError,
-)
+from dpiw.local import collector
 from dpiw.local.certificate import (
     PARAMETERS,
     REPORTS,
@@ -32,13 +25,6 @@ from dpiw.local.certificate import (
     LocalManifest,
     is_local,
     verify_local,
-)
-from dpiw.local.collector import (
-    load_local_spec,
-    publish_reports,
-    read_parameters,
-    read_reports,
-    write_parameters,
 )
 from dpiw.local.estimate import load_local, means
 from dpiw.privacy.mechanisms import lattice_step
@@ -57,22 +43,21 @@ def desk(tmp_path: Path) -> Path:
 
 
 def spec_of(desk: Path):
-    return load_local_spec(desk / "collection.yaml")
+    return collector.load_local_spec(desk / "collection.yaml")
 
 
 def collected(desk: Path) -> Path:
     spec = spec_of(desk)
-    return publish_reports(spec, read_reports(spec))
+    return collector.publish_reports(spec, collector.read_reports(spec))
 
 
-def test_a_collection_is_published_verified_and_read(desk, capsys):
+def test_a_collection_is_published_verified_and_read(desk, capsys, says):
     folder = collected(desk)
     assert collected(desk) == folder  # the same reports again: nothing is written
     assert main(["verify", str(folder), "--key", str(desk / "collector.pub")]) == 0
     assert main(["describe", str(folder)]) == 0
     assert "12 reports, each epsilon=4, delta=0.000001 under replace_one" in capsys.readouterr().out
-    assert main(["describe", str(folder), "--json"]) == 0
-    stated = json.loads(capsys.readouterr().out)
+    stated = json.loads(says("describe", folder, "--json"))
     assert (stated["model"], stated["unprotected"]) == ("local", ["city"])
     assert stated["mechanisms"] == ["client:gaussian", "client:randomised_response"]
     trust = " ".join(stated["trust"])
@@ -90,7 +75,7 @@ def test_a_collection_is_published_verified_and_read(desk, capsys):
 
 def test_neither_order_nor_form_nor_repeats_matter(desk):
     sent = pd.read_csv(desk / "reports.csv", dtype=str).astype({"age": float, "city": float})
-    first = read_reports(spec_of(desk))
+    first = collector.read_reports(spec_of(desk))
     text = (desk / "collection.yaml").read_text()
     sent.sample(frac=1, random_state=1).to_parquet(desk / "other.parquet")
     (desk / "folder").mkdir()
@@ -103,7 +88,7 @@ def test_neither_order_nor_form_nor_repeats_matter(desk):
         (desk / "collection.yaml").write_text(text.replace("reports.csv", reports))
         shutil.rmtree(folder)
         assert (collected(desk) / "reports.parquet").read_bytes() == before
-        assert len(read_reports(spec_of(desk)).features) == len(first.features) == 12
+        assert len(collector.read_reports(spec_of(desk)).features) == len(first.features) == 12
 
 
 BAD = {
@@ -127,7 +112,7 @@ BAD = {
 def test_what_no_honest_client_sends_is_refused(change, desk):
     sent = pd.read_csv(desk / "reports.csv", dtype={"report_id": str})
     BAD[change](sent).to_csv(desk / "reports.csv", index=False)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(errors.SourceError) as refused:
         collected(desk)
     assert "canary" not in str(refused.value)
     assert not (desk / "releases").exists()
@@ -142,37 +127,39 @@ def test_files_that_are_no_reports_are_refused(text, desk):
     (desk / "one.parquet").write_text(text)
     for name in ("folder", "one.csv", "one.parquet", "one.xlsx", "none.csv"):
         (desk / "collection.yaml").write_text(spec.replace("reports.csv", name))
-        with pytest.raises(SourceError):
-            read_reports(spec_of(desk))
+        with pytest.raises(errors.SourceError):
+            collector.read_reports(spec_of(desk))
 
 
 def test_another_reader_and_a_changed_byte_are_told(desk):
     folder = collected(desk)
     assert is_local(folder)
     assert not is_local(desk)
-    with pytest.raises(ManifestError, match="this is a local release"):
+    with pytest.raises(errors.ManifestError, match="this is a local release"):
         verify(folder)
     create_key_pair(desk, "other")
-    with pytest.raises(SignatureError):
+    with pytest.raises(errors.SignatureError):
         verify_local(folder, public_key=desk / "other.pub")
-    for name, error in ((MANIFEST, SignatureError), (CERTIFICATE, ChecksumError)):
+    for name, error in ((MANIFEST, errors.SignatureError), (CERTIFICATE, errors.ChecksumError)):
         broken = shutil.copytree(folder, desk / f"broken-{name}")
         data = (broken / name).read_bytes()
         (broken / name).write_bytes(data.replace(b'"epsilon": "4"', b'"epsilon": "1"'))
         with pytest.raises(error):
             verify_local(broken)
     (folder / "more").write_text("x")
-    with pytest.raises(ManifestError, match="not listed"):
+    with pytest.raises(errors.ManifestError, match="not listed"):
         load_local(folder)
 
 
 def test_more_reports_need_another_place_and_get_it(desk):
     collected(desk)
-    reports_of(read_parameters(spec_of(desk)), 13).to_csv(desk / "reports.csv", index=False)
-    with pytest.raises(ReleaseError, match="publish_to"):
+    reports_of(collector.read_parameters(spec_of(desk)), 13).to_csv(
+        desk / "reports.csv", index=False
+    )
+    with pytest.raises(errors.ReleaseError, match="publish_to"):
         collected(desk)
     (desk / "collection.yaml").write_text(SPEC.replace("name: commute", "name: commute-2"))
-    with pytest.raises(SpecError, match=r"another spec \(name\)"):
+    with pytest.raises(errors.SpecError, match=r"another spec \(name\)"):
         collected(desk)
     (desk / "collection.yaml").write_text(SPEC.replace("publish_to: releases", "publish_to: more"))
     assert verify_local(collected(desk)).certificate.rows == 13
@@ -184,13 +171,13 @@ def test_few_reports_are_not_published_by_a_slip(desk):
     (desk / "folder").mkdir()
     report = pd.read_csv(desk / "reports.csv", dtype={"report_id": str}).iloc[0].to_dict()
     (desk / "folder" / "one.json").write_text(json.dumps(report))
-    with pytest.raises(SourceError, match="least_reports"):
+    with pytest.raises(errors.SourceError, match="least_reports"):
         collected(desk)
     assert not (desk / "releases").exists()
     (desk / "collection.yaml").write_text(spec + "least_reports: 1\n")
     assert verify_local(collected(desk)).certificate.rows == 1
     (desk / "collection.yaml").write_text(spec + "least_reports: 0\n")
-    with pytest.raises(SpecError, match="least_reports"):
+    with pytest.raises(errors.SpecError, match="least_reports"):
         spec_of(desk)
 
 
@@ -198,28 +185,28 @@ def test_a_report_that_is_refused_is_named(desk):
     sent = pd.read_csv(desk / "reports.csv", dtype={"report_id": str})
     sent.loc[[6, 8, 9, 10], "home"] = "canary"
     sent.to_csv(desk / "reports.csv", index=False)
-    with pytest.raises(SourceError, match="4 of 12: row 7, row 9, row 10 and 1 more"):
+    with pytest.raises(errors.SourceError, match="4 of 12: row 7, row 9, row 10 and 1 more"):
         collected(desk)
     (desk / "collection.yaml").write_text(SPEC.replace("reports.csv", "folder"))
     (desk / "folder").mkdir()
     rows = sent.to_dict("records")
     for place, row in enumerate([*rows[:8], rows[11]]):
         (desk / "folder" / f"report-{place}.json").write_text(json.dumps(row))
-    with pytest.raises(SourceError, match=r"home: .* not so in 1 of 9: 'report-6\.json'$"):
+    with pytest.raises(errors.SourceError, match=r"home: .* not so in 1 of 9: 'report-6\.json'$"):
         collected(desk)
     (desk / "folder" / "report-6.json").write_text(json.dumps({**rows[0], "more": 1}))
-    with pytest.raises(SourceError, match=r"'report-6\.json'"):
+    with pytest.raises(errors.SourceError, match=r"'report-6\.json'"):
         collected(desk)
 
 
 def test_parameters_are_written_once_and_belong_to_their_spec(desk):
     given = (desk / "parameters.json").read_bytes()
-    assert write_parameters(spec_of(desk)).to_json() == given
+    assert collector.write_parameters(spec_of(desk)).to_json() == given
     for old, new in (("epsilon: 4", "epsilon: 3"), ("high: 90", "high: 91"), ('"yes"', '"y"')):
         (desk / "collection.yaml").write_text(SPEC.replace(old, new))
         named = {"epsilon: 4": "epsilon", "high: 90": "features", '"yes"': "label"}[old]
-        with pytest.raises(SpecError, match=rf"of another spec \(.*{named}.*\)"):
-            write_parameters(spec_of(desk))
+        with pytest.raises(errors.SpecError, match=rf"of another spec \(.*{named}.*\)"):
+            collector.write_parameters(spec_of(desk))
 
 
 @pytest.mark.parametrize(
@@ -235,39 +222,34 @@ def test_parameters_are_written_once_and_belong_to_their_spec(desk):
 def test_a_spec_is_read_strictly(old, new, named, desk, capsys):
     (desk / "parameters.json").unlink()
     (desk / "collection.yaml").write_text(SPEC.replace(old, new))
-    assert main(["local", "plan", str(desk / "collection.yaml")]) == SpecError.exit_code
+    assert main(["local", "plan", str(desk / "collection.yaml")]) == errors.SpecError.exit_code
     told = capsys.readouterr().err.replace("\n", " ")
     assert re.search(named, told), told
     assert not (desk / "parameters.json").exists()
 
 
-def test_a_client_types_one_command(desk, capsys):
+def test_a_client_types_one_command(desk, says):
     (desk / "me.json").write_text(json.dumps({"age": 44, "city": 1, "home": "no"}))
     words = ["local", "report", str(desk / "parameters.json"), str(desk / "me.json")]
     for named in ([], ["--bare", "age"], ["--bare", "cit"], ["--bare", "city "]):
         refused = [*words, *named, "--out", str(desk / "report.json")]
-        assert main(refused) == PrivacyError.exit_code
-        assert "'city'" in capsys.readouterr().err
+        assert "'city'" in says(*refused, code=errors.PrivacyError.exit_code)
         assert not (desk / "report.json").exists()
     words += ["--bare", "city", "--out"]
-    assert main([*words, str(desk / "report.json")]) == 0
-    assert "'city'" in capsys.readouterr().out
+    assert "'city'" in says(*words, desk / "report.json")
     first = (desk / "report.json").read_bytes()
     assert main([*words, str(desk / "report.json")]) == 0
     assert (desk / "report.json").read_bytes() == first
-    assert main(["local", "plan", str(desk / "collection.yaml")]) == 0
-    assert "not noised, not protected: city" in capsys.readouterr().out
+    assert "not noised, not protected: city" in says("local", "plan", desk / "collection.yaml")
     (desk / "me.json").write_text('{"age": "canary"')
     broken = [*words, str(desk / "other.json")]
-    assert main(broken) == SourceError.exit_code  # after it said what goes bare
-    assert "canary" not in capsys.readouterr().err
+    assert "canary" not in says(*broken, code=errors.SourceError.exit_code)
     parts = (({"city": 1, "home": "no"}, "feature age"), ({"age": 44, "city": 1}, "label home"))
     for record, named in parts:
         (desk / "me.json").write_text(json.dumps(record))
-        assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
-        assert named in capsys.readouterr().err
+        assert named in says(*words, desk / "other.json", code=errors.SourceError.exit_code)
     words[3] = str(desk / "you.json")
-    assert main([*words, str(desk / "other.json")]) == SourceError.exit_code
+    assert main([*words, str(desk / "other.json")]) == errors.SourceError.exit_code
 
 
 HONEST = collection(private=(True, False))
@@ -322,7 +304,8 @@ def test_what_the_parameters_promise_passes(tmp_path):
     ids=lambda stated: next(iter(stated)),
 )  # fmt: skip
 def test_a_signed_certificate_of_another_promise_is_refused(stated, tmp_path):
-    with pytest.raises(ManifestError, match=f"certificate.json {next(iter(stated))}: not that of"):
+    field = next(iter(stated))
+    with pytest.raises(errors.ManifestError, match=f"certificate.json {field}: not that of"):
         verify_local(signed(tmp_path, **stated))
 
 
@@ -330,15 +313,15 @@ def test_a_signed_certificate_of_another_promise_is_refused(stated, tmp_path):
 def test_signed_parameters_that_promise_too_much_are_refused(change, tmp_path):
     lying = dataclasses.replace(HONEST, **change)
     certificate = LocalCertificate.of(lying, rows=3, versions={})
-    with pytest.raises(PrivacyError, match=PARAMETERS):
+    with pytest.raises(errors.PrivacyError, match=PARAMETERS):
         verify_local(signed(tmp_path, parameters=lying, delta=lying.delta, noise=certificate.noise))
 
 
 def test_reports_of_other_columns_are_refused(tmp_path):
-    with pytest.raises(ManifestError, match="columns"):
+    with pytest.raises(errors.ManifestError, match="columns"):
         verify_local(signed(tmp_path, columns=("a", "c", "home")))
 
 
 def test_other_parameters_than_those_named_are_refused(tmp_path):
-    with pytest.raises(ManifestError, match="parameters_digest"):
+    with pytest.raises(errors.ManifestError, match="parameters_digest"):
         verify_local(signed(tmp_path, parameters_digest="0" * 64))

@@ -12,28 +12,20 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import WeightError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
+from dpiw.plan.rehearsal import report
 from dpiw.plan.rehearsal.candidates import Candidate, candidates
 from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
-from dpiw.plan.rehearsal.report import (
-    Change,
-    Line,
-    question_rows,
-    recommendation_lines,
-    recommended,
-    summarise,
-)
 from dpiw.plan.spec import parse_spec
 from tests.support import specs
+from tests.support.worlds import declared
 
-SCHEMA = PublicSchema.from_mapping({
-    "name": "pair",
-    "columns": [
-        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-        {"name": "z", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
-        {"name": "y", "kind": "boolean", "role": "target"},
-    ],
-})  # fmt: skip
+SCHEMA = declared(
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "z", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+    {"name": "y", "kind": "boolean", "role": "target"},
+    name="pair",
+)
 
 
 def spec(**changes):
@@ -85,9 +77,7 @@ def test_candidates_keep_infeasible_weights_and_say_why_others_are_not_played():
                for c in by_name.values())  # fmt: skip
     feasible = [c.plan.forecast.feasible for c in by_name.values() if c.plan and c.plan.forecast]
     assert not all(feasible)
-    wide = PublicSchema.from_mapping({
-        "name": "one", "columns": [{"name": "g", "kind": "categorical", "levels": ["only"]}],
-    })  # fmt: skip
+    wide = declared({"name": "g", "kind": "categorical", "levels": ["only"]}, name="one")
     lacking = {c.name: c.reason for c in candidates(spec(weights={"method": "none"}), wide)}
     assert next(iter(lacking)) == "none"
     assert "spec" not in lacking
@@ -103,11 +93,8 @@ def test_what_to_type_for_a_candidate_is_the_candidate():
         weights={"method": "beta_debiased", "settings": {"tau": 1e-3}, "post_processing": post}
     )
     for base in (
-        spec(),
-        spec(shares={"generator": 0.6, "weights": 0.4}),
-        low_budget,
-        post_processed,
-    ):
+        spec(), spec(shares={"generator": 0.6, "weights": 0.4}), low_budget, post_processed,
+    ):  # fmt: skip
         offered = candidates(base, SCHEMA)
         assert len(offered) > 4
         for candidate in offered:
@@ -189,7 +176,7 @@ def test_weights_that_clearly_help_are_recommended():
     """An independent generator and strong dependence: seeded, so there is no false alarm."""
     weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
     design = rehearsal(spec(epsilon="6", weights=weights))
-    lines = summarise(design, rehearse(design))
+    lines = report.summarise(design, rehearse(design))
     line = next(line for line in lines if line.candidate == "spec")
     assert line.outcome == "helps"
     assert line.changes["two_way"].gains
@@ -197,17 +184,17 @@ def test_weights_that_clearly_help_are_recommended():
     assert sum(line.verdicts.values()) == 6
     assert "do not use" not in line.verdicts
     assert 0 < line.ess_share < 1
-    assert recommended(lines) == "spec"
+    assert report.recommended(lines) == "spec"
 
 
 def test_weights_that_cannot_help_are_not_recommended():
     """Independent columns, which the generator keeps: nothing to repair, at a price."""
     design = rehearsal(spec(nominal_rows=300, epsilon="1"), kinds=("independent",), runs=8)
-    lines = summarise(design, rehearse(design))
+    lines = report.summarise(design, rehearse(design))
     line = next(line for line in lines if line.candidate == "spec")
     assert line.outcome == "hurts"
     assert line.changes["one_way"].loses
-    assert recommended(lines) == "none"
+    assert report.recommended(lines) == "none"
 
 
 def test_the_floor_is_the_stand_in_table_itself_and_no_plan_is_not_played():
@@ -217,13 +204,13 @@ def test_the_floor_is_the_stand_in_table_itself_and_no_plan_is_not_played():
     design = dataclasses.replace(base, candidates=(*base.candidates, absent))
     scores = rehearse(design, progress=lambda done, total: progress.append((done, total)))
     assert progress == [(n, 5) for n in range(1, 6)]
-    lines = {line.candidate: line for line in summarise(design, scores)}
+    lines = {line.candidate: line for line in report.summarise(design, scores)}
     assert set(lines) == {FLOOR, "none"}
     for measure in design.scorer.measures:
         assert lines[FLOOR].changes[measure].mean < lines["none"].changes[measure].mean
     assert lines["none"].changes["one_way"].difference == 0
     assert not lines["none"].changes["one_way"].gains
-    assert "because" in recommendation_lines(design, lines.values(), spec="s")[0]
+    assert "because" in report.recommendation_lines(design, lines.values(), spec="s")[0]
 
 
 @pytest.mark.nightly
@@ -258,18 +245,18 @@ def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
 
     monkeypatch.setattr(module, "rehearse_release", failing)
     design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
-    lines = {line.candidate: line for line in summarise(design, rehearse(design))}
+    lines = {line.candidate: line for line in report.summarise(design, rehearse(design))}
     assert lines["spec"].verdicts[FAILED] == 1
 
 
 def line(population, candidate, *differences, error=1.0):
     names = ("one_way", "two_way", "wasserstein", "coefficients", "means")
     changes = {
-        name: Change(mean=10 + d, error=1, difference=d, difference_error=error)
+        name: report.Change(mean=10 + d, error=1, difference=d, difference_error=error)
         for name, d in zip(names, differences, strict=True)
     }
-    return Line(population=population, candidate=candidate, changes=changes, verdicts={"use": 5},
-                ess_share=0.5)  # fmt: skip
+    return report.Line(population=population, candidate=candidate, changes=changes,
+                       verdicts={"use": 5}, ess_share=0.5)  # fmt: skip
 
 
 HELP, TRADE, HURT, NOTHING = (0, -3, 0, -3, 1), (3, 0, 3, -3, 0), (3, 0, 1, 0, 0), (1, -1, 2, -2, 0)
@@ -300,7 +287,7 @@ def test_weights_are_recommended_that_help_on_every_kind_with_dependence():
         ([line("weak", "linear", 0, -3, 0, -3, 0), line("weak", "fourier", 0, -6, 0, -6, 0)],
          "fourier"),
     ):  # fmt: skip
-        assert recommended(lines) == name
+        assert report.recommended(lines) == name
 
 
 def test_a_recommendation_comes_with_what_to_type_and_the_next_command():
@@ -314,7 +301,7 @@ def test_a_recommendation_comes_with_what_to_type_and_the_next_command():
         (played, line("weak", "spec", *HURT), ["  weights: {method: none}"]),
         (without, line("weak", name, *HURT), []),
     ):  # fmt: skip
-        first, after, *lines = recommendation_lines(design, [found], spec="r.yaml")
+        first, after, *lines = report.recommendation_lines(design, [found], spec="r.yaml")
         assert first.startswith("recommendation: ")
         assert after.startswith("next: dpiw plan r.yaml")
         assert lines == typed
@@ -327,18 +314,18 @@ def test_a_rehearsal_plays_the_declared_questions_and_compares_their_forecasts()
     played = rehearsal(base, kinds=("independent",))
     scores = rehearse(played)
     assert all(bool(score.answers) == (score.candidate == "spec") for score in scores)
-    heads, *rows = question_rows(played, scores)
+    heads, *rows = report.question_rows(played, scores)
     assert [row[1] for row in rows] == [str(question) for question in played.questions]
     for row in rows:
         cells = dict(zip(heads, row, strict=True))
         forecast, found = float(cells["forecast"][1:]), float(cells["played"][1:])
         assert forecast == pytest.approx(found, rel=0.5)
         assert float(cells["held"][:-1]) >= 60  # of 6 to 12 intervals; 95% are expected
-    assert question_rows(rehearsal(spec()), []) == []
+    assert report.question_rows(rehearsal(spec()), []) == []
     failed = dataclasses.replace(scores[-1], candidate="spec", verdict=FAILED, answers={})
-    assert [row[3:] for row in question_rows(played, [failed])[1:]] == [["-", "-"]] * 3
+    assert [row[3:] for row in report.question_rows(played, [failed])[1:]] == [["-", "-"]] * 3
     public = random_law(SCHEMA, KINDS["strong"], rng=np.random.default_rng(3))
     rows = WeightedRows.even(public.draw(900, rng=np.random.default_rng(4)))
     given = dataclasses.replace(played, populations=("public",), stand_in=rows)
-    own = [row[2] for row in question_rows(given, rehearse(given, jobs=2))[1:]]
-    assert own != [row[2] for row in question_rows(played, scores)[1:]]
+    own = [row[2] for row in report.question_rows(given, rehearse(given, jobs=2))[1:]]
+    assert own != [row[2] for row in report.question_rows(played, scores)[1:]]

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.cli.main import main
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import PrivacyError, SpecError
@@ -51,12 +50,10 @@ def plan_of(generator: str, weights: str = "none", external: Mapping[str, Any] =
     spec = specs.GOOD | {
         "generator": {"method": generator, "settings": dict(settings)},
         "weights": {
-            "method": weights,
-            "settings": NEEDS.get(weights, {}),
-            "when_infeasible": "keep",
+            "method": weights, "settings": NEEDS.get(weights, {}), "when_infeasible": "keep",
         },
         "epsilon": Decimal(10),
-    }
+    }  # fmt: skip
     return compile_plan(parse_spec(spec), UNSEEN if generator == "levels" else specs.SCHEMA)
 
 
@@ -115,7 +112,7 @@ TOYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", TOYS)
 def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
-    make_workplace, monkeypatch, name, capsys
+    make_workplace, monkeypatch, name, says
 ):
     toy = type("Toy", (Histogram,), TOYS[name])
     monkeypatch.setattr(registry, "GENERATORS", {**GENERATORS, "toy": toy})
@@ -123,24 +120,16 @@ def test_what_no_certificate_can_state_is_refused_before_it_is_reserved(
     place.rewrite("method: histogram", "method: toy")
     with pytest.raises(PrivacyError) as refused:
         prepared(place)
-    assert main(["plan", str(place.spec)]) == refused.value.exit_code
-    assert "Error: " in capsys.readouterr().err
+    assert "Error: " in says("plan", place.spec, code=refused.value.exit_code)
     kinds = {entry.kind for entry in Ledger.open(f"sqlite:///{place.ledger}").entries()}
     assert EntryKind.RESERVE not in kinds
 
 
 MEASURED = {
-    "draw_synthetic": "dpiw.run.weigh._model",
-    "debias": "dpiw.run.weigh._weights",
-    "diagnose": "dpiw.run.steps.diagnose",
-    "publish": "dpiw.run.publish.certify",
-}
+    "draw_synthetic": "dpiw.run.weigh._model", "debias": "dpiw.run.weigh._weights",
+    "diagnose": "dpiw.run.steps.diagnose", "publish": "dpiw.run.publish.certify",
+}  # fmt: skip
 """What is broken in each step behind a draw."""
-
-
-@pytest.fixture
-def drawn(make_workplace):
-    return draw(prepared(make_workplace(weights="none")))
 
 
 def run_step(name: str, run: ReleaseRun) -> Path:
@@ -153,8 +142,9 @@ def run_step(name: str, run: ReleaseRun) -> Path:
 @pytest.mark.parametrize(
     "error", [KeyError("noise"), AssertionError(), ZeroDivisionError(), SpecError("not this file")]
 )
-def test_what_fails_behind_a_draw_keeps_what_was_drawn(drawn, name, error, monkeypatch):
+def test_what_fails_behind_a_draw_keeps_what_was_drawn(place, name, error, monkeypatch):
     """It says what is safe and whom to ask; repaired, the run publishes the same draws."""
+    drawn = draw(prepared(place))
     ledger, foreseen = drawn.open_ledger(), isinstance(error, SpecError)
     before, spent = drawn.measurement("fit_generator").read_bytes(), ledger.spent("town")
     (drawn.directory / "synthetic_rows.parquet").unlink()

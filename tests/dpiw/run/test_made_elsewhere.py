@@ -56,13 +56,11 @@ def test_the_declared_cost_is_charged_once_and_named_ever_after(published, capsy
         assert str(place.root) not in certificate.to_json().decode()
 
 
-def test_every_window_tells_declared_from_promised(published, capsys):
+def test_every_window_tells_declared_from_promised(published, capsys, says):
     place, (run, folder), (again, later) = published
     for command in ("verify", "describe"):
-        assert dpiw([command, str(folder)]) == 0
-        assert DECLARED in capsys.readouterr().out
-    assert dpiw(["ledger", "show", "--ledger", str(place.ledger)]) == 0
-    shown = capsys.readouterr().out
+        assert DECLARED in says(command, folder)
+    shown = says("ledger", "show", "--ledger", place.ledger)
     assert "fit_generator=committed (declared epsilon=0.5, delta=1e-07)" in shown
     assert DECLARED in (folder / "report.html").read_text()
     assert dpiw(["ledger", "show", "--json", "--ledger", str(place.ledger)]) == 0

@@ -28,18 +28,9 @@ from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun
 from flows.summary import summary
 from tests.proof.blind import CONSTRAINTS, MEASURED
+from tests.support import whole_runs
 from tests.support.fits import fitted_at_once
 from tests.support.found_levels import without_list
-from tests.support.whole_runs import (
-    asked,
-    draw,
-    finish,
-    ingested,
-    loaded,
-    prepared,
-    publish_run,
-    spent,
-)
 
 Found = tuple[Any, ReleaseRun, Path]
 MEASURE = UnseenLevels.measure
@@ -51,18 +42,17 @@ def found(tmp_path_factory):
     from tests import conftest
 
     place = without_list(conftest.make_workplace.__wrapped__(tmp_path_factory)())
-    run, folder = publish_run(place.spec)
+    run, folder = whole_runs.publish_run(place.spec)
     return place, run, folder
 
 
-def test_what_an_auditor_and_an_analyst_are_told(found, capsys):
+def test_what_an_auditor_and_an_analyst_are_told(found, says):
     place, _, folder = found
     certificate = verify(folder).certificate
     (stage,) = certificate.stages
     assert [event["type"] for event in stage.events] == ["gaussian", "threshold"]
     assert certificate.accountants["pld"] <= 2
-    assert dpiw(["plan", str(place.spec)]) == 0
-    assert "delta=5e-07, count=1" in capsys.readouterr().out
+    assert "delta=5e-07, count=1" in says("plan", place.spec)
     entries = [vars(entry) for entry in Ledger.open(place.ledger).entries()]
     assert "smith" not in json.dumps(entries, default=str)  # no level, not even one that is shown
 
@@ -73,12 +63,12 @@ def test_levels_are_found_and_a_later_release_takes_them(found, monkeypatch):
     listed = (folder / "levels-001.csv").read_text().splitlines()
     assert listed[0] == "trade,noisy_count"
     assert [line.rpartition(",")[0] for line in listed[1:]] == ['"Baker, Jr."', "smith"]
-    release = loaded(folder)
+    release = whole_runs.loaded(folder)
     assert set(release.table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
     (column,) = release.schema["columns"]
     assert column["provenance"] == f"earlier release: {run.release_id}, run {run.key}"
-    assert spent(place).epsilon == 2
-    advice = summary(folder, asked(place.spec), 1.0)
+    assert whole_runs.spent(place).epsilon == 2
+    advice = summary(folder, whole_runs.asked(place.spec), 1.0)
     assert "rehearse" not in advice
     (line,) = [row for row in advice.splitlines() if "levels_file" in row]
     ages = "  - {name: age, kind: integer, lower: 0, upper: 100}"
@@ -86,11 +76,11 @@ def test_levels_are_found_and_a_later_release_takes_them(found, monkeypatch):
     generator = "{method: histogram, settings: {bins: 4}}"
     text = place.spec.read_text().replace("{method: levels}", generator)
     place.spec.write_text(text.replace("name: town\n", "name: trades\n", 1))
-    later, later_folder = publish_run(place.spec)
-    assert spent(place).epsilon == 4
+    later, later_folder = whole_runs.publish_run(place.spec)
+    assert whole_runs.spent(place).epsilon == 4
     assert later.key != run.key
     assert later.plan.schema.released[1].levels == ("Baker, Jr.", "smith", "rest")
-    assert set(loaded(later_folder).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
+    assert set(whole_runs.loaded(later_folder).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
     key = place.root / "state" / "keys" / "test.pub"
     report = audit(f"sqlite:///{place.ledger}", [folder, later_folder], [key])
     assert (report.ok, report.findings) == (True, ())
@@ -100,13 +90,12 @@ def test_a_draw_with_another_threshold_than_planned_is_found(make_workplace, mon
     """The certificate states the threshold that was applied, and the audit counts from it."""
 
     def lower(self, *args, **facts):
-        assert self.calibrated is not None
         calibrated = dataclasses.replace(self.calibrated, threshold=-50.0)
         return MEASURE(dataclasses.replace(self, calibrated=calibrated), *args, **facts)
 
     monkeypatch.setattr(UnseenLevels, "measure", lower)
     place = without_list(make_workplace())
-    _, folder = publish_run(place.spec)
+    _, folder = whole_runs.publish_run(place.spec)
     assert "xylographer" in (folder / "levels-001.csv").read_text()
     report = audit(
         f"sqlite:///{place.ledger}", [folder], [place.root / "state" / "keys" / "test.pub"]
@@ -154,7 +143,7 @@ def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(make_wor
     ledger.register(terms)
     place.rewrite("population: town", "population: village")
     with pytest.raises(SpecError, match=r"^generator\.method: population village"):
-        steps.reserve(prepared(place))
+        steps.reserve(whole_runs.prepared(place))
     assert ledger.spent("village").epsilon == 0
 
 
@@ -162,16 +151,16 @@ def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(make_
     place = make_workplace(weights=MEASURED)
     with (place.root / "schema.yaml").open("a") as file:
         file.write(CONSTRAINTS)
-    run = draw(prepared(place))
+    run = whole_runs.draw(whole_runs.prepared(place))
     before = (run.directory / "synthetic_rows.constraints.json").read_bytes()
     steps.draw_synthetic(run)  # what is there is not drawn again
     assert (run.directory / "synthetic_rows.constraints.json").read_bytes() == before
-    folder = finish(run)
-    table = loaded(folder).table
+    folder = whole_runs.finish(run)
+    table = whole_runs.loaded(folder).table
     assert len(table) == 300
     assert not (table["region"].isin(["north", "other"]) & table["ill"]).any()
     assert not ((table["age"] <= 70) & (table["region"] == "south")).any()
-    interval = analysis.confidence_interval(analysis.mean(loaded(folder), "age"))
+    interval = analysis.confidence_interval(analysis.mean(whole_runs.loaded(folder), "age"))
     assert interval.method == "noise_aware"  # rejection and projection leave the law as it is
     certificate = verify(folder).certificate
     bound = certificate.diagnostics["constraints"]
@@ -200,8 +189,8 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(make_
     (place.root / "schema.yaml").write_text(WORK)
     rows = pd.DataFrame({"job": ["none"] * 400, "wage": ["adult"] * 400})
     rows.to_csv(place.root / "data.csv", index=False)
-    folder = publish_run(place.spec)[1]
-    table = loaded(folder).table
+    folder = whole_runs.publish_run(place.spec)[1]
+    table = whole_runs.loaded(folder).table
     assert not (table["job"].eq("none") & table["wage"].ne("child")).any()
     assert not table["job"].eq("pupil").any()
     certificate = verify(folder).certificate
@@ -210,7 +199,7 @@ def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(make_
     statement = f"{forced} of 2000 rows"  # of the base, which the published ones are chosen from
     assert any(sentence.startswith(statement) for sentence in certificate.caveats)
     assert certificate.diagnostics["reasons"][-1].startswith(statement)
-    shares = analysis.mean(loaded(folder), lambda rows: rows["job"] == "none")
+    shares = analysis.mean(whole_runs.loaded(folder), lambda rows: rows["job"] == "none")
     assert analysis.confidence_interval(shares).method == "sandwich"
     with pytest.raises(ReleaseError, match=f"{forced} rows were forced to satisfy adults-work"):
         analysis.confidence_interval(shares, method="noise_aware")
@@ -222,13 +211,13 @@ MARGINALS = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 200
 def ready_to_draw(make_workplace: Callable[..., Any], generator: str) -> ReleaseRun:
     place = make_workplace(weights=MARGINALS)
     place.rewrite("{method: histogram, settings: {bins: 4}}", generator)
-    return ingested(place)
+    return whole_runs.ingested(place)
 
 
 @pytest.mark.nightly
 def test_mst_is_published_and_its_marginals_are_targets_of_the_weights(make_workplace):
     with fitted_at_once():
-        folder = finish(draw(ready_to_draw(make_workplace, "{method: mst}")))
+        folder = whole_runs.finish(whole_runs.draw(ready_to_draw(make_workplace, "{method: mst}")))
     known = verify(folder).certificate.diagnostics["measured"]["one_way"]
     assert known["variances"]
     assert all(np.isfinite(value) for value in known["variances"].values())
