@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.unseen_levels import UnseenLevels
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from tests.support.worlds import declared
 
 FALSE_ALARM = 1e-9
 DELTA = "0.2"  # so large that draws can count it
-SCHEMA = PublicSchema.from_mapping(
-    {"name": "trades", "columns": [{"name": "trade", "kind": "categorical", "unseen": True}]}
-)
+SCHEMA = declared({"name": "trade", "kind": "categorical", "unseen": True}, name="trades")
 OWN = {"together": ["own"] * 3, "apart": ["own", "mine", "alone"]}
 """Where a person's three rows lie."""
 
@@ -50,7 +49,6 @@ def test_own_levels_are_shown_as_rarely_as_was_paid_for(way, draws):
         .calibrate(rho=0.5, schema=SCHEMA, unit=unit, nominal_rows=40)
     )
     ready = method.calibrated
-    assert ready is not None
 
     def p_value(seen):
         return float(stats.binomtest(seen, draws, ready.delta, alternative="greater").pvalue)

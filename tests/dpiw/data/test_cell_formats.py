@@ -269,12 +269,9 @@ def grouped(digits, sign):
 
 @PROPERTY
 @given(
-    pair=st.sampled_from(PAIRS),
-    number=st.decimals(min_value=-(10**8), max_value=10**8, places=2),
-    group=st.booleans(),
-    pick=st.integers(0, 3),
-    pad=st.sampled_from(["", " ", "\t", "\u00a0"]),
-)
+    pair=st.sampled_from(PAIRS), number=st.decimals(min_value=-(10**8), max_value=10**8, places=2),
+    group=st.booleans(), pick=st.integers(0, 3), pad=st.sampled_from(["", " ", "\t", "\u00a0"]),
+)  # fmt: skip
 def test_a_number_written_as_declared_reads_as_its_canonical_text(pair, number, group, pick, pad):
     decimal, thousands = pair
     canonical = f"{number:.2f}"

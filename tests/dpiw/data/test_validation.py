@@ -7,12 +7,7 @@ import pytest
 
 from dpiw.data.cells.counts import count_cells
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
-from dpiw.data.source.validation import (
-    run_checks,
-    scaled_extremes,
-    validate_scaled,
-    validate_values,
-)
+from dpiw.data.source import validation
 from dpiw.errors import StageFailedError
 from tests.support.worlds import declared
 
@@ -34,7 +29,9 @@ FRAME = pd.DataFrame({"n": [1, 2], "x": [0.5, None], "b": [True, False], "c": ["
 
 
 def judged(frame):
-    return validate_values({c.name: count_cells(c, frame[c.name]) for c in SCHEMA.released}, SCHEMA)
+    return validation.validate_values(
+        {c.name: count_cells(c, frame[c.name]) for c in SCHEMA.released}, SCHEMA
+    )
 
 
 def test_values_are_judged_and_never_abort():
@@ -57,13 +54,13 @@ def test_values_are_judged_and_never_abort():
 
 def test_scaled_table_passes_as_extremes():
     scaled = SCHEMA.scale(FRAME)
-    extremes = scaled_extremes(scaled, SCHEMA)
+    extremes = validation.scaled_extremes(scaled, SCHEMA)
     whole = pd.DataFrame(dict(scaled.columns))
     assert np.array_equal(extremes.loc[0], whole.min())
     assert np.array_equal(extremes.loc[1], whole.max())
-    assert all(validate_scaled(extremes, SCHEMA).values())
-    empty = scaled_extremes(scaled.take(np.array([], dtype=int)), SCHEMA)
-    assert all(validate_scaled(empty, SCHEMA).values())
+    assert all(validation.validate_scaled(extremes, SCHEMA).values())
+    empty = validation.scaled_extremes(scaled.take(np.array([], dtype=int)), SCHEMA)
+    assert all(validation.validate_scaled(empty, SCHEMA).values())
 
 
 @pytest.mark.parametrize(
@@ -71,13 +68,13 @@ def test_scaled_table_passes_as_extremes():
     [{"n": 1.0000001}, {"n": -0.1}, {"n": np.nan}, {"n": np.inf}, {"more": 0.5}, {"n": None}],
 )
 def test_scaled_out_of_range_or_shape_is_our_bug_and_says_nothing(change):
-    extremes = scaled_extremes(SCHEMA.scale(FRAME), SCHEMA)
+    extremes = validation.scaled_extremes(SCHEMA.scale(FRAME), SCHEMA)
     for name, value in change.items():
         extremes = extremes.assign(**{name: value}) if value is not None else extremes.drop(
             columns=name
         )  # fmt: skip
     with pytest.raises(StageFailedError) as caught:
-        validate_scaled(extremes, SCHEMA)
+        validation.validate_scaled(extremes, SCHEMA)
     assert not {"n", "more"} & {*str(caught.value).split()}
 
 
@@ -89,12 +86,12 @@ def test_only_what_may_be_missing_is_left_out_of_extremes(nullable):
     missing = {"x": np.array([0.1, np.nan]), "b": np.array([1, -1])}
     for name, values in missing.items():
         whole = {"x": np.array([0.1, 0.9]), "b": np.array([0, 1]), name: values}
-        extremes = scaled_extremes(ScaledTable(whole, 2), schema)
+        extremes = validation.scaled_extremes(ScaledTable(whole, 2), schema)
         if nullable:
-            assert all(validate_scaled(extremes, schema).values())
+            assert all(validation.validate_scaled(extremes, schema).values())
             continue
         with pytest.raises(StageFailedError):
-            validate_scaled(extremes, schema)
+            validation.validate_scaled(extremes, schema)
 
 
 def test_results_are_truth_values_only(capfd):
@@ -103,7 +100,7 @@ def test_results_are_truth_values_only(capfd):
     frame = pd.DataFrame({"c": [CANARY, CANARY]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        results = run_checks(
+        results = validation.run_checks(
             frame,
             [
                 expect.ExpectColumnValuesToBeInSet(column="c", value_set=["a"]),

@@ -19,35 +19,31 @@ from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.paper.steps import PostProcessing
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.small import SMALL
-from tests.support.worlds import UNIT
+from tests.support.worlds import UNIT, declared
 
-TOWN = PublicSchema.from_mapping({
-    "name": "town",
-    "columns": [
-        {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
-        {"name": "group", "kind": "ordinal", "levels": ["child", "adult"]},
-        {"name": "rent", "kind": "continuous", "lower": 0, "upper": 90, "decimals": 1},
-        {"name": "spent", "kind": "continuous", "lower": 0, "upper": 100, "decimals": 1},
-        {"name": "left", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31",
-         "nullable": True},
-        {"name": "came", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31"},
-        {"name": "ill", "kind": "boolean", "role": "target"},
-    ],
-    "constraints": [
+TOWN = declared(
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+    {"name": "group", "kind": "ordinal", "levels": ["child", "adult"]},
+    {"name": "rent", "kind": "continuous", "lower": 0, "upper": 90, "decimals": 1},
+    {"name": "spent", "kind": "continuous", "lower": 0, "upper": 100, "decimals": 1},
+    {"name": "left", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31",
+     "nullable": True},
+    {"name": "came", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31"},
+    {"name": "ill", "kind": "boolean", "role": "target"},
+    name="town", constraints=[
         {"name": "group", "column": "group", "of": "age", "cases": [
             {"when": {"upper": 17}, "is": "child"}, {"when": {"lower": 18}, "is": "adult"}]},
         {"name": "money", "sum": ["rent"], "at_most": "spent"},
         {"name": "stay", "sum": ["came"], "at_most": "left"},
         {"name": "healthy", "never": {"group": "child", "ill": True}},
     ],
-})  # fmt: skip
+)  # fmt: skip
 
 
 def table():
     """Most rows break a constraint: what is confidential is measured as it is."""
     rng = np.random.default_rng(1)
     codes = TOWN.decode(rng.random((60, TOWN.width)))
-    assert TOWN.rules is not None
     assert np.mean(np.any([*TOWN.rules.broken(codes).values()], axis=0)) > 0.5
     return PrivateTable(schema=TOWN, scaled=codes)
 
@@ -126,9 +122,7 @@ def test_rows_that_were_projected_are_no_more_at_the_end_than_at_the_beginning()
 
 def test_no_row_of_a_file_is_drawn_twice(monkeypatch):
     monkeypatch.setattr(recipe_module, "DRAWN_ROWS", 30)
-    schema = PublicSchema.from_mapping(
-        {"name": "s", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 99}]}
-    )
+    schema = declared({"name": "n", "kind": "integer", "lower": 0, "upper": 99})
     hundred = SyntheticTable(schema=schema, scaled=ScaledTable({"n": np.arange(100) / 99}, 100))
     recipe = replace(recipe_of("histogram", 100), schema=schema)
     rows = recipe.sample(RowsModel(table=hundred), rng=np.random.default_rng(3)).weighed

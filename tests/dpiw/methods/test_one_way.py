@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from dpiw.data.schema.discretisation import Domain
-from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import ReleaseError
 from dpiw.methods import one_way
@@ -22,17 +22,15 @@ from dpiw.methods.one_way import OneWayLaw, OneWayMarginals
 from dpiw.methods.weights.measured.targets import means_noise
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NeighbouringRelation
-from tests.support.worlds import UNIT, unit_of
+from tests.support.worlds import UNIT, declared, unit_of
 
-SCHEMA = PublicSchema.from_mapping({
-    "name": "marginals",
-    "columns": [
-        {"name": "region", "kind": "categorical", "levels": ["north", "south", "west"]},
-        {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
-        {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e5, "nullable": True},
-        {"name": "ill", "kind": "boolean", "role": "target"},
-    ],
-})  # fmt: skip
+SCHEMA = declared(
+    {"name": "region", "kind": "categorical", "levels": ["north", "south", "west"]},
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e5, "nullable": True},
+    {"name": "ill", "kind": "boolean", "role": "target"},
+    name="marginals",
+)
 DOMAIN = Domain.from_schema(SCHEMA, bins=8)
 BINS = 8
 

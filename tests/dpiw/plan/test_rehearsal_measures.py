@@ -9,6 +9,7 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
 from dpiw.plan.rehearsal.scores import MEASURES, PENALTY_PER_ROW, Scorer
 from tests.dpiw.data.schema_example import SCHEMA as EVERY_KIND
+from tests.support.worlds import declared
 
 
 def schema(*columns):
@@ -122,10 +123,10 @@ def test_a_target_of_one_class_has_no_coefficients():
             assert not scorer(MIXED).portrait(shown).coefficients.any()
 
 
-NUMBERS = PublicSchema.from_mapping({
-    "name": "numbers",
-    "columns": [{"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(6)],
-})  # fmt: skip
+NUMBERS = declared(
+    *({"name": f"x{i}", "kind": "continuous", "lower": 0, "upper": 1} for i in range(6)),
+    name="numbers",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,14 +14,7 @@ from dpiw.data.row_weights import mean_one_weights
 from dpiw.data.schema.columns import ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.release.parquet import (
-    FACTS,
-    ROW_GROUP_ROWS,
-    arrow_schema,
-    footer_facts,
-    read_footer,
-    write_synthetic,
-)
+from dpiw.release import parquet
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
@@ -31,6 +24,7 @@ from tests.dpiw.release.release_example import (
     publish_example,
 )
 from tests.support.read import file_bytes
+from tests.support.worlds import declared
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +34,11 @@ def release(published):
 
 def _write(path, **changes):
     arguments = {
-        "frame": example_frame(),
-        "log_weights": example_log_weights(),
-        "schema": SCHEMA,
-        "facts": footer_facts(example_certificate()),
-        "rng": np.random.default_rng(3),
-    } | changes
+        "frame": example_frame(), "log_weights": example_log_weights(), "schema": SCHEMA,
+        "facts": parquet.footer_facts(example_certificate()), "rng": np.random.default_rng(3),
+    } | changes  # fmt: skip
     frame = arguments.pop("frame")
-    write_synthetic(path.parent, frames=[frame], **arguments)
+    parquet.write_synthetic(path.parent, frames=[frame], **arguments)
     return (path.parent / "synthetic.parquet").rename(path)
 
 
@@ -113,11 +104,11 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
     path = _write(tmp_path / "p", frame=frame)
     assert b"canary" not in path.read_bytes()
     metadata = pq.ParquetFile(path).metadata
-    assert {key.decode() for key in metadata.metadata} == {*FACTS, "ARROW:schema"}
+    assert {key.decode() for key in metadata.metadata} == {*parquet.FACTS, "ARROW:schema"}
     schema = pq.read_schema(path)
     assert b"pandas" not in (schema.metadata or {})
     assert schema.names == [*DTYPES, "weight", "log_weight"]
-    facts = read_footer(file_bytes(path)).facts
+    facts = parquet.read_footer(file_bytes(path)).facts
     assert facts["dpiw.epsilon"] == "1"
     assert facts["dpiw.unit"] == "max_rows=2; id_column=person"
     assert facts["dpiw.mechanisms"] == "generator:privbayes,weights:beta_debiased"
@@ -125,15 +116,13 @@ def test_the_footer_holds_dp_facts_and_nothing_else(tmp_path):
 
 
 def test_rows_are_shuffled_and_row_groups_fixed(tmp_path):
-    rows = ROW_GROUP_ROWS + 10
-    schema = PublicSchema.from_mapping(
-        {"name": "one", "columns": [{"name": "n", "kind": "integer", "lower": 0, "upper": 10**6}]}
-    )
+    rows = parquet.ROW_GROUP_ROWS + 10
+    schema = declared({"name": "n", "kind": "integer", "lower": 0, "upper": 10**6}, name="one")
     frame = pd.DataFrame({"n": np.arange(rows)})
     path = _write(tmp_path / "p", frame=frame, log_weights=np.zeros(rows), schema=schema)
     file = pq.ParquetFile(path)
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
-    assert sizes == [ROW_GROUP_ROWS, 10]
+    assert sizes == [parquet.ROW_GROUP_ROWS, 10]
     order = file.read()["n"].to_numpy()
     assert sorted(order) == list(range(rows))
     # Under a uniform shuffle |correlation with position| > 0.02 has probability below 1e-6.
@@ -141,7 +130,9 @@ def test_rows_are_shuffled_and_row_groups_fixed(tmp_path):
 
 
 def test_the_arrow_schema_is_declared_by_kind():
-    types = {field.name: (str(field.type), field.nullable) for field in arrow_schema(SCHEMA)}
+    types = {
+        field.name: (str(field.type), field.nullable) for field in parquet.arrow_schema(SCHEMA)
+    }
     assert types == {
         "age": ("int64", False), "income": ("double", True), "visits": ("int64", True),
         "sex <b>&": ("string", False), "grade": ("string", True), "smoker": ("bool", False),
@@ -164,7 +155,7 @@ def test_the_arrow_schema_is_declared_by_kind():
         ({"log_weights": np.full(200, np.nan)}, "finite"),
         ({"log_weights": np.zeros(0)}, "finite"),
         ({"facts": {"dpiw.epsilon": "1"}}, "footer facts"),
-        ({"facts": {**footer_facts(example_certificate()), "host": "x"}}, "footer facts"),
+        ({"facts": {**parquet.footer_facts(example_certificate()), "host": "x"}}, "footer facts"),
     ],
 )
 def test_rows_other_than_declared_are_refused(tmp_path, changes, words):
@@ -187,7 +178,7 @@ def test_footer_and_metadata_hold_nothing_beside_the_list(tmp_path):
     for wrong in (table.cast(pa.schema([field])), table.replace_schema_metadata({"host": "x"})):
         pq.write_table(wrong, tmp_path / "p")
         with pytest.raises(ManifestError, match="unknown"):
-            read_footer(file_bytes(tmp_path / "p"))
+            parquet.read_footer(file_bytes(tmp_path / "p"))
 
 
 def test_mean_one_weights_survive_large_logs():

@@ -6,7 +6,6 @@ give the same bytes, or something of them went past the mechanisms.
 
 import numpy as np
 
-from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.dpgan import DPGAN
@@ -14,17 +13,15 @@ from dpiw.methods.neural import dp_sgd
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from tests.support import worlds
-from tests.support.worlds import UNIT, unit_of
+from tests.support.worlds import UNIT, declared, unit_of
 
 REPLACE = unit_of(worlds.REPLACE)
-SCHEMA = PublicSchema.from_mapping({
-    "name": "small",
-    "columns": [
-        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-        {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
-        {"name": "sick", "kind": "boolean", "role": "target"},
-    ],
-})  # fmt: skip
+SCHEMA = declared(
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
+    {"name": "sick", "kind": "boolean", "role": "target"},
+    name="small",
+)
 
 
 class Counting(SeededNoise):

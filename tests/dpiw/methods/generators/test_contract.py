@@ -30,27 +30,23 @@ from tests.support.fits import fitted_at_once
 from tests.support.made_elsewhere import settings
 from tests.support.named_tests import TESTS
 from tests.support.small import SMALL
-from tests.support.worlds import REPLACE, UNIT, UNITS, unit_of
+from tests.support.worlds import REPLACE, UNIT, UNITS, declared, unit_of
 
-SCHEMA = PublicSchema.from_mapping({
-    "name": "mixed",
-    "columns": [
-        {"name": "id", "role": "identifier"},
-        {"name": "size", "kind": "continuous", "lower": 0, "upper": 10, "nullable": True},
-        {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
-        {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
-        {"name": "day", "kind": "date", "lower": "2020-01-01", "upper": "2021-12-31"},
-        {"name": "sick", "kind": "boolean", "role": "target"},
-    ],
-})  # fmt: skip
+SCHEMA = declared(
+    {"name": "id", "role": "identifier"},
+    {"name": "size", "kind": "continuous", "lower": 0, "upper": 10, "nullable": True},
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
+    {"name": "job", "kind": "categorical", "levels": ["a", "b", "c"], "nullable": True},
+    {"name": "day", "kind": "date", "lower": "2020-01-01", "upper": "2021-12-31"},
+    {"name": "sick", "kind": "boolean", "role": "target"},
+    name="mixed",
+)
 OTHER = PublicSchema(name="other", columns=SCHEMA.columns[:3])
-UNSEEN = PublicSchema.from_mapping({
-    "name": "unseen",
-    "columns": [
-        {"name": "job", "kind": "categorical", "unseen": True},
-        {"name": "town", "kind": "categorical", "unseen": True, "nullable": True},
-    ],
-})  # fmt: skip
+UNSEEN = declared(
+    {"name": "job", "kind": "categorical", "unseen": True},
+    {"name": "town", "kind": "categorical", "unseen": True, "nullable": True},
+    name="unseen",
+)
 """For the generator whose levels nobody knows."""
 MARGINAL = ["histogram", "mst", "privbayes"]
 METHODS = sorted(GENERATORS.keys() - {"external", "levels"})

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import NotPublishableError, SpecError, UncalibratedError
 from dpiw.methods.generators.base import MadeElsewhere
@@ -16,17 +15,15 @@ from dpiw.privacy.events import DeclaredEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from tests.support.made_elsewhere import ROWS, rows_of_town, settings, written
-from tests.support.worlds import UNIT, UNITS
+from tests.support.worlds import UNIT, UNITS, declared
 
-SCHEMA = PublicSchema.from_mapping({
-    "name": "town",
-    "columns": [
-        {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
-        {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e3, "nullable": True},
-        {"name": "region", "kind": "categorical", "levels": ["north", "south", "other"]},
-        {"name": "ill", "kind": "boolean", "role": "target"},
-    ],
-})  # fmt: skip
+SCHEMA = declared(
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 100},
+    {"name": "income", "kind": "continuous", "lower": 0, "upper": 1e3, "nullable": True},
+    {"name": "region", "kind": "categorical", "levels": ["north", "south", "other"]},
+    {"name": "ill", "kind": "boolean", "role": "target"},
+    name="town",
+)
 
 
 @pytest.fixture

@@ -8,22 +8,17 @@ from scipy import stats
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.heads import KNOTS, MARGIN, ColumnDistributions, Heads
-from dpiw.methods.generators.gan.training import (
-    PublicRandom,
-    gradient_penalty,
-    make_batch,
-    row_slopes,
-)
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import Critic
 from dpiw.methods.neural.networks import Architecture, Network
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.columns import COLUMNS, uneven_laws
-from tests.support.worlds import UNIT, uniform_rows
+from tests.support.worlds import UNIT, declared, uniform_rows
 
 LEVELS = {"levels": ("low", "middle", "high")}
 BY_NAME = {column.name: column for column in COLUMNS}
@@ -79,7 +74,7 @@ def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
     parameters = design.generator_architecture.initial(np.random.default_rng(2))
 
     def batch(at):
-        return make_batch(design, at, shares, 20, np.random.default_rng(3))
+        return training.make_batch(design, at, shares, 20, np.random.default_rng(3))
 
     slopes = np.random.default_rng(4).normal(size=batch(parameters).rows.shape)
     drawn_slopes = slopes[:, : design.made.width]
@@ -100,10 +95,10 @@ def test_the_penalty_is_the_derivative_of_the_mean_squared_slope():
 
     def mean_square(at):
         network = Network(architecture=architecture, parameters=at)
-        slopes = row_slopes(network, rows, Critic(sign=1))
+        slopes = training.row_slopes(network, rows, Critic(sign=1))
         return (slopes**2).sum() / 2 / 15
 
-    gradient = gradient_penalty(
+    gradient = training.gradient_penalty(
         Network(architecture=architecture, parameters=parameters), CPU.array(rows)
     )
     for place in range(architecture.size):
@@ -160,7 +155,9 @@ def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls():
 
 
 def test_public_randomness_follows_from_public_facts():
-    first, same, unlike = (PublicRandom.of(facts) for facts in ({"a": 1}, {"a": 1}, {"a": 2}))
+    first, same, unlike = (
+        training.PublicRandom.of(facts) for facts in ({"a": 1}, {"a": 1}, {"a": 2})
+    )
     draws = {
         (name, place, facts): tuple(source.rng(name, place).random(3))
         for name in ("x", "y")
@@ -299,13 +296,11 @@ def test_knots_increase_whatever_the_outputs_are():
         assert np.isfinite(distributions.offsets).all()
 
 
-PAIR = PublicSchema.from_mapping({
-    "name": "pair",
-    "columns": [
-        {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
-        {"name": "g", "kind": "categorical", "levels": ["a", "b", "c"], "role": "target"},
-    ],
-})  # fmt: skip
+PAIR = declared(
+    {"name": "x", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "g", "kind": "categorical", "levels": ["a", "b", "c"], "role": "target"},
+    name="pair",
+)
 
 
 @pytest.mark.parametrize(("kind", "least"), [(DPGAN, 0.15), (DPCGAN, 0.1)])

@@ -21,15 +21,13 @@ from dpiw.methods.weights.measured.sums import LOUD, exact_sum
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
 from tests.proof.neighbours import extreme_rows
-from tests.support.worlds import UNIT, mixed, numbers, uniform_rows
+from tests.support.worlds import UNIT, declared, mixed, numbers, uniform_rows
 
 EVERY = {"linear": 0.5, "squares": 0.2, "target": 0.7, "products": 0.4, "fourier": 1.0}
 SCHEMAS = {
-    "mixed": mixed(),
-    "numeric": numbers(3, target=True),
-    "no target": numbers(3),
+    "mixed": mixed(), "numeric": numbers(3, target=True), "no target": numbers(3),
     "36 numbers": numbers(36),
-}
+}  # fmt: skip
 
 
 def shares_for(name):
@@ -280,14 +278,12 @@ def rng():
     return np.random.default_rng(20261124)
 
 
-RANGED = PublicSchema.from_mapping({
-    "name": "ranges",
-    "columns": [
-        {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
-        {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
-        {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
-    ],
-})  # fmt: skip
+RANGED = declared(
+    {"name": "a", "kind": "continuous", "lower": 0, "upper": 1},
+    {"name": "b", "kind": "continuous", "lower": 0, "upper": 1, "nullable": True},
+    {"name": "g", "kind": "categorical", "levels": ["p", "q"]},
+    name="ranges",
+)
 
 
 def rows_of(a, b):
