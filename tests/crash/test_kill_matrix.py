@@ -13,15 +13,7 @@ import pytest
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
 from dpiw.release.verification import verify
-from tests.crash.harness import (
-    ForkServer,
-    Place,
-    Servers,
-    check,
-    check_charge,
-    check_published,
-    units,
-)
+from tests.crash import harness
 from tests.crash.points import (
     ALL,
     KINDS,
@@ -41,16 +33,14 @@ PARTS = 4
 """Of all ordered pairs, so that a stopped suite goes on."""
 
 A_FEW = [
-    ("in_read_tx", "after_read"),
-    ("in_arm_tx:fit_generator",),
+    ("in_read_tx", "after_read"), ("in_arm_tx:fit_generator",),
     ("after_draw:fit_generator", "after_draw:fit_generator"),
-    ("before_commit:fit_weights", "in_commit_tx:fit_weights"),
-    ("after_publish", "before_rename"),
-]
+    ("before_commit:fit_weights", "in_commit_tx:fit_weights"), ("after_publish", "before_rename"),
+]  # fmt: skip
 """One each of reading, arming, drawing, committing, publishing; `make test-crash` has all."""
 
 
-def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool]:
+def live(server: harness.ForkServer, place: harness.Place, points: tuple[str, ...]) -> list[bool]:
     """One history: die at each point in turn, then run to the end; which points were reached."""
     account = Account(place=place)
     reached = []
@@ -59,17 +49,17 @@ def live(server: ForkServer, place: Place, points: tuple[str, ...]) -> list[bool
         assert end in (KILLED, 0), (points, end)
         reached.append(end == KILLED)
         account.died(point if end == KILLED else None)
-        check(place)
+        harness.check(place)
         account.settle()
     assert server.run(place) == 0, points
     account.died(None)
-    check_published(place)
+    harness.check_published(place)
     account.settle()
     return reached
 
 
 def live_all(
-    servers: Servers, new_place: Places, histories: Sequence[tuple[str, ...]]
+    servers: harness.Servers, new_place: Places, histories: Sequence[tuple[str, ...]]
 ) -> dict[tuple[str, ...], list[bool]]:
     def one(server, points):
         place = new_place()
@@ -98,7 +88,7 @@ def test_a_stage_that_finds_levels(servers, new_place):
     with servers.one() as server:
         assert live(server, place, points) == [True, True]
     assert [stage.method for stage in place.run.plan.stages] == ["levels"]
-    assert check_charge(place) == 1
+    assert harness.check_charge(place) == 1
     (folder,) = place.releases.iterdir()
     assert [attempt["stages"] for attempt in verify(folder).certificate.attempts] == [
         {"fit_generator": "lost"}, {"fit_generator": "committed"},
@@ -159,14 +149,14 @@ def test_with_one_attempt_a_lost_draw_ends_the_run(servers, new_place, figures):
         lost = loses(point) is not None
         for _ in range(2):
             assert server.run(place) == (GrantSpentError.exit_code if lost else 0)
-            check(place)
-            assert units(place.ledger().spent("town")) == units(place.whole_cost)
+            harness.check(place)
+            assert harness.units(place.ledger().spent("town")) == harness.units(place.whole_cost)
         if lost:
             assert "max_attempts=1" in place.error()
             assert not list(place.releases.glob("[!.]*")) if place.releases.exists() else True
             assert all(e.kind is not EntryKind.PUBLISH for e in place.ledger().entries())
         else:
-            check_published(place)
+            harness.check_published(place)
         new_place.done(place)
         return lost
 
@@ -185,7 +175,7 @@ def test_the_checks_see_a_draw_that_was_not_paid_for(servers, new_place):
     changes = ["tests.crash.mutants:draw_before_arming"]
     servers.run(place, point="in_arm_tx:fit_generator", changes=changes)
     with pytest.raises(AssertionError, match="without an arm"):
-        check(place)
+        harness.check(place)
 
 
 def test_the_checks_see_a_read_that_is_not_on_record(servers, new_place):
@@ -193,13 +183,13 @@ def test_the_checks_see_a_read_that_is_not_on_record(servers, new_place):
     changes = ["tests.crash.mutants:read_before_the_record"]
     assert servers.run(place, point="in_read_tx", changes=changes) == KILLED
     with pytest.raises(AssertionError, match="opened 1 times, 0 reads on record"):
-        check(place)
+        harness.check(place)
 
 
 def test_the_checks_see_a_redraw_under_an_old_arm(servers, new_place):
     place = new_place()
     assert servers.run(place, point="after_draw:fit_generator") == KILLED
-    check(place)
+    harness.check(place)
     servers.run(place, changes=["tests.crash.mutants:draw_again_for_free"])
     with pytest.raises(AssertionError):
-        check(place)
+        harness.check(place)

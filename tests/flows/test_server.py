@@ -21,21 +21,14 @@ from dpiw.run.launch import HELD as HELD_BACK
 from flows import audit, console
 from flows import server as waiting
 from flows.server import ServerUnreachableError, wait_for_server
-from tests.flows.conftest import (
-    ROOT,
-    _healthy,
-    answer_json,
-    answering,
-    finished_database,
-    free_port,
-)
+from tests.flows import conftest as server
 from tests.support.patience import SECONDS, until
 
 
 @pytest.fixture
 def nobody(monkeypatch, no_backoff):
     """The address of a Prefect server where nobody listens yet."""
-    url = f"http://127.0.0.1:{free_port()}/api"
+    url = f"http://127.0.0.1:{server.free_port()}/api"
     monkeypatch.setenv("PREFECT_API_URL", url)
     with temporary_settings({PREFECT_API_URL: url}):
         yield url
@@ -48,9 +41,9 @@ def comes(nobody):
 
         @functools.cache
         def start():
-            version = lambda request: answer_json(request, prefect.__version__)  # noqa: E731
+            version = lambda request: server.answer_json(request, prefect.__version__)  # noqa: E731
             port = int(nobody.split(":")[2].split("/")[0])
-            running.enter_context(answering(version, port=port))
+            running.enter_context(server.answering(version, port=port))
 
         yield lambda _: start()
 
@@ -91,30 +84,29 @@ with prefect_server():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_a_signal_ends_leaves_no_server(tmp_path, number):
     process = subprocess.Popen(
-        [sys.executable, "-c", HELD], stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        env=os.environ | {"PREFECT_HOME": str(finished_database(tmp_path))},
+        [sys.executable, "-c", HELD], stdout=subprocess.PIPE, text=True, cwd=server.ROOT,
+        env=os.environ | {"PREFECT_HOME": str(server.finished_database(tmp_path))},
     )  # fmt: skip
-    assert process.stdout is not None
     url = process.stdout.readline().strip()
-    assert _healthy(url)
+    assert server._healthy(url)
     process.send_signal(number)
     assert process.communicate(timeout=SECONDS)[0] == ""
     assert process.returncode == -number
-    until(lambda: not _healthy(url), what="the end of the server")
+    until(lambda: not server._healthy(url), what="the end of the server")
 
 
 @pytest.mark.crash
 def test_only_its_run_ends_an_own_server(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setenv("PREFECT_HOME", str(finished_database(tmp_path)))
+    monkeypatch.setenv("PREFECT_HOME", str(server.finished_database(tmp_path)))
     with waiting._own_server() as process:
         url = os.environ["PREFECT_API_URL"]
-        until(lambda: _healthy(url), what="the server")
+        until(lambda: server._healthy(url), what="the server")
         for number in HELD_BACK:
             process.send_signal(number)
         time.sleep(0.5)
-        assert _healthy(url)
-    until(lambda: not _healthy(url), what="the end of the server")
+        assert server._healthy(url)
+    until(lambda: not server._healthy(url), what="the end of the server")
 
 
 @pytest.mark.parametrize("option", [None, socket.SO_REUSEADDR, socket.SO_REUSEPORT])
@@ -177,7 +169,7 @@ def test_both_flows_wait_before_they_start(module, nobody, workplace, monkeypatc
 
 def test_the_server_s_script_states_the_same_settings():
     """`deployments/serve.sh` starts the server itself: it repeats them, word for word."""
-    text = (ROOT / "deployments/serve.sh").read_text()
+    text = (server.ROOT / "deployments/serve.sh").read_text()
     exported = dict(
         word.split("=", 1)
         for line in text.splitlines()

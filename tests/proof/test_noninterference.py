@@ -13,18 +13,7 @@ from dpiw.methods.weights import registry
 from dpiw.methods.weights.measured import weighing
 from dpiw.methods.weights.measured.law import MeansLaw
 from tests.hostile.leaks import neighbours as leaks
-from tests.proof.blind import (
-    CONSTRAINTS,
-    LEAKS,
-    MEASURED,
-    METHODS,
-    WEIGHTS,
-    any_table,
-    check_seen,
-    compare_measurements,
-    compare_releases,
-    measuring,
-)
+from tests.proof import blind
 from tests.proof.figures import tiers
 
 FULL = 200
@@ -32,23 +21,23 @@ FULL = 200
 
 def test_every_method_that_draws_is_compared():
     """`none` and `discriminator` draw nothing."""
-    drawing = {method for method, _ in WEIGHTS.values()}
+    drawing = {method for method, _ in blind.WEIGHTS.values()}
     assert drawing | {"discriminator"} == set(registry.WEIGHTS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", blind.METHODS)
 @tiers("pairs", fast=3, full=FULL)
 def test_a_blind_measurement_is_the_same_for_any_tables(pairs, name, prove):
-    compare_measurements(name, pairs)
+    blind.compare_measurements(name, pairs)
     prove(f"N1: measurement of {name}", f"{pairs} arbitrary pairs, 0 differ")
 
 
 @pytest.mark.nightly_cases("[aim]", "[pategan]", "[dpgan]")
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", blind.METHODS)
 def test_a_measurement_that_sees_is_not_the_same(name):
     """The comparison is of something: with noise of a seed, two tables differ."""
-    rng, measure = np.random.default_rng(5), measuring(name)
-    tables = [any_table(rng) for _ in range(3)]
+    rng, measure = np.random.default_rng(5), blind.measuring(name)
+    tables = [blind.any_table(rng) for _ in range(3)]
     assert len({measure(table) for table in tables}) > 1
 
 
@@ -74,7 +63,7 @@ def fixed(monkeypatch):
 
 RELEASES = {
     "two stages": {},
-    "two stages, measured weights": {"weights": MEASURED, "dictionary": CONSTRAINTS},
+    "two stages, measured weights": {"weights": blind.MEASURED, "dictionary": blind.CONSTRAINTS},
 }
 """How often constraints bind is counted on synthetic rows."""
 
@@ -85,13 +74,13 @@ RELEASES = {
 @pytest.mark.parametrize("kind", RELEASES)
 def test_a_blind_release_is_the_same_for_any_tables(kind, pairs, tmp_path_factory, prove):
     """A leak that one pair in ten shows is missed by all 100 with 0.9^100 = 3e-5."""
-    compare_releases(tmp_path_factory, pairs, **RELEASES[kind])
+    blind.compare_releases(tmp_path_factory, pairs, **RELEASES[kind])
     prove(f"N1: whole release, {kind}", f"{pairs} arbitrary pairs, 0 differ")
 
 
 @pytest.mark.usefixtures("fixed")
 @pytest.mark.parametrize(
-    "name", ["in a fact", *(pytest.param(n, marks=pytest.mark.proof) for n in [*LEAKS][1:])]
+    "name", ["in a fact", *(pytest.param(n, marks=pytest.mark.proof) for n in [*blind.LEAKS][1:])]
 )
 def test_a_planted_leak_is_seen(name, tmp_path_factory, monkeypatch):
-    check_seen(name, tmp_path_factory, monkeypatch)
+    blind.check_seen(name, tmp_path_factory, monkeypatch)

@@ -28,13 +28,7 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.randomness import SecureNoise, SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw, PrivacyUnit
-from tests.proof.neighbours import (
-    Array,
-    adversarial_pair,
-    extreme_rows,
-    neighbouring_tables,
-    random_pair,
-)
+from tests.proof import neighbours
 from tests.support.draws import Still
 from tests.support.worlds import ADD, REPLACE, numbers, uniform_rows, unit_of
 
@@ -46,17 +40,17 @@ RHO = 0.5
 class Additive:
     """Exact values of both worlds, shape (2, d), plus noise of one law; and events as declared."""
 
-    exact: Array
+    exact: neighbours.Array
     law: NoiseLaw
     events: Sequence[PrivacyEvent]
     counts: bool = False
 
-    def losses(self, world: int, size: int, seed: int) -> Array:
+    def losses(self, world: int, size: int, seed: int) -> neighbours.Array:
         """log(p0/p1) at `size` releases of a world, by the mechanism itself."""
         drawn = self._released(self.exact[world], size, seed)
         return self._log_density(drawn - self.exact[0]) - self._log_density(drawn - self.exact[1])
 
-    def _released(self, exact: Array, size: int, seed: int) -> Array:
+    def _released(self, exact: neighbours.Array, size: int, seed: int) -> neighbours.Array:
         if self.law.kind is NoiseKind.SPHERICAL:  # SeededNoise draws one vector at a time
             rng = np.random.default_rng(seed)
             direction = rng.standard_normal((size, exact.size))
@@ -68,7 +62,7 @@ class Additive:
         values = values.astype(np.int64) if self.counts else values
         return release(values, law=law, noise=SeededNoise(seed)).reshape(size, exact.size)
 
-    def _log_density(self, gaps: Array) -> Array:
+    def _log_density(self, gaps: neighbours.Array) -> neighbours.Array:
         if self.law.kind is NoiseKind.GAUSSIAN:
             return -(gaps**2).sum(axis=1) / (2 * self.law.scale**2)
         order = 1 if self.law.kind is NoiseKind.LAPLACE else 2
@@ -82,11 +76,11 @@ class Lots:
     `gradients` are the rows' clipped ones in both worlds, in the plane they span.
     """
 
-    gradients: tuple[Array, Array]
+    gradients: tuple[neighbours.Array, neighbours.Array]
     training: PrivateTraining
     events: Sequence[PrivacyEvent]
 
-    def losses(self, world: int, size: int, seed: int) -> Array:
+    def losses(self, world: int, size: int, seed: int) -> neighbours.Array:
         """The sum over the lots of the log ratio of two mixtures of normals."""
         noise, gradients = SecureNoise(), self.gradients[world]
         total = np.zeros(size)
@@ -100,7 +94,7 @@ class Lots:
             total += self._log_mixture(drawn, 0) - self._log_mixture(drawn, 1)
         return total
 
-    def _log_mixture(self, drawn: Array, world: int) -> Array:
+    def _log_mixture(self, drawn: neighbours.Array, world: int) -> neighbours.Array:
         rows, rate = self.gradients[world], self.training.sampling_rate
         powers = []
         for chosen in np.ndindex(*(2,) * len(rows)):
@@ -123,12 +117,12 @@ def regression(noise: NoiseKind, columns: int) -> Maker:
         estimator = BetaDebiased(noise=noise, penalty=penalty).calibrate(
             rho=RHO, schema=schema, unit=unit, nominal_rows=100
         )
-        pool = LinearMap(schema).matrix(extreme_rows(schema, 300, rng))
+        pool = LinearMap(schema).matrix(neighbours.extreme_rows(schema, 300, rng))
         pair = None
         while adversarial and pair is None:
             order = 1 if noise is NoiseKind.LAPLACE else 2
-            pair = adversarial_pair(unit, pool, rng, penalty=penalty, order=order)
-        pair = pair or random_pair(unit, pool, rng)
+            pair = neighbours.adversarial_pair(unit, pool, rng, penalty=penalty, order=order)
+        pair = pair or neighbours.random_pair(unit, pool, rng)
         events = estimator.events(schema=schema, unit=unit)
         return Additive(pair.solved(estimator), estimator.calibrated.law, events)
 
@@ -136,7 +130,7 @@ def regression(noise: NoiseKind, columns: int) -> Maker:
 
 
 def _tables(unit: PrivacyUnit, schema: Any, adversarial: bool, rng: np.random.Generator) -> Any:
-    tables = neighbouring_tables(unit, schema, rng, adversarial=adversarial)
+    tables = neighbours.neighbouring_tables(unit, schema, rng, adversarial=adversarial)
     return [PrivateTable(schema=schema, scaled=table) for table in tables]
 
 

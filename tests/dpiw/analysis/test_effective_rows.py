@@ -11,13 +11,7 @@ from scipy import integrate, stats
 
 from dpiw import analysis
 from dpiw.release.report.figures import RowsShown
-from tests.dpiw.release.release_example import (
-    SCHEMA,
-    example_certificate,
-    example_frame,
-    example_log_weights,
-    example_report,
-)
+from tests.dpiw.release import release_example
 from tests.support.worlds import outcomes
 
 examined = settings(derandomize=True, database=None, deadline=None, max_examples=40)
@@ -116,11 +110,11 @@ def test_a_group_is_worth_what_it_is_alone():
 
 
 def test_descriptions_and_the_report_say_it():
-    frame, weights = example_frame(), np.exp(example_log_weights())
-    shown, page = analysis.describe((frame, weights)), example_report()
-    rows = RowsShown(SCHEMA, example_log_weights())
+    frame, weights = release_example.example_frame(), np.exp(release_example.example_log_weights())
+    shown, page = analysis.describe((frame, weights)), release_example.example_report()
+    rows = RowsShown(release_example.SCHEMA, release_example.example_log_weights())
     assert [*rows.passing([frame])]
-    for column in SCHEMA.released:
+    for column in release_example.SCHEMA.released:
         if column.is_discrete:
             shares = analysis.value_counts((frame, weights), column.name)
             worths = shares.effective_rows[shares.values > 0]
@@ -130,8 +124,8 @@ def test_descriptions_and_the_report_say_it():
         if column.is_numeric and frame[column.name].dtype.kind in "if":
             number = analysis.mean((frame, weights), column.name).effective_rows[0]
             assert shown.loc[column.name, "effective rows"] == pytest.approx(number)
-    unweighted = replace(example_certificate(), weights={"method": "none"})
-    assert "rows of equal weight)" not in example_report(unweighted, weighted=False)
-    alike = RowsShown(SCHEMA, np.zeros(3))
+    unweighted = replace(release_example.example_certificate(), weights={"method": "none"})
+    assert "rows of equal weight)" not in release_example.example_report(unweighted, weighted=False)
+    alike = RowsShown(release_example.SCHEMA, np.zeros(3))
     assert [*alike.passing([frame.iloc[[0, 0, 0]]])]
-    assert {alike.worth(column.name) for column in SCHEMA.released} == {""}
+    assert {alike.worth(column.name) for column in release_example.SCHEMA.released} == {""}

@@ -26,14 +26,7 @@ from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
-from dpiw.run import steps
-from dpiw.run.weigh import (
-    FITTING_ROWS,
-    PUBLISHED_ROWS,
-    committed_measurement,
-    estimator,
-    read_rows,
-)
+from dpiw.run import steps, weigh
 from tests.conftest import town
 from tests.support.whole_runs import draw, finish, loaded, prepared
 
@@ -91,8 +84,10 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
     run = prepared(place)
     _, release = publish(run)
     plan = run.plan
-    published, fitting = (read_rows(run, name) for name in (PUBLISHED_ROWS, FITTING_ROWS))
-    drawn = committed_measurement(run, "fit_weights")
+    published, fitting = (
+        weigh.read_rows(run, name) for name in (weigh.PUBLISHED_ROWS, weigh.FITTING_ROWS)
+    )
+    drawn = weigh.committed_measurement(run, "fit_weights")
     x = LinearMap(plan.schema).matrix
     beta, scale = drawn.arrays["coefficients"], drawn.facts["scale"]
     fitted, rows = x(fitting.scaled), x(published.scaled)
@@ -134,8 +129,10 @@ def test_a_network_s_ratio_is_calibrated_too(method, place):
     assert (last, said.endswith("; the 2020 survey)")) == ("self-normalise", True)
     a, b = (float(found) for found in re.findall(r"[ab]=([-+.e0-9]+)", said))
     stage = "fit_generator" if method == "discriminator" else "fit_weights"
-    ratio = estimator(run).ratio(committed_measurement(run, stage), schema=run.plan.schema)
-    u = ratio.log_ratio(read_rows(run, PUBLISHED_ROWS))
+    ratio = weigh.estimator(run).ratio(
+        weigh.committed_measurement(run, stage), schema=run.plan.schema
+    )
+    u = ratio.log_ratio(weigh.read_rows(run, weigh.PUBLISHED_ROWS))
     logs = a * -np.logaddexp(0, -u) + b * np.logaddexp(0, u)
     with np.load(run.directory / "weights.npz") as stored:
         released = stored["log_weights"]
@@ -212,12 +209,9 @@ SCHEMA = PublicSchema(
     ),
 )
 GOOD: dict[str, Any] = {
-    "x": pa.array([1.5, None, 10.0]),
-    "n": pa.array([0, 99, 7]),
-    "job": pa.array(["a", "b", "a"]),
-    "day": pa.array([dt.date(2020, 2, 29)] * 3),
-    "sick": pa.array([True, False, True]),
-}
+    "x": pa.array([1.5, None, 10.0]), "n": pa.array([0, 99, 7]), "job": pa.array(["a", "b", "a"]),
+    "day": pa.array([dt.date(2020, 2, 29)] * 3), "sick": pa.array([True, False, True]),
+}  # fmt: skip
 
 
 def written(path: Path, **changes: Any) -> str:

@@ -7,17 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from dpiw import errors
 from dpiw.audit.tally import tally
-from dpiw.errors import (
-    BudgetExceededError,
-    GrantSpentError,
-    LedgerConflictError,
-    LedgerTamperedError,
-    ReleaseError,
-    SignatureError,
-    SpecError,
-    UnknownPopulationError,
-)
 from dpiw.ledger import CompositionRule, EntryKind, Ledger, RunState
 from dpiw.ledger import from_releases as recovery
 from dpiw.ledger.from_releases import MissingRelease, certificate_vector, recovered_release
@@ -43,7 +34,7 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     reserved(place, period="2026-12")
     restore(place, before)
     later = ReleaseRun.prepare(place.spec, period="2027-01")
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.reserve(later)
 
     assert first.release_id in recover(place, loss=("0.5", "1e-7"))
@@ -51,12 +42,12 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     assert "recovered by entry 3: 1 release(s)" in cli("verify", "--ledger", str(place.ledger))[1]
     assert "recovered  by entry 3" in cli("show", "--ledger", str(place.ledger))[1]
 
-    with pytest.raises(GrantSpentError):
+    with pytest.raises(errors.GrantSpentError):
         steps.reserve(first)
     steps.reserve(later)  # the population spends again
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         recover(place)
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         recover(place, "--population", "town", loss=("1", "0"))
     recover(place, "--population", "town", "--loss-only", loss=("1", "0"))
     assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
@@ -107,12 +98,10 @@ def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace):
     other = {"epsilon": "1", "delta": "1e-6", "stages": {"other": "committed"}}
     stages = [dataclasses.replace(s, events=({"type": "selected"},)) for s in certificate.stages]
     for change in (
-        {"attempts": (other,)},
-        {"attempts": ({"epsilon": "1"},)},
-        {"attempts": ()},
+        {"attempts": (other,)}, {"attempts": ({"epsilon": "1"},)}, {"attempts": ()},
         {"stages": tuple(stages)},
-    ):
-        with pytest.raises(LedgerConflictError):
+    ):  # fmt: skip
+        with pytest.raises(errors.LedgerConflictError):
             certificate_vector(dataclasses.replace(certificate, **change))
 
 
@@ -151,7 +140,7 @@ def test_an_account_that_contradicts_its_certificate_is_refused(place):
         {"held": account["held"] | {"renyi": RenyiVector.nothing().to_payload()}},
         {"composition": "renyi"},
     ):
-        with pytest.raises(LedgerConflictError):
+        with pytest.raises(errors.LedgerConflictError):
             asked(**change)
 
 
@@ -159,10 +148,10 @@ def test_reads_that_a_copy_forgot_are_stated(workplace):
     """Alone, without a release; they count for life, and the audit counts them by itself."""
     path = str(workplace.ledger)
     base = ("recover", "--ledger", path, "--population", "town", "--loss-only")
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         cli(*base, *losing())
     for wrong in ("-1", str(MOST_READS + 1)):
-        with pytest.raises(SpecError, match=r"recover\.reads"):
+        with pytest.raises(errors.SpecError, match=r"recover\.reads"):
             cli(*base, *losing(reads=wrong))
     for reads in ("3", "17"):
         assert f"{reads} reads without a draw" in cli(*base, *losing(reads=reads))[1]
@@ -172,7 +161,7 @@ def test_reads_that_a_copy_forgot_are_stated(workplace):
     assert ledger.account("town").unpaid_reads == 20
     assert tally(ledger.export()).unpaid_reads("town") == 20
     run = ReleaseRun.prepare(workplace.spec, period="2026-11")
-    with pytest.raises(BudgetExceededError):
+    with pytest.raises(errors.BudgetExceededError):
         steps.reserve(run)
 
 
@@ -184,18 +173,18 @@ def test_only_whole_and_signed_releases_count(workplace, tmp_path):
     create_key_pair(tmp_path, "other")
     path, good = str(workplace.ledger), str(workplace.key)
     base = ("recover", "--ledger", path, *losing())
-    with pytest.raises(SignatureError):
+    with pytest.raises(errors.SignatureError):
         cli(*base, "--releases", str(folder), "--key", str(tmp_path / "other.pub"))
-    with pytest.raises(ReleaseError):
+    with pytest.raises(errors.ReleaseError):
         cli(*base, "--releases", str(tmp_path), "--key", good)
     damaged = tmp_path / "releases" / folder.name
     shutil.copytree(folder, damaged)
     (damaged / "report.html").write_text("x")
-    with pytest.raises(ReleaseError):
+    with pytest.raises(errors.ReleaseError):
         cli(*base, "--releases", str(damaged.parent), "--key", good)
     words = ("recover", "--ledger", path, "--releases", str(folder), "--key", good)
     for loss in ("x", "NaN", "-1", "Infinity"):
-        with pytest.raises(SpecError, match="loss-epsilon"):
+        with pytest.raises(errors.SpecError, match="loss-epsilon"):
             cli(*words, *losing(loss))
     with pytest.raises(SystemExit):  # the loss must be typed
         cli(*words)
@@ -209,21 +198,18 @@ def test_only_whole_and_signed_releases_count(workplace, tmp_path):
 def test_a_new_ledger_under_other_terms_does_not_take_a_release(workplace, tmp_path):
     _, folder = publish_run(workplace.spec, period="2026-11")
     for change in (
-        {"epsilon": Decimal(50)},
-        {"delta": Decimal("2e-4")},
-        {"id_column": "person"},
-        {"id_column": "person", "max_rows": 2},
-        {"composition": CompositionRule.RENYI},
-    ):
+        {"epsilon": Decimal(50)}, {"delta": Decimal("2e-4")}, {"id_column": "person"},
+        {"id_column": "person", "max_rows": 2}, {"composition": CompositionRule.RENYI},
+    ):  # fmt: skip
         own = {"epsilon": Decimal(5), "delta": Decimal("1e-4")}
         verified = verify(folder)
         found = MissingRelease(release=verified, digest=verified.manifest.digest, after=None)
-        with pytest.raises(LedgerConflictError):
+        with pytest.raises(errors.LedgerConflictError):
             recovered_release(found, terms(**{**own, **change}))
     fresh = Ledger.create(tmp_path / "fresh.sqlite")
     words = ("recover", "--ledger", str(fresh.path), "--releases", str(folder))
     words = (*words, "--key", str(workplace.key), *losing())
-    with pytest.raises(UnknownPopulationError):
+    with pytest.raises(errors.UnknownPopulationError):
         cli(*words)
     fresh.register(terms(epsilon=Decimal(5), delta=Decimal("1e-4")))
     assert cli(*words)[0] == 0

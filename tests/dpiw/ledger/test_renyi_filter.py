@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
+from dpiw import errors
 from dpiw.audit.tally import tally
-from dpiw.errors import (
-    BudgetExceededError,
-    GrantSpentError,
-    LedgerConflictError,
-    LedgerError,
-    SpecError,
-)
 from dpiw.ledger import CompositionRule, EntryKind, Ledger, Population
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.values import Charge
@@ -76,7 +70,7 @@ def test_the_ledger_grants_by_the_filter_and_names_both_sides(ledger):
     granted = 14
     for run in range(1, granted + 1):
         ledger.reserve(**ask(run, 5.0))
-    with pytest.raises(BudgetExceededError) as caught:
+    with pytest.raises(errors.BudgetExceededError) as caught:
         ledger.reserve(**ask(granted + 1, 5.0))
     assert caught.value.requested == "epsilon=0.2, delta=1E-7"
     left = ledger.remaining("town")
@@ -99,9 +93,9 @@ def test_a_population_says_its_rule_and_keeps_it(ledger):
     assert stored["orders"] == [str(order) for order in ORDERS]
     assert ledger.register(terms()) == ledger.population("town") == terms()
     for change in ({"composition": CompositionRule.BASIC}, {"epsilon": Decimal(5)}):
-        refused(ledger, LedgerConflictError, lambda c=change: ledger.register(terms(**c)))
+        refused(ledger, errors.LedgerConflictError, lambda c=change: ledger.register(terms(**c)))
     for field, value in (("delta", "0"), ("epsilon", "0.001"), ("epsilon", "10000")):
-        with pytest.raises(SpecError, match=rf"population\.{field}"):
+        with pytest.raises(errors.SpecError, match=rf"population\.{field}"):
             terms(**{field: Decimal(value)})
     assert str(ledger.spent("town")) == "epsilon=0, delta=0"
     assert str(ledger.remaining("town")) == "epsilon=4, delta=1E-5"
@@ -114,7 +108,7 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(tmp_path, epsilon, delta):
     opened.register(terms(epsilon=Decimal(epsilon), delta=Decimal(delta)))
     loud = vector(1e-9)
     assert set(loud.units) == {BEYOND}
-    with pytest.raises(BudgetExceededError):
+    with pytest.raises(errors.BudgetExceededError):
         opened.reserve(**ask(1, renyi=loud))
     opened.recover("town", [], loss=cost("0", delta))
     assert opened.account("town").overdrawn
@@ -125,19 +119,17 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(tmp_path, epsilon, delta):
 def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger):
     ledger.register(terms(name="plain", composition=CompositionRule.BASIC))
     for change in (
-        {"renyi": None},
-        {"population": "plain"},
-        {"renyi": RenyiVector(units=(0,) * 16)},
+        {"renyi": None}, {"population": "plain"}, {"renyi": RenyiVector(units=(0,) * 16)},
         {"renyi": RenyiVector(units=(BEYOND + 1,) * 16)},
         {"renyi": RenyiVector(units=(1,) * 16, lost_delta=1)},
-    ):
-        refused(ledger, SpecError, lambda change=change: ledger.reserve(**ask(1, **change)))
+    ):  # fmt: skip
+        refused(ledger, errors.SpecError, lambda change=change: ledger.reserve(**ask(1, **change)))
     assert ledger.account("plain").held.renyi is None
     first = ledger.reserve(**ask(1))
     assert ledger.reserve(**ask(1)) == first
     for changed in (vector(9.0), None):
         again = ask(1, renyi=changed)
-        refused(ledger, LedgerConflictError, lambda again=again: ledger.reserve(**again))
+        refused(ledger, errors.LedgerConflictError, lambda again=again: ledger.reserve(**again))
 
 
 @both_stores
@@ -152,12 +144,12 @@ def test_lost_and_conflicting_draws_stay_in_the_vector_and_voided_ones_do_not(le
     ledger.reserve(**ask(1, attempt=3))
     grant = ledger.arm(digest(1), 3, "s")
     ledger.commit(grant, digest(8))
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         ledger.commit(grant, digest(9))
     assert ledger.account("town").held.renyi == RenyiVector(
         units=tuple(3 * u for u in charged.units)
     )
-    with pytest.raises(GrantSpentError):
+    with pytest.raises(errors.GrantSpentError):
         ledger.void(digest(1), 2)
     assert ledger.verify().ok
 
@@ -174,9 +166,11 @@ def test_the_database_itself_refuses_overspending(ledger, monkeypatch):
     monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
     short = {"renyi": None}
     for change in ({"renyi": RenyiVector(units=tuple(over))}, short, {"population": "ghost"}):
-        refused(ledger, LedgerError, lambda change=change: ledger.reserve(**ask(1, **change)))
+        refused(
+            ledger, errors.LedgerError, lambda change=change: ledger.reserve(**ask(1, **change))
+        )
     ledger.reserve(**ask(1, renyi=RenyiVector(units=tuple(exact))))
-    refused(ledger, LedgerError, lambda: ledger.reserve(**ask(2)))
+    refused(ledger, errors.LedgerError, lambda: ledger.reserve(**ask(2)))
     monkeypatch.undo()
     ledger.void(digest(1), 1)
     monkeypatch.setattr("dpiw.ledger.book.Book.check", lambda *_: None)
@@ -227,7 +221,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
             tally["spends"] += 1
             try:
                 account.admit(charge)
-            except BudgetExceededError:
+            except errors.BudgetExceededError:
                 tally["falsely_denied"] += slack > rounding
                 continue
             account = account.plus(charge)

@@ -21,7 +21,7 @@ RECORD = np.array([1.0, 0.3, -0.7])
 
 def clean(loss, t):
     """The loss itself, without noise."""
-    return np.exp(-t) if loss is EXPONENTIAL else polyval(t, loss.coefficients)
+    return np.exp(-t) if loss is learn.EXPONENTIAL else polyval(t, loss.coefficients)
 
 
 def slope(loss, t, order):

@@ -8,14 +8,9 @@ from dpiw.data.schema.columns import ColumnKind, ColumnRole
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import load_text
 from dpiw.errors import SchemaError
+from dpiw.plan.drafts import writer
 from dpiw.plan.drafts.draft import ColumnDraft, TableDraft
 from dpiw.plan.drafts.formats import draft_table
-from dpiw.plan.drafts.writer import (
-    dictionary_name,
-    dictionary_text,
-    drafted_files,
-    spec_text,
-)
 from tests.support import metadata
 from tests.support.drafts import settled
 
@@ -38,7 +33,7 @@ def drafted(folder, name, text=None, **options):
 
 def load(draft):
     """The schema of a draft that somebody has settled."""
-    text = dictionary_text(draft, name="town", origin="in a test")
+    text = writer.dictionary_text(draft, name="town", origin="in a test")
     return PublicSchema.from_mapping(settled(text))
 
 
@@ -107,7 +102,7 @@ def test_what_a_table_schema_states_and_nothing_takes_is_told_in_the_draft(tmp_p
     ]
     _, draft = drafted(tmp_path, "table-schema", json.dumps({"fields": fields}))
     assert [bool(column.notes) for column in draft.columns] == [True, True, True, True, False]
-    text = dictionary_text(draft, name="town", origin="")
+    text = writer.dictionary_text(draft, name="town", origin="")
     assert all(note in text for column in draft.columns for note in column.notes)
     assert "forty" not in text
 
@@ -168,9 +163,9 @@ def test_a_name_that_no_released_column_may_have_is_refused_by_name():
         draft = draft_table("header", f"{column},age")
         if not taken:
             with pytest.raises(SchemaError, match=f"column {column}: name"):
-                drafted_files(draft, name="town", origin="")
+                writer.drafted_files(draft, name="town", origin="")
             draft = draft.with_role(column, ColumnRole.IDENTIFIER)
-        assert drafted_files(draft, name="town", origin="")
+        assert writer.drafted_files(draft, name="town", origin="")
 
 
 def test_a_long_list_of_levels_is_drafted():
@@ -185,14 +180,14 @@ def test_names_of_dictionaries():
         ("Łódź", "lodz"), ("København", "koebenhavn"), ("Æsir", "aesir"),
         ("Straße", "strasse"), ("Élèves & Nîmes", "eleves-nimes"), ("人口 B", "b"),
     ):  # fmt: skip
-        assert dictionary_name("", text, "x") == plain
+        assert writer.dictionary_name("", text, "x") == plain
     with pytest.raises(SchemaError, match="--name"):
-        dictionary_name("", "人口")
+        writer.dictionary_name("", "人口")
 
 
 def test_a_spec_is_left_open_where_a_person_decides():
-    mapping = load_text(spec_text(TableDraft(columns=(ColumnDraft(name="age"),)), name="2024"),
-                        what="spec", exact=True)  # fmt: skip
+    draft = TableDraft(columns=(ColumnDraft(name="age"),))
+    mapping = load_text(writer.spec_text(draft, name="2024"), what="spec", exact=True)
     open_fields = {key for key, value in mapping.items() if value == "TODO"}
     assert open_fields == {"epsilon", "delta", "nominal_rows"}
     assert mapping["source"]["path"] == "TODO"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
+from dpiw.privacy import renyi
 from dpiw.privacy.accounting import LATTICE_MARGIN, renyi_vector, stored_event, to_dp_event
 from dpiw.privacy.events import (
     ExponentialMechanismEvent,
@@ -20,15 +21,6 @@ from dpiw.privacy.events import (
     PoissonSampledGaussianEvent,
 )
 from dpiw.privacy.gaussian import gaussian_epsilon
-from dpiw.privacy.renyi import (
-    BEYOND,
-    ORDERS,
-    RenyiVector,
-    converted_units,
-    loss_vector,
-    order_budgets,
-    within,
-)
 
 EPSILON, DELTA = 10**12, 10**18
 few = settings(max_examples=10, derandomize=True, database=None, deadline=None)
@@ -41,15 +33,13 @@ events = st.one_of(
     st.builds(LaplaceEvent, noise_multiplier=sizes, count=counts),
     st.builds(ExponentialMechanismEvent, epsilon=st.floats(1e-3, 5), count=counts),
     st.builds(
-        PoissonSampledGaussianEvent,
-        sampling_probability=st.floats(1e-4, 1),
-        noise_multiplier=st.floats(0.5, 50),
-        count=counts,
+        PoissonSampledGaussianEvent, sampling_probability=st.floats(1e-4, 1),
+        noise_multiplier=st.floats(0.5, 50), count=counts,
     ),
-)
+)  # fmt: skip
 
 
-WHOLE = [i for i, order in enumerate(ORDERS) if order == int(order)]
+WHOLE = [i for i, order in enumerate(renyi.ORDERS) if order == int(order)]
 
 
 @quick
@@ -59,12 +49,12 @@ def test_a_vector_bounds_the_accountants_and_hardly_more(event):
     vector = renyi_vector([event])
     for i in WHOLE[:12]:
         epsilon = vector[i] * 1e-12
-        accountant = rdp.RdpAccountant([float(ORDERS[i])])
+        accountant = rdp.RdpAccountant([float(renyi.ORDERS[i])])
         accountant.compose(to_dp_event(event))
         theirs = float(accountant._rdp[0])  # its conversion to (epsilon, delta) undone
         if isinstance(event, ExponentialMechanismEvent):
             theirs = min(theirs, event.epsilon * event.count)
-        if epsilon >= BEYOND * 1e-12:
+        if epsilon >= renyi.BEYOND * 1e-12:
             continue
         assert epsilon >= theirs * (1 - 1e-9) - 1e-9
         slack = 1.01 if isinstance(event, PoissonSampledGaussianEvent) else 1 + 3 * LATTICE_MARGIN
@@ -126,16 +116,16 @@ def test_gaussian_units_are_exact_fractions_rounded_up(multiplier, count):
     event = GaussianEvent(noise_multiplier=multiplier, count=count)
     vector = renyi_vector([event])
     scale = Fraction(multiplier) / Fraction(1 + LATTICE_MARGIN)
-    for units, order in zip(vector, ORDERS, strict=True):
+    for units, order in zip(vector, renyi.ORDERS, strict=True):
         exact = Fraction(order) * count / (2 * scale**2) * EPSILON
-        if units == BEYOND:
-            assert exact > BEYOND * (1 - Fraction(1, 10**9))
+        if units == renyi.BEYOND:
+            assert exact > renyi.BEYOND * (1 - Fraction(1, 10**9))
         else:  # merging works in floats, far inside the margin
             assert exact * (1 - Fraction(1, 10**13)) <= units
             assert units <= exact * (1 + Fraction(1, 10**13)) + 2
         # the margin: always above what the event without it would cost
         plain = Fraction(order) * count / (2 * Fraction(multiplier) ** 2) * EPSILON
-        assert units >= min(plain, BEYOND)
+        assert units >= min(plain, renyi.BEYOND)
 
 
 @few
@@ -143,9 +133,9 @@ def test_gaussian_units_are_exact_fractions_rounded_up(multiplier, count):
 def test_parts_never_cost_less_than_the_whole(parts):
     whole = renyi_vector(parts)
     alone = [renyi_vector([one]) for one in parts]
-    for i in range(len(ORDERS)):
+    for i in range(len(renyi.ORDERS)):
         total = sum(one[i] for one in alone)
-        if whole[i] < BEYOND:
+        if whole[i] < renyi.BEYOND:
             assert total >= whole[i] * (1 - 1e-12) - len(parts)
     assert all(one > 0 for one in whole)
     assert list(whole) == sorted(whole)  # divergences grow with the order
@@ -158,17 +148,17 @@ def test_too_much_for_any_order_and_nothing_at_all_are_said_so():
         renyi_vector([GaussianEvent(noise_multiplier=0.0)])
     for epsilon, delta in ((EPSILON, 0), (10**10, 10**12)):  # budgets that no order can meet
         with pytest.raises(SpecError, match=r"population\.(epsilon|delta)"):
-            order_budgets(epsilon, delta)
+            renyi.order_budgets(epsilon, delta)
     for wrong in ({"type": "gaussian", "noise_multiplier": "x", "count": 1}, {"type": "gift"}):
         with pytest.raises(PrivacyError):
             stored_event(wrong)
     vector = renyi_vector([GaussianEvent(noise_multiplier=1e-4)])
-    assert set(vector) == {BEYOND}
+    assert set(vector) == {renyi.BEYOND}
     tiny = renyi_vector(
         [PoissonSampledGaussianEvent(sampling_probability=0.01, noise_multiplier=0.01)]
     )
-    assert tiny[-1] == BEYOND
-    assert tiny[0] < BEYOND
+    assert tiny[-1] == renyi.BEYOND
+    assert tiny[0] < renyi.BEYOND
 
 
 def shift(order: Decimal, delta_units: int) -> Decimal:
@@ -188,35 +178,33 @@ deltas = st.integers(10**6, 10**16)
 @given(epsilon=epsilons, delta=deltas)
 def test_budgets_are_exact_and_rounded_down(epsilon, delta):
     try:
-        budgets = order_budgets(epsilon, delta)
+        budgets = renyi.order_budgets(epsilon, delta)
     except SpecError:
-        assert all(shift(order, delta) + 1 > epsilon for order in ORDERS)
+        assert all(shift(order, delta) + 1 > epsilon for order in renyi.ORDERS)
         return
-    for most, order in zip(budgets, ORDERS, strict=True):
+    for most, order in zip(budgets, renyi.ORDERS, strict=True):
         assert most + shift(order, delta) <= epsilon or most == 0
         assert most + 1 + shift(order, delta) > epsilon
 
 
 @quick
 @given(
-    epsilon=st.integers(5 * 10**11, 10**14),
-    delta=st.integers(10**11, 10**16),
-    raw=st.lists(st.integers(1, 10**14), min_size=16, max_size=16),
-    nudge=st.integers(-2, 2),
+    epsilon=st.integers(5 * 10**11, 10**14), delta=st.integers(10**11, 10**16),
+    raw=st.lists(st.integers(1, 10**14), min_size=16, max_size=16), nudge=st.integers(-2, 2),
     place=st.integers(0, 15),
-)
+)  # fmt: skip
 def test_within_budget_is_exactly_converted_within_epsilon(epsilon, delta, raw, nudge, place):
-    budgets = order_budgets(epsilon, delta)
+    budgets = renyi.order_budgets(epsilon, delta)
     raw[place] = max(1, budgets[place] + nudge)
-    spent = RenyiVector(units=tuple(raw))
-    assert (converted_units(spent, delta) <= epsilon) == within(spent, budgets)
+    spent = renyi.RenyiVector(units=tuple(raw))
+    assert (renyi.converted_units(spent, delta) <= epsilon) == renyi.within(spent, budgets)
 
 
 def test_conversion_is_dp_accountings_at_a_sixteenth_of_delta():
     for order, units in ((8, 3 * 10**11), (32, 10**12), (2, 10**13)):
-        raw = [BEYOND] * 16
-        raw[list(ORDERS).index(order)] = units
-        epsilon = converted_units(RenyiVector(units=tuple(raw)), 10**13) / EPSILON
+        raw = [renyi.BEYOND] * 16
+        raw[list(renyi.ORDERS).index(order)] = units
+        epsilon = renyi.converted_units(renyi.RenyiVector(units=tuple(raw)), 10**13) / EPSILON
         theirs, _ = rdp.compute_epsilon([order], [units / EPSILON], 1e-5 / 16)
         assert epsilon == pytest.approx(theirs, rel=1e-9)
 
@@ -224,35 +212,35 @@ def test_conversion_is_dp_accountings_at_a_sixteenth_of_delta():
 def test_the_orders_are_frozen():
     """A change here changes what registered populations may spend: it needs a new rule's name."""
     text = "1.5 2 3 4 5 6 8 10 12 16 24 32 64 128 256 512"
-    assert " ".join(map(str, ORDERS)) == text
-    assert order_budgets(4 * 10**12, 10**13)[-1] == 3_986_207_110_056
+    assert " ".join(map(str, renyi.ORDERS)) == text
+    assert renyi.order_budgets(4 * 10**12, 10**13)[-1] == 3_986_207_110_056
 
 
 def test_a_stated_loss_leaves_the_budgets_of_the_smaller_delta():
     lifetime, lost = 10**13, 4 * 10**12
-    before, after = (order_budgets(4 * 10**12, d) for d in (lifetime, lifetime - lost))
-    vector = loss_vector(0, lost, delta_left_units=lifetime).units
+    before, after = (renyi.order_budgets(4 * 10**12, d) for d in (lifetime, lifetime - lost))
+    vector = renyi.loss_vector(0, lost, delta_left_units=lifetime).units
     for budget, reduced, charge in zip(before, after, vector, strict=True):
         if reduced > 0:
             assert 0 <= charge - (budget - reduced) <= 2
     # in two steps as in one
-    first = loss_vector(0, 10**12, delta_left_units=lifetime)
-    second = loss_vector(0, 3 * 10**12, delta_left_units=lifetime - 10**12)
+    first = renyi.loss_vector(0, 10**12, delta_left_units=lifetime)
+    second = renyi.loss_vector(0, 3 * 10**12, delta_left_units=lifetime - 10**12)
     gaps = [a - b for a, b in zip(first.plus(second).units, vector, strict=True)]
     assert all(0 <= gap <= 2 for gap in gaps)
 
 
 def test_a_pure_loss_is_bounded_by_epsilon_and_by_zcdp():
-    half = loss_vector(5 * 10**11, 0, delta_left_units=10**13).units
-    for units, order in zip(half, ORDERS, strict=True):
+    half = renyi.loss_vector(5 * 10**11, 0, delta_left_units=10**13).units
+    for units, order in zip(half, renyi.ORDERS, strict=True):
         assert units == pytest.approx(min(0.5, float(order) * 0.125) * 1e12, abs=2)
     # the worst pure mechanism, randomised response, stays below
     p = math.exp(0.5) / (1 + math.exp(0.5))
-    for units, order in zip(half, map(float, ORDERS), strict=True):
+    for units, order in zip(half, map(float, renyi.ORDERS), strict=True):
         value = p**order * (1 - p) ** (1 - order) + (1 - p) ** order * p ** (1 - order)
         assert math.log(value) / (order - 1) <= units * 1e-12
-    assert not any(loss_vector(0, 0, delta_left_units=10**13).units)
-    assert set(loss_vector(1, 10**13, delta_left_units=10**13).units) == {BEYOND}
+    assert not any(renyi.loss_vector(0, 0, delta_left_units=10**13).units)
+    assert set(renyi.loss_vector(1, 10**13, delta_left_units=10**13).units) == {renyi.BEYOND}
 
 
 def played(rng, *, plays, step, strategy, budgets):
@@ -262,7 +250,7 @@ def played(rng, *, plays, step, strategy, budgets):
     """
     loss, squares = np.zeros(plays), np.zeros(plays)
     alive = np.ones(plays, dtype=bool)
-    most = max(2 * b / float(a) for a, b in zip(ORDERS, budgets, strict=True))
+    most = max(2 * b / float(a) for a, b in zip(renyi.ORDERS, budgets, strict=True))
     while alive.any():
         mu2 = strategy(loss, squares, most, step)
         alive &= squares + mu2 <= most
@@ -298,7 +286,7 @@ def test_adaptive_sequences_stay_within_the_budget(strategy):
     False alarm below 1e-6 by the normal law; and a filter with six times the budget is caught.
     """
     epsilon, delta = SUCCESS, 0.01
-    budgets = [b / EPSILON for b in order_budgets(int(epsilon * EPSILON), int(delta * DELTA))]
+    budgets = [b / EPSILON for b in renyi.order_budgets(int(epsilon * EPSILON), int(delta * DELTA))]
     rng = np.random.default_rng(11)
     loss = played(rng, plays=40_000, step=0.004, strategy=strategy, budgets=budgets)
     assert estimated_delta(loss, epsilon) <= delta
@@ -309,21 +297,21 @@ def test_adaptive_sequences_stay_within_the_budget(strategy):
 
 def test_what_the_filter_grants_is_within_the_budget_by_the_exact_curve():
     """Equal Gaussians to the filter's end, against the analytic Gaussian: near, never beyond."""
-    budgets = order_budgets(4 * 10**12, 10**13)
-    vector = RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=20.0)]))
-    spent, granted = RenyiVector.nothing(), 0
-    while within(spent.plus(vector), budgets):
+    budgets = renyi.order_budgets(4 * 10**12, 10**13)
+    vector = renyi.RenyiVector(units=renyi_vector([GaussianEvent(noise_multiplier=20.0)]))
+    spent, granted = renyi.RenyiVector.nothing(), 0
+    while renyi.within(spent.plus(vector), budgets):
         spent, granted = spent.plus(vector), granted + 1
     exact = gaussian_epsilon(20.0 / math.sqrt(granted), 1e-5)
     assert 0.75 * 4 < exact < 4
-    assert converted_units(spent, 10**13) <= 4 * 10**12
+    assert renyi.converted_units(spent, 10**13) <= 4 * 10**12
 
 
 def test_a_vector_is_stated_in_one_way():
     units = tuple(range(16))
-    for vector in (RenyiVector(units=units), RenyiVector(units=units, lost_delta=7)):
-        assert RenyiVector.from_payload(vector.to_payload()) == vector
-    good = RenyiVector(units=units).to_payload()
+    for vector in (renyi.RenyiVector(units=units), renyi.RenyiVector(units=units, lost_delta=7)):
+        assert renyi.RenyiVector.from_payload(vector.to_payload()) == vector
+    good = renyi.RenyiVector(units=units).to_payload()
     assert set(good) == {"rule", "units"}
     for change in (
         {"lost_delta_units": 0}, {"lost_delta_units": True}, {"more": 1}, {"rule": "renyi-0"},
@@ -331,15 +319,15 @@ def test_a_vector_is_stated_in_one_way():
         {"units": [True] * 16},
     ):  # fmt: skip
         with pytest.raises(SpecError):
-            RenyiVector.from_payload({**good, **change})
+            renyi.RenyiVector.from_payload({**good, **change})
     for wrong in (None, [], {"units": list(units)}):
         with pytest.raises(SpecError):
-            RenyiVector.from_payload(wrong)
+            renyi.RenyiVector.from_payload(wrong)
 
 
 def test_what_losses_took_of_delta_is_summed_with_the_vector():
-    larger, smaller = (RenyiVector(units=(1,) * 16, lost_delta=taken) for taken in (5, 2))
+    larger, smaller = (renyi.RenyiVector(units=(1,) * 16, lost_delta=taken) for taken in (5, 2))
     assert larger.plus(smaller, times=2).lost_delta == 9
     assert (larger.beyond(smaller).lost_delta, smaller.beyond(larger).lost_delta) == (3, 0)
     for taken in (3, 10**13):
-        assert loss_vector(1, taken, delta_left_units=10**13).lost_delta == taken
+        assert renyi.loss_vector(1, taken, delta_left_units=10**13).lost_delta == taken

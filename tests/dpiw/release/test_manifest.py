@@ -14,12 +14,7 @@ from dpiw.release.manifest import Manifest, check_file_name
 from dpiw.release.publication import build_folder
 from dpiw.release.signing import create_key_pair, load_private_key, load_public_key
 from dpiw.release.verification import GET_AGAIN, verify
-from tests.dpiw.release.release_example import (
-    PUBLISHED_AT,
-    example_certificate,
-    example_contents,
-    example_key,
-)
+from tests.dpiw.release import release_example
 
 
 def _sign_again(folder, **changes):
@@ -38,9 +33,9 @@ def _named_signer(key):
 def test_a_whole_release_verifies_with_and_without_a_pinned_key(published):
     pinned = verify(published, public_key=published.parent / "curator.pub")
     assert pinned.pinned
-    assert pinned.certificate == example_certificate()
+    assert pinned.certificate == release_example.example_certificate()
     assert pinned.manifest.facts.rows == 200
-    assert pinned.manifest.facts.published_at == PUBLISHED_AT
+    assert pinned.manifest.facts.published_at == release_example.PUBLISHED_AT
     assert f"{pinned.key_id} (the expected key)" in pinned.statement
     loose = verify(published)
     assert not loose.pinned
@@ -61,7 +56,7 @@ def test_one_of_several_keys_must_have_signed(published, tmp_path):
 
 
 def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder):
-    forger = example_key(folder.parent, "forger")
+    forger = release_example.example_key(folder.parent, "forger")
     _sign_again(folder, **_named_signer(forger))
     (folder / "manifest.sig").write_bytes(forger.sign((folder / "manifest.json").read_bytes()))
     assert not verify(folder).pinned  # whole, but by anyone: the statement says so
@@ -72,7 +67,7 @@ def test_a_forger_without_the_key_fails_where_the_key_is_pinned(folder):
 @pytest.mark.parametrize("known", [["curator.pub"], ["other.pub", "curator.pub"], None])
 def test_a_key_that_signed_must_be_the_one_that_is_named(folder, known):
     """Also where both curators are known."""
-    _sign_again(folder, **_named_signer(example_key(folder.parent, "other")))
+    _sign_again(folder, **_named_signer(release_example.example_key(folder.parent, "other")))
     keys = None if known is None else [folder.parent / name for name in known]
     with pytest.raises(SignatureError):
         verify(folder, public_key=keys)
@@ -188,10 +183,12 @@ def test_decimal_text_of_costs_is_read_exactly(text):
 def test_rows_of_another_certificate_or_of_no_parquet_are_refused(tmp_path):
     work = tmp_path / "work"
     work.mkdir()
-    first, facts = example_contents(work)
+    first, facts = release_example.example_contents(work)
     rows = (work / "synthetic.parquet").read_bytes()
-    second, _ = example_contents(work, example_certificate(verdict="use with care"))
-    key = example_key(tmp_path)
+    second, _ = release_example.example_contents(
+        work, release_example.example_certificate(verdict="use with care")
+    )
+    key = release_example.example_key(tmp_path)
     for name, files in (
         ("mixed", {**second, "synthetic.parquet": rows}),
         ("text", {**first, "synthetic.parquet": b"text"}),

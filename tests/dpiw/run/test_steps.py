@@ -8,15 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from dpiw.errors import (
-    GrantSpentError,
-    LedgerConflictError,
-    LedgerError,
-    LedgerTamperedError,
-    PrivacyError,
-    SourceError,
-    StageFailedError,
-)
+from dpiw import errors
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.plan import plan
 from dpiw.privacy.randomness import SecureNoise
@@ -63,9 +55,9 @@ def test_the_same_run_twice_publishes_once_and_costs_once(workplace):
 
 def test_no_private_byte_is_read_before_the_reservation(workplace):
     run = prepared(workplace)
-    with pytest.raises(LedgerError):
+    with pytest.raises(errors.LedgerError):
         steps.ingest(run)
-    with pytest.raises(LedgerError):
+    with pytest.raises(errors.LedgerError):
         steps.fit_generator(run, noise=SecureNoise())
     assert list(run.private.iterdir()) == []
 
@@ -73,7 +65,7 @@ def test_no_private_byte_is_read_before_the_reservation(workplace):
 def test_a_structural_failure_voids_the_reservation_and_leaves_nothing(workplace):
     workplace.source.write_text("age,income,region\n1,2,north\n")
     run = reserved(workplace)
-    with pytest.raises(SourceError):
+    with pytest.raises(errors.SourceError):
         steps.ingest(run)
     assert spent(workplace).epsilon == 0
     assert not workplace.releases.exists()
@@ -107,16 +99,16 @@ def test_a_committed_output_that_changed_is_refused(workplace):
     path = run.measurement("fit_weights")
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.debias(run)
     path.unlink()
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.debias(run)
 
 
 def test_postprocessing_needs_a_committed_draw(workplace):
     run = reserved(workplace)
-    with pytest.raises(StageFailedError):
+    with pytest.raises(errors.StageFailedError):
         steps.draw_synthetic(run)
 
 
@@ -136,12 +128,12 @@ def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
         [sys.executable, str(script), str(run.directory)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "drawing\n"
-    with pytest.raises(GrantSpentError):  # it is alive: hands off
+    with pytest.raises(errors.GrantSpentError):  # it is alive: hands off
         steps.reserve(run)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    with pytest.raises(GrantSpentError):
+    with pytest.raises(errors.GrantSpentError):
         steps.reserve(run)
     state = Ledger.open(workplace.ledger).run(run.key).stages["fit_generator"].state
     assert state is StageState.LOST
@@ -163,7 +155,7 @@ def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
     drawn = run.measurement("fit_generator").read_bytes()
     restore(workplace, copy)
     steps.reserve(run)
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.fit_generator(run, noise=SecureNoise())
     assert run.measurement("fit_generator").read_bytes() == drawn
 
@@ -174,9 +166,9 @@ def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workp
     draw(run)
     finish(run)
     restore(workplace, copy)
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.reserve(run)
-    with pytest.raises(LedgerTamperedError):
+    with pytest.raises(errors.LedgerTamperedError):
         steps.publish(run)
 
 
@@ -184,13 +176,13 @@ def test_a_stored_effort_above_the_promise_is_refused(workplace):
     run = prepared(workplace)
     kept = json.loads((run.directory / "run.json").read_text())
     louder = reloaded(run, effort=kept["effort"] * 1.5)
-    with pytest.raises(PrivacyError):
+    with pytest.raises(errors.PrivacyError):
         steps.reserve(louder)
     assert Ledger.open(workplace.ledger).find_run(run.key) is None
     steps.reserve(run)
     steps.ingest(run)
     reserved = Ledger.open(workplace.ledger).run(run.key)
-    with pytest.raises(LedgerConflictError):
+    with pytest.raises(errors.LedgerConflictError):
         steps.fit_generator(louder, noise=SecureNoise())
     assert Ledger.open(workplace.ledger).run(run.key) == reserved
 
@@ -239,8 +231,8 @@ def test_a_failure_once_rows_are_open_has_one_code(workplace):
     """Whatever a mechanism raises after arming, operators see the same code."""
     run = ingested(workplace)
 
-    broken = Cut(0, error=PrivacyError("an entry leaves the lattice range"))
-    with pytest.raises(StageFailedError) as caught:
+    broken = Cut(0, error=errors.PrivacyError("an entry leaves the lattice range"))
+    with pytest.raises(errors.StageFailedError) as caught:
         steps.fit_generator(run, noise=broken)
     assert caught.value.exit_code == 70
 
@@ -260,7 +252,7 @@ def test_the_row_of_a_structural_fault_stands_in_the_confidential_log_alone(work
     workplace.source.write_text("\n".join(lines) + "\n")
     run = reserved(workplace)
     monkeypatch.setattr(process, "_confine", lambda _: None)  # this process has its own limits
-    assert process.run_stage("ingest", run.directory) == SourceError.exit_code
+    assert process.run_stage("ingest", run.directory) == errors.SourceError.exit_code
     fault = "a row has more or fewer cells than the first line, or exceeds source.max_cell_bytes"
     public = f"SourceError: the CSV file is ragged: {fault}"
     row = "row 3 of the data (the header, and empty lines, are not counted)"

@@ -9,14 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.dpiw.methods.neural import settings
-from tests.dpiw.methods.neural.mutants import (
-    CHECKS,
-    MUTANTS,
-    check_one_draw_per_lot,
-    check_the_divisor_is_public,
-    mutate_training,
-)
+from tests.dpiw.methods.neural import mutants, settings
 
 
 @pytest.fixture
@@ -28,14 +21,16 @@ def world(counting, no_noise):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("check", mutants.CHECKS, ids=lambda c: c.__name__)
 def test_the_core_passes(world, check):
     check(world)
 
 
-@pytest.mark.parametrize(("bug", "plant", "name"), MUTANTS, ids=[m[0] for m in MUTANTS])
+@pytest.mark.parametrize(
+    ("bug", "plant", "name"), mutants.MUTANTS, ids=[m[0] for m in mutants.MUTANTS]
+)
 def test_a_planted_bug_is_found(world, monkeypatch, bug, plant, name):
-    (check,) = [check for check in CHECKS if check.__name__.endswith(name)]
+    (check,) = [check for check in mutants.CHECKS if check.__name__.endswith(name)]
     plant(world, monkeypatch)
     with pytest.raises(AssertionError):
         check(world)
@@ -43,6 +38,6 @@ def test_a_planted_bug_is_found(world, monkeypatch, bug, plant, name):
 
 def test_a_mutant_without_a_bug_passes(world, monkeypatch):
     """So what is found above is the bug, not the way it was planted."""
-    mutate_training("")(world, monkeypatch)
-    for check in (check_one_draw_per_lot, check_the_divisor_is_public):
+    mutants.mutate_training("")(world, monkeypatch)
+    for check in (mutants.check_one_draw_per_lot, mutants.check_the_divisor_is_public):
         check(world)
