@@ -45,11 +45,9 @@ def places(tmp_path_factory):
     changed = town.RELEASES["measured"] | {"weights": weights}
     measured, _ = town.publish(curator, rows=3000, **changed)
     return {
-        "population-measured-9a8b7c6d": measured,
-        "population-once-1a2b3c4d": folder,
-        "population-totals-5e6f7a8b": totals,
-        "curator.pub": key,
-    }
+        "population-measured-9a8b7c6d": measured, "population-once-1a2b3c4d": folder,
+        "population-totals-5e6f7a8b": totals, "curator.pub": key,
+    }  # fmt: skip
 
 
 def filled(code: str, places) -> str:

@@ -32,14 +32,11 @@ def kept(**lines):
 @pytest.mark.parametrize(
     ("kind", "ours", "reference", "times", "met"),
     [
-        ("limit", 2.9, 1.0, "2.9", "yes"),
-        ("limit", 3.1, 1.0, "3.1", "**no**"),
-        ("peer", 1.0, 3.1, "3.1", "yes"),
-        ("peer", 1.0, 2.9, "2.9", "**no**"),
-        ("seconds", 2.9, 0.5, "5.8", "yes"),
-        ("seconds", 3.1, 9.0, "0.34", "**no**"),
+        ("limit", 2.9, 1.0, "2.9", "yes"), ("limit", 3.1, 1.0, "3.1", "**no**"),
+        ("peer", 1.0, 3.1, "3.1", "yes"), ("peer", 1.0, 2.9, "2.9", "**no**"),
+        ("seconds", 2.9, 0.5, "5.8", "yes"), ("seconds", 3.1, 9.0, "0.34", "**no**"),
     ],
-)
+)  # fmt: skip
 def test_a_line_says_its_ratio_its_target_and_whether_it_is_met(kind, ours, reference, times, met):
     line = page.Line(name="x", item="i", ours="o", reference="r", target=3, kind=kind)
     cells = page.row(line, kept(x=found(ours, reference))).split(" | ")

@@ -56,18 +56,12 @@ def root(tmp_path, monkeypatch):
 
 
 OUTSIDE = {
-    "the folder above": "..",
-    "a whole path": "/etc/passwd",
-    "the root of all": "/",
-    "a way up": "../rooted/release.yaml",
-    "a way down and up": "desk/../../rooted/release.yaml",
-    "a whole path beside": "BESIDE/release.yaml",
-    "a linked folder": "out/release.yaml",
-    "a linked file": "link.yaml",
-    "a loop of links": "loop.yaml/x",
-    "no text of a path": "a\0b.yaml",
-    "not there": "../rooted/nothing.yaml",
-}
+    "the folder above": "..", "a whole path": "/etc/passwd", "the root of all": "/",
+    "a way up": "../rooted/release.yaml", "a way down and up": "desk/../../rooted/release.yaml",
+    "a whole path beside": "BESIDE/release.yaml", "a linked folder": "out/release.yaml",
+    "a linked file": "link.yaml", "a loop of links": "loop.yaml/x",
+    "no text of a path": "a\0b.yaml", "not there": "../rooted/nothing.yaml",
+}  # fmt: skip
 
 TAKEN: dict[str, Callable[[str], Any]] = {
     "a path": lambda text: below_root("spec", text),
@@ -210,17 +204,14 @@ def _files(desk: Path) -> None:
     good = good.replace("data.csv", "table.csv").replace("state/keys/test.key", "k.key")
     local = LOCAL.replace("reports.csv", "table.csv")
     texts = {
-        "copy.yaml": TABLE,
-        "twice.yaml": f"{CANARY}: 1\n{CANARY}: 2\n",
-        "open.yaml": f"a: [{CANARY}",
-        "keys.yaml": f"{good}{CANARY}: 1\n",
+        "copy.yaml": TABLE, "twice.yaml": f"{CANARY}: 1\n{CANARY}: 2\n",
+        "open.yaml": f"a: [{CANARY}", "keys.yaml": f"{good}{CANARY}: 1\n",
         "value.yaml": good.replace("add_or_remove_one", CANARY),
         "method.yaml": good.replace("histogram", CANARY),
         "setting.yaml": good.replace("{bins: 4}", f"{{{CANARY}: 1}}"),
         "name.yaml": good.replace("name: town", f"name: {CANARY} b"),
         "todo.yaml": good.replace("name: town", "name: TODO") + f"{CANARY}: TODO\n",
-        "schema.yaml": DICTIONARY,
-        "bad_schema.yaml": DICTIONARY.replace("integer", CANARY),
+        "schema.yaml": DICTIONARY, "bad_schema.yaml": DICTIONARY.replace("integer", CANARY),
         "keyed_schema.yaml": DICTIONARY.replace("lower:", f"{CANARY}: 0, lower:"),
         "levels_schema.yaml": DICTIONARY.replace("s: [north, south, other]", "s_file: a.csv"),
         "of_bad_schema.yaml": good.replace("schema.yaml", "bad_schema.yaml"),

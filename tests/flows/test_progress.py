@@ -224,14 +224,12 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
         "told fit_generator goes on from its checkpoint, without a GPU",
         "done fit_generator 7.0")  # fmt: skip
     assert capsys.readouterr().out.splitlines() == [
-        "  ✓ plan               0.2 s",
-        "    reserve         paid once more",
-        "  ✓ reserve            0.1 s",
-        "    fit_generator        0 of 800 steps",
+        "  ✓ plan               0.2 s", "    reserve         paid once more",
+        "  ✓ reserve            0.1 s", "    fit_generator        0 of 800 steps",
         "    fit_generator       40 of 800 steps",
         "    fit_generator   goes on from its checkpoint, without a GPU",
         "  ✓ fit_generator      7.0 s",
-    ]
+    ]  # fmt: skip
     assert screen.getvalue() == ""  # and no bar
 
 

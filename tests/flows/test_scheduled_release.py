@@ -99,11 +99,9 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")} | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "DPIW_PREFECT_PORT": str(port),
-        "PREFECT_HOME": str(server.home),
-        "OMP_NUM_THREADS": "1",
+        "DPIW_PREFECT_PORT": str(port), "PREFECT_HOME": str(server.home), "OMP_NUM_THREADS": "1",
         "DPIW_ROOT": str(place.root),
-    }
+    }  # fmt: skip
 
     def scheduled_and_over():
         assert process.poll() is None, log.read_text()

@@ -13,12 +13,9 @@ def case(rows: int, spread: float) -> dict[str, object]:
     log_weights = (spread * rng.standard_normal(rows)).round(6)
     smoothed, shape = array_stats.psislw(-log_weights)
     return {
-        "rows": rows,
-        "spread": spread,
-        "log_weights": log_weights.tolist(),
-        "k_hat": float(shape),
+        "rows": rows, "spread": spread, "log_weights": log_weights.tolist(), "k_hat": float(shape),
         "smoothed": smoothed.tolist(),
-    }
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

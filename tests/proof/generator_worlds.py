@@ -290,12 +290,9 @@ def pategan(noise: str, *, tight: float) -> World:
         return float(logsumexp(ratios) - np.log(count))
 
     return World(
-        attack=attack,
-        claim=claim_of(ready.events(schema=public_schema, unit=UNIT)),
-        tight=tight,
-        few=0.2,
-        faint=0.3,
-    )
+        attack=attack, claim=claim_of(ready.events(schema=public_schema, unit=UNIT)), tight=tight,
+        few=0.2, faint=0.3,
+    )  # fmt: skip
 
 
 UNPAID: dict[str, Callable[[], World]] = {

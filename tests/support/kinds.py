@@ -73,10 +73,8 @@ _UNSEEN = "column full is declared `unseen: true`, and this method needs its lev
 _NARROW = {"privbayes", "histogram", "mst", "aim", "bayes", "external", "levels"}
 _DENSE = (*(set(GENERATORS) - _NARROW), *(set(WEIGHTS) - {"discriminator"}))
 _TOO_WIDE = {method: _WIDE.format(method=method) for method in _DENSE} | {
-    "measured": _PRODUCTS,
-    "discriminator": _WIDE.format(method="dpgan"),
-    "levels": _LISTED,
-}
+    "measured": _PRODUCTS, "discriminator": _WIDE.format(method="dpgan"), "levels": _LISTED,
+}  # fmt: skip
 
 KINDS = {
     "continuous": _kind(

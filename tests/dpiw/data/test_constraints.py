@@ -69,7 +69,6 @@ def rows_of(schema: PublicSchema, rows: int, seed: int) -> ScaledTable:
 
 
 def broken(schema: PublicSchema, scaled: ScaledTable) -> dict[str, list[bool]]:
-    assert schema.rules is not None
     return {name: mask.tolist() for name, mask in schema.rules.broken(scaled).items()}
 
 
@@ -142,7 +141,6 @@ def frame_of(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
 
 def repaired(constraint: dict[str, Any], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     schema = dictionary({"name": "c", **constraint}, columns=SMALL)
-    assert schema.rules is not None
     frame = schema.unscale(schema.rules.projected(schema.scale(frame_of(rows))))
     cells = frame.astype(object).where(frame.notna(), None)
     return list(cells.itertuples(index=False, name=None))
@@ -191,7 +189,6 @@ def test_a_structural_zero_is_left_by_the_nearest_way(stated: dict[str, Any]) ->
 @given(st.integers(0, 2**32), st.integers(0, 40))
 def test_repaired_rows_satisfy_and_stay_as_they_are(seed: int, rows: int) -> None:
     scaled, rules = rows_of(TOWN, rows, seed), TOWN.rules
-    assert rules is not None
     mended = rules.projected(scaled)
     assert not any(map(any, broken(TOWN, mended).values()))
     assert TOWN.project(mended).equals(mended)
@@ -219,14 +216,12 @@ def test_sums_that_share_columns_are_mended_together(stated: str) -> None:
         parts, total = re.split("[<=]", text)
         constraints.append({"sum": parts.split("+"), "equals" if "=" in text else "at_most": total})
     schema = dictionary(*named(constraints), columns=AMOUNTS)
-    assert schema.rules is not None
     mended = schema.rules.projected(rows_of(schema, 500, 7))
     assert not any(map(any, broken(schema, mended).values()))
 
 
 def test_only_constraints_of_the_asked_repair_move_rows() -> None:
     scaled, rules = rows_of(TOWN, 300, 1), TOWN.rules
-    assert rules is not None
     before, after = broken(TOWN, scaled), broken(TOWN, rules.projected(scaled, only=Repair.PROJECT))
     for constraint in TOWN.constraints:
         assert any(before[constraint.name])
@@ -258,7 +253,6 @@ def test_rules_that_undo_each_other_come_together(stated: list[dict[str, Any]]) 
     """Every row that there is; the nearest rows alone would go round for ever."""
     schema = dictionary(*named(stated), columns=JOBS)
     rules, levels = schema.rules, [column["levels"] for column in JOBS[:2]]
-    assert rules is not None
     rows = list(itertools.product(*levels, [*range(10), None], range(10)))
     cells = dict(zip(("job", "wage", "pay", "tax"), zip(*rows, strict=True), strict=True))
     frame = pd.DataFrame(cells | {"pay": pd.array(cells["pay"], dtype="Int64")})
@@ -297,8 +291,6 @@ def test_an_accepted_dictionary_mends_every_row(stated: list[dict[str, Any]], se
         return
     again = PublicSchema.from_mapping(json.loads(json.dumps(schema.to_mapping(), sort_keys=True)))
     assert again == schema
-    assert again.rules is not None
-    assert schema.rules is not None
     for row in range(4):
         scaled = rows_of(schema, 4, seed).take(np.full(30, row))
         mended, facts = admitted(lambda rows, one=scaled: one.take(np.arange(rows) % 30), 10,

@@ -55,19 +55,14 @@ def test_integer_cells(cell, value):
     ("dtype", "cells", "values"),
     [
         ("int64", [-(2**63), 5, 2**63 - 1], [-9, 5, 9]),
-        ("uint64", [2**64 - 1, 2**63, 3], [9, 9, 3]),
-        ("Int64", [2**62, None, 4], [9, 0, 4]),
+        ("uint64", [2**64 - 1, 2**63, 3], [9, 9, 3]), ("Int64", [2**62, None, 4], [9, 0, 4]),
         ("UInt64", [2**64 - 1, None, 4], [9, 0, 4]),
         ("float64", [1e300, -math.inf, math.nan, -0.0, 2.5, 3.5, 5e-324], [9, -9, 0, 0, 2, 4, 0]),
-        ("float32", [math.inf, math.nan], [9, 0]),
-        ("Float64", [None, 3.2], [0, 3]),
-        ("bool", [True, False], [0, 0]),
-        ("datetime64[s]", ["2000-01-01"], [0]),
-        ("category", ["3", "x"], [3, 0]),
-        ("timedelta64[s]", [5], [0]),
-        ("complex128", [5], [0]),
+        ("float32", [math.inf, math.nan], [9, 0]), ("Float64", [None, 3.2], [0, 3]),
+        ("bool", [True, False], [0, 0]), ("datetime64[s]", ["2000-01-01"], [0]),
+        ("category", ["3", "x"], [3, 0]), ("timedelta64[s]", [5], [0]), ("complex128", [5], [0]),
     ],
-)
+)  # fmt: skip
 def test_integer_dtypes(dtype, cells, values):
     assert cells_of(one_column("integer", lower=-9, upper=9, fill=0), cells, dtype) == values
 

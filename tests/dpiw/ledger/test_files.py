@@ -209,12 +209,8 @@ def test_the_deepest_and_latest_mount_counts(ledger, tmp_path, monkeypatch):
     """Of a new ledger's folder too: none is made on a disk that would be refused."""
     mounts = "d / ext4 rw\nd /a\\040b cifs rw\nd /x tmpfs rw\nd /x xfs rw\nd /x/y fuse.sshfs rw\n"
     for folder, kind in {
-        "/a/b": "ext4",
-        "/a b/c": "cifs",
-        "/x": "xfs",
-        "/xy": "ext4",
-        "/x/y": "fuse.sshfs",
-    }.items():
+        "/a/b": "ext4", "/a b/c": "cifs", "/x": "xfs", "/xy": "ext4", "/x/y": "fuse.sshfs",
+    }.items():  # fmt: skip
         assert files.filesystem_type(Path(folder), mounts) == kind
         assert files.filesystem_type(Path(folder), "") is None
     for path, mounted in {"/a b": True, "/a": False, "/x/y": True, "/xy": False}.items():
@@ -385,6 +381,4 @@ def test_a_spec_names_the_same_ledger_from_wherever_it_is_run(workplace, tmp_pat
     for written in ("state/ledger.sqlite", "sqlite:///state/ledger.sqlite"):
         workplace.spec.write_text(f"{text}ledger: {written}\n")
         monkeypatch.chdir(tmp_path)
-        location = load_spec(workplace.spec).ledger
-        assert location is not None
-        assert Ledger.open(location).path == workplace.ledger
+        assert Ledger.open(load_spec(workplace.spec).ledger).path == workplace.ledger

@@ -84,13 +84,11 @@ class Workers:
             assert self.answer(process) == "ready"
 
     def answer(self, process: subprocess.Popen[str]) -> Any:
-        assert process.stdout is not None
         return json.loads(process.stdout.readline())
 
     def race(self, ledger: str, tasks: list[dict[str, Any]]) -> list[Any]:
         racers = self.processes[: len(tasks)]
         for number, (process, task) in enumerate(zip(racers, tasks, strict=True)):
-            assert process.stdin is not None
             process.stdin.write(json.dumps({"worker": number, "ledger": ledger, **task}) + "\n")
             process.stdin.flush()
         return [self.answer(process) for process in racers]

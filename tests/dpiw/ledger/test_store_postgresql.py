@@ -68,14 +68,9 @@ def test_no_server_no_database_no_ledger(postgresql_server, address):
 
 def test_the_environment_does_not_choose_the_server(ledger, monkeypatch):
     for name, value in {
-        "PGHOST": "/nowhere",
-        "PGHOSTADDR": "127.0.0.1",
-        "PGPORT": "1",
-        "PGDATABASE": "other",
-        "PGUSER": "nobody",
-        "PGOPTIONS": "-c synchronous_commit=off",
-        "PGPASSWORD": "canary",
-    }.items():
+        "PGHOST": "/nowhere", "PGHOSTADDR": "127.0.0.1", "PGPORT": "1", "PGDATABASE": "other",
+        "PGUSER": "nobody", "PGOPTIONS": "-c synchronous_commit=off", "PGPASSWORD": "canary",
+    }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     assert Ledger.open(ledger.location).head() == ledger.head()
     monkeypatch.undo()  # before the database is cleared

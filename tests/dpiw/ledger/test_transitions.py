@@ -146,7 +146,6 @@ def test_transitions_of_what_was_never_reserved(ledger):
 
 def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger):
     grant = bring(ledger, StageState.ARMED)
-    assert grant is not None
     for verb in ("confirm", "commit"):
         refused(ledger, GrantSpentError, lambda v=verb: VERBS[v](ledger, FORGED))
     assert grant.token not in json.dumps(ledger.export())
@@ -158,7 +157,6 @@ def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger):
 @both_stores
 def test_a_second_output_is_put_on_record_and_charged_again(ledger):
     grant = bring(ledger, StageState.COMMITTED)
-    assert grant is not None
     for digest_two, times in ((digest(6), 2), (digest(6), 2), (digest(8), 3)):
         with pytest.raises(LedgerConflictError):
             ledger.commit(grant, digest_two)
@@ -379,7 +377,6 @@ def test_the_replay_and_the_audit_refuse_what_may_not_follow(training, kind, pay
 def test_a_twentieth_of_the_steps_lies_between_checkpoints(steps, every):
     assert interval(steps) == every
     terms = Resumption.of(steps=steps, resumes=3)
-    assert terms is not None
     assert (terms.every, terms.reserve) == (every, 3 * every)
     assert Resumption.from_json(terms.to_json()) == terms
     assert Resumption.of(steps=steps, resumes=0) is None

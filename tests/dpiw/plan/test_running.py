@@ -35,12 +35,9 @@ def schema(columns, levels):
 
 def plan(method, *, columns, rows, levels=8, **settings):
     spec = specs.GOOD | {
-        "generator": {"method": method, "settings": settings},
-        "weights": {"method": "none"},
-        "nominal_rows": rows,
-        "epsilon": Decimal(5),
-        "delta": "1e-13",
-    }
+        "generator": {"method": method, "settings": settings}, "weights": {"method": "none"},
+        "nominal_rows": rows, "epsilon": Decimal(5), "delta": "1e-13",
+    }  # fmt: skip
     return compile_plan(parse_spec(spec), schema(columns, levels))
 
 

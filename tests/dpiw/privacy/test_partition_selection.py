@@ -44,9 +44,7 @@ def calibrated(rows: int, columns: int, relation: NeighbouringRelation) -> Level
     rho = accounting.calibrate(
         lambda rho: ready(rho).events(schema=schema, unit=unit), epsilon=EPSILON, delta=DELTA
     )
-    noise = ready(rho).calibrated
-    assert noise is not None
-    return noise
+    return ready(rho).calibrated
 
 
 def shown(ready: LevelNoise, one: int, other: int) -> Law:
@@ -197,12 +195,8 @@ def test_no_way_to_lie_on_own_levels_is_shown_more_often(scale, rows, delta):
 
 def test_an_event_is_written_and_read_and_nothing_but_a_delta():
     for scale, rows, delta in (
-        (0.0, 1, 1e-6),
-        (np.inf, 1, 1e-6),
-        (1.0, 0, 1e-6),
-        (1.0, 1, 0.0),
-        (1.0, 1, 0.5),
-    ):
+        (0.0, 1, 1e-6), (np.inf, 1, 1e-6), (1.0, 0, 1e-6), (1.0, 1, 0.0), (1.0, 1, 0.5),
+    ):  # fmt: skip
         with pytest.raises(UncalibratedError):  # no threshold
             level_threshold(scale=scale, rows=rows, delta=delta)
     event = ThresholdEvent(delta=2.5e-7, count=3)

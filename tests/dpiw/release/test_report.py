@@ -243,11 +243,9 @@ def test_names_and_levels_cannot_leave_a_text_or_an_attribute():
     ]
     frame = pd.DataFrame({number: [1, 2], letter: pd.Series([level, "other"], dtype="str")})
     page = _report(
-        weighted=False,
-        frames=[frame],
-        schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}),
-        drawn=True,
-    )
+        weighted=False, frames=[frame],
+        schema=PublicSchema.from_mapping({"name": "hostile", "columns": columns}), drawn=True,
+    )  # fmt: skip
     usual = _Elements(_usual())
     elements = _Elements(page)
     assert elements.names == usual.names
@@ -340,7 +338,6 @@ def _extent(shape):
 def test_a_budget_bar_never_leaves_its_track():
     parts = {"a": Decimal(9), "b": Decimal(5)}
     budget = plots.budget_bar("ε", Decimal(10), Decimal(14), parts, title="t")
-    assert budget is not None
     texts = ("a: 9", "b: 5", "left: 0 of 10")
     assert budget.legend == tuple(zip(("before", "after", "code"), texts, strict=True))
     bars = [shape for shape in budget.drawing.shapes if shape.hint]

@@ -37,7 +37,6 @@ def test_a_process_started_inside_does_not_hear_it(inside, number):
     else:
         process = start()
     with process:
-        assert process.stdout is not None
         assert process.stdout.readline() == f"{inside}\n"
         process.send_signal(number)
         process.communicate("")
@@ -57,7 +56,6 @@ def test_who_starts_it_hears_it_at_the_end(number, thread):
     def start():
         with shielded():
             ident = threading.get_ident() if thread == "its own" else other.ident
-            assert ident is not None
             signal.pthread_kill(ident, number)
             time.sleep(0.2)
             heard.append("not inside")

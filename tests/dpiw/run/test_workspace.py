@@ -196,17 +196,13 @@ RUNS = [entry(1), entry(2, last_at="2027-01-30T00:00:00Z"), entry(3, state="void
 @pytest.mark.parametrize(
     ("options", "chosen"),
     [
-        ({"all_published": True}, [1, 2, 3]),
-        ({"older_than": 7}, [1, 3]),
-        ({"all_published": True, "older_than": 0}, [1, 2, 3]),
-        ({"key": "00000004"}, [4]),
-        ({"key": "00000002", "older_than": 7}, []),
-        ({}, "name runs"),
-        ({"key": "0000"}, "8 digits"),
-        ({"key": "00000009"}, "8 digits"),
+        ({"all_published": True}, [1, 2, 3]), ({"older_than": 7}, [1, 3]),
+        ({"all_published": True, "older_than": 0}, [1, 2, 3]), ({"key": "00000004"}, [4]),
+        ({"key": "00000002", "older_than": 7}, []), ({}, "name runs"),
+        ({"key": "0000"}, "8 digits"), ({"key": "00000009"}, "8 digits"),
         ({"all_published": True, "older_than": -1}, "days >= 0"),
     ],
-)
+)  # fmt: skip
 def test_runs_are_chosen_by_key_and_age(options, chosen):
     """Or a careless choice is refused."""
     terms = {"key": None, "all_published": False, "older_than": None} | options

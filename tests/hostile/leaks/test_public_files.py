@@ -73,14 +73,12 @@ def _rehearsed(*options: str) -> Callable[[Any, str], None]:
 
 
 KINDS: dict[str, Callable[[Any, str], None]] = {
-    "schema": _schema,
-    "levels_file": _of_dictionary("levels_file"),
-    "hierarchy_file": _of_dictionary("hierarchy_file"),
-    "beta_calibrate.rows": _steps,
+    "schema": _schema, "levels_file": _of_dictionary("levels_file"),
+    "hierarchy_file": _of_dictionary("hierarchy_file"), "beta_calibrate.rows": _steps,
     "generator.settings.rows": _made_elsewhere,
     "--public-rows": _rehearsed("--public-rows", "PATH", "--i-declare-these-rows-public"),
     "--like": _rehearsed("--like", "PATH"),
-}
+}  # fmt: skip
 """Offer a path, from the spec's folder, as a public file; the refusal comes out."""
 
 

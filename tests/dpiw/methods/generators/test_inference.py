@@ -13,13 +13,6 @@ import pytest
 from dpiw.errors import StageFailedError
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.pgm import inference
-from dpiw.methods.generators.pgm.inference import (
-    FittedModel,
-    Inference,
-    check_fits,
-    families_of,
-    pairs_cells,
-)
 
 
 def random_cliques(rng, columns):
@@ -47,7 +40,7 @@ def over(joint, columns):
 def test_families_are_a_junction_tree_of_the_cliques(seed):
     rng = np.random.default_rng(seed)
     cliques, sizes = random_cliques(rng, 6), tuple(int(s) for s in rng.integers(2, 5, 6))
-    families = families_of(sizes, cliques)
+    families = inference.families_of(sizes, cliques)
     sets = [set(family.members) for family in families]
     assert sorted(family.child for family in families) == list(range(6))
     assert all(any(members.issuperset(clique) for members in sets) for clique in cliques)
@@ -68,10 +61,10 @@ def test_pairs_are_those_of_the_joint(seed, monkeypatch):
     rng = np.random.default_rng([1, seed])
     monkeypatch.setattr(inference, "BLOCK_CELLS", (1, 40, 1 << 20)[seed % 3])
     sizes = (7, 3, 2, 4, 3)
-    families = families_of(sizes, random_cliques(rng, 5)[: seed % 6])
+    families = inference.families_of(sizes, random_cliques(rng, 5)[: seed % 6])
     joint = joint_of(families, sizes, rng)
     tables = tuple(over(joint, family.members) for family in families)
-    model = FittedModel(families=families, tables=tables)
+    model = inference.FittedModel(families=families, tables=tables)
     for column in range(5):
         others = set(range(5)) - {column}
         for asked in (others, *({partner} for partner in others)):
@@ -93,9 +86,9 @@ def peak(model, column):
 
 
 def uniform(sizes, cliques):
-    families = families_of(sizes, cliques)
+    families = inference.families_of(sizes, cliques)
     shapes = [tuple(sizes[j] for j in family.members) for family in families]
-    return FittedModel(
+    return inference.FittedModel(
         families=families, tables=tuple(np.full(shape, 1 / prod(shape)) for shape in shapes)
     )
 
@@ -115,7 +108,10 @@ def test_pairs_take_no_more_memory_than_a_plan_counts_on(sizes, cliques, monkeyp
     cells = [table.size for table in model.tables]
     for column in (0, 1):
         answer = sizes[column] * (sum(sizes) - sizes[column])
-        assert peak(model, column) <= 8 * (pairs_cells(sum(cells), max(cells)) + answer) + 50_000
+        assert (
+            peak(model, column)
+            <= 8 * (inference.pairs_cells(sum(cells), max(cells)) + answer) + 50_000
+        )
     if cliques is BEHIND[1]:  # the control
         monkeypatch.setattr(inference, "BLOCK_CELLS", 1 << 40)
         most = 8 * (sum(cells) + 4 * max(cells) + sizes[0] * (sum(sizes) - sizes[0])) + 50_000
@@ -127,7 +123,7 @@ CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])
 
 
 def test_a_process_that_is_gone_is_told_so():
-    with Inference() as process:
+    with inference.Inference() as process:
         process._process.kill()
         process._process.wait()
         noisy = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
@@ -145,16 +141,16 @@ def test_a_library_that_cannot_fit_is_told_at_once(tmp_path, monkeypatch):
     code = Path(inference.__file__).parents[3]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{code}")
     with pytest.raises(StageFailedError):
-        check_fits()
+        inference.check_fits()
 
 
 def test_a_library_that_fits_something_else_is_told_at_once(monkeypatch):
     for law, refused in (((0.75, 0.25), False), ((0.5, 0.5), True)):
-        (family,) = families_of((2,), [])
-        model = FittedModel(families=(family,), tables=(np.array(law),))
-        monkeypatch.setattr(Inference, "fit", lambda *_, model=model, **__: model)
+        (family,) = inference.families_of((2,), [])
+        model = inference.FittedModel(families=(family,), tables=(np.array(law),))
+        monkeypatch.setattr(inference.Inference, "fit", lambda *_, model=model, **__: model)
         with pytest.raises(StageFailedError) if refused else nullcontext():
-            Inference().probe()
+            inference.Inference().probe()
 
 
 def test_a_tree_without_noise_is_fitted_exactly():
@@ -165,7 +161,7 @@ def test_a_tree_without_noise_is_fitted_exactly():
         NoisyMarginal(columns=columns, values=over(CHAIN, columns), variance=0.01)
         for columns in ((0, 1), (1, 2))
     ]
-    with Inference() as process:
+    with inference.Inference() as process:
         process.probe()
         model = process.fit(marginals, (2, 2, 2), total=total)
     first, second = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
@@ -183,7 +179,7 @@ def test_a_cycle_is_fitted_to_the_nearest_marginals():
         NoisyMarginal(columns=c, values=over(CHAIN, c), variance=0.01, merged=np.ones((2, 2)))
         for c in ((0, 1), (1, 2), (0, 2))
     ]
-    with Inference() as process:
+    with inference.Inference() as process:
         model = process.fit(marginals, sizes, total=total, iterations=3000)
         assert len(model.families[-1].parents) == 2
         for a, b in permutations(range(3), 2):

@@ -143,13 +143,10 @@ def test_log_weights_that_are_none(bad):
 
 def test_rule_states_the_constants():
     for number in (
-        diagnostics.K_HAT_USE,
-        f"{diagnostics.ESS_SHARE_USE:.0%}",
-        f"{diagnostics.ESS_SHARE_CARE:.0%}",
-        diagnostics.MIN_ROWS,
-        f">= {diagnostics.ESS_CARE:.0f}",
+        diagnostics.K_HAT_USE, f"{diagnostics.ESS_SHARE_USE:.0%}",
+        f"{diagnostics.ESS_SHARE_CARE:.0%}", diagnostics.MIN_ROWS, f">= {diagnostics.ESS_CARE:.0f}",
         f"k-hat < {diagnostics.K_HAT_CARE:.0f}",
-    ):
+    ):  # fmt: skip
         assert str(number) in RULE
 
 

@@ -20,14 +20,10 @@ from tests.support.columns import COLUMNS
 from tests.support.worlds import levels, mixed, numbers, uniform_rows
 
 SCHEMAS = {
-    "mixed": mixed(),
-    "numeric": numbers(3, target=True),
-    "one number": numbers(1),
-    "no target": numbers(3),
-    "labels": levels(4, 4, target=1, nullable=True),
-    "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]),
-    "25 numbers": numbers(25),
-}
+    "mixed": mixed(), "numeric": numbers(3, target=True), "one number": numbers(1),
+    "no target": numbers(3), "labels": levels(4, 4, target=1, nullable=True),
+    "whole": PublicSchema(name="whole", columns=COLUMNS[2:12]), "25 numbers": numbers(25),
+}  # fmt: skip
 
 
 def choices(name):

@@ -30,12 +30,10 @@ from tests.support.worlds import REPLACED, UNIT, mixed, numbers, uniform_rows
 def extremes(matrix):
     gaps = matrix[:, None, :] - matrix[None, :, :]
     return {
-        "norm": np.sqrt((matrix**2).sum(axis=1)).max(),
-        "l1_norm": np.abs(matrix).sum(axis=1).max(),
-        "coordinate": np.abs(matrix).max(),
-        "diameter": np.sqrt((gaps**2).sum(axis=2)).max(),
+        "norm": np.sqrt((matrix**2).sum(axis=1)).max(), "l1_norm": np.abs(matrix).sum(axis=1).max(),
+        "coordinate": np.abs(matrix).max(), "diameter": np.sqrt((gaps**2).sum(axis=2)).max(),
         "l1_diameter": np.abs(gaps).sum(axis=2).max(),
-    }
+    }  # fmt: skip
 
 
 def test_bounds_hold_at_corners_and_inside():
@@ -73,13 +71,9 @@ GOLDEN = json.loads((Path(__file__).parents[4] / "golden" / "weights.json").read
 def test_penalty_rule_by_hand(row):
     bounds = LinearMap(numbers(row["d"])).bounds
     calibrated = calibration(
-        bounds,
-        multiplier=row["multiplier"],
-        noise=NoiseKind(row["noise"]),
-        unit=UNIT,
-        nominal_rows=row["nominal_rows"],
-        tau=0.2,
-    )
+        bounds, multiplier=row["multiplier"], noise=NoiseKind(row["noise"]), unit=UNIT,
+        nominal_rows=row["nominal_rows"], tau=0.2,
+    )  # fmt: skip
     assert calibrated.noise_level == pytest.approx(row["level"], rel=1e-9)
     assert calibrated.penalty == pytest.approx(row["penalty"], rel=1e-9)
     assert calibrated.capped is row["capped"]

@@ -41,25 +41,17 @@ from tests.support.worlds import UNIT, numbers, uniform_rows
 PUBLIC = {"step": "beta_calibrate", "rows": "survey.csv", "declared": "the 2020 survey"}
 
 ALL = [
-    PUBLIC,
-    {"step": "temper", "alpha": Decimal("0.5")},
-    {"step": "pareto_smooth"},
-    {"step": "clip", "at": 20},
-    {"step": "self_normalise"},
-    {"step": "resample", "rows": 100},
-]
+    PUBLIC, {"step": "temper", "alpha": Decimal("0.5")}, {"step": "pareto_smooth"},
+    {"step": "clip", "at": 20}, {"step": "self_normalise"}, {"step": "resample", "rows": 100},
+]  # fmt: skip
 
 
 def test_a_spec_list_becomes_steps():
     parsed = parse_post_processing(ALL)
     assert parsed.steps == (
-        BetaCalibrate(rows="survey.csv", declared="the 2020 survey"),
-        Temper(alpha=0.5),
-        ParetoSmooth(),
-        Clip(at=20.0),
-        SelfNormalise(),
-        Resample(rows=100),
-    )
+        BetaCalibrate(rows="survey.csv", declared="the 2020 survey"), Temper(alpha=0.5),
+        ParetoSmooth(), Clip(at=20.0), SelfNormalise(), Resample(rows=100),
+    )  # fmt: skip
     assert tuple(type(step) for step in parsed.steps) == STEPS
     assert parse_post_processing([]) == PostProcessing()
     assert (parsed.calibrate, parsed.resample) == (parsed.steps[0], parsed.steps[5])
