@@ -197,7 +197,7 @@ def says(capsys) -> Callable[..., str]:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_workplace(tmp_path_factory) -> Callable[..., Workplace]:
     """Make a workplace; `epsilon` and `reads` without a draw are the population's for life."""
 

@@ -20,11 +20,6 @@ from tests.support.whole_runs import publish_run
 PAGE = journeys.PAGE.read_text()
 
 
-def shown(page: str) -> str:
-    """The text of a page of HTML."""
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
-
-
 def audited(line: str) -> AuditReport:
     """What a line with `dpiw audit` finds; its report is written where the line says."""
     _, command, *words = shlex.split(line)
@@ -55,7 +50,8 @@ def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, cap
     _, published = publish_run(spec)
 
     assert audited(*lines_of(checked)).ok
-    report = shown(Path("audit/audit.html").read_text())
+    page = re.sub(r"<[^>]+>", " ", Path("audit/audit.html").read_text())
+    report = " ".join(html.unescape(page).split())
     answers = [row.split("|")[1:4] for row in re.findall(r"^\| .*\? \|.*$", PAGE, re.M)]
     assert len(answers) == 10
     for question, _, answer in answers:

@@ -9,10 +9,6 @@ from dpiw.data.schema.discretisation import Domain
 from tests.benchmarks.scripts import metrics, rows, schema
 
 
-def copies(table, counts):
-    return table.take(np.repeat(np.arange(table.rows), counts))
-
-
 def everything(table, w, test):
     public_schema = schema()
     domain = Domain.from_schema(public_schema, bins=4)
@@ -35,7 +31,7 @@ def everything(table, w, test):
 def test_a_weight_counts_as_copies_and_its_scale_does_not_matter(rng):
     table, test = rows(rng, 60), rows(rng, 40, shift=1.0)
     counts = rng.integers(0, 4, table.rows)
-    repeated = copies(table, counts)
+    repeated = table.take(np.repeat(np.arange(table.rows), counts))
     weighted = everything(table, counts.astype(float), test)
     positive = table.take(counts > 0)
     whole = everything(positive, counts[counts > 0] * 7.3, test)

@@ -49,10 +49,6 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def as_json(value: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(value, default=dict))
-
-
 def near(value: Any) -> Any:
     """A JSON value whose floats may differ by 1e-7 of them: other processors add up otherwise."""
     if isinstance(value, Mapping):
@@ -72,7 +68,10 @@ def plan_of(name: str) -> dict[str, Any]:
         "epsilon": str(plan.cost.epsilon),
         "delta": str(plan.cost.delta),
         "effort": plan.effort,
-        "stages": {stage.name: as_json(stage.parameters) for stage in plan.stages},
+        "stages": {
+            stage.name: json.loads(json.dumps(stage.parameters, default=dict))
+            for stage in plan.stages
+        },
     }
 
 

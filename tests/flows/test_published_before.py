@@ -66,20 +66,20 @@ def bytes_of(*folders: Path) -> dict[Path, bytes]:
 
 
 @pytest.fixture(scope="module")
-def made():
-    """A workplace with one published run, once it is made; its bytes, and the ledger before it."""
-    return SimpleNamespace()
+def made(make_workplace):
+    """A workplace with one published run; its bytes, and the ledger before it."""
+    place = make_workplace()
+    old_ledger = place.ledger.read_bytes()
+    run, folder = publish_run(place.spec)
+    shutil.copytree(place.root, place.root.with_suffix(".kept"))
+    return SimpleNamespace(
+        place=place, old_ledger=old_ledger, run=run, folder=folder, contents=bytes_of(folder)
+    )
 
 
 @pytest.fixture
-def published(made, request):
+def published(made):
     """Made once, and put back for each test."""
-    if not vars(made):
-        made.place = request.getfixturevalue("make_workplace")()
-        made.old_ledger = made.place.ledger.read_bytes()
-        made.run, made.folder = publish_run(made.place.spec)
-        made.contents = bytes_of(made.folder)
-        shutil.copytree(made.place.root, made.place.root.with_suffix(".kept"))
     root = made.place.root
     shutil.rmtree(root)
     shutil.copytree(root.with_suffix(".kept"), root)

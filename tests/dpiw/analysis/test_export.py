@@ -39,12 +39,6 @@ def same(frame, release):
         )
 
 
-def flags(*names):
-    """A release of truth values."""
-    columns = [Column(name=name, kind=ColumnKind.BOOLEAN) for name in names]
-    return release_of(pd.DataFrame({name: [True, False] for name in names}), *columns)
-
-
 @pytest.mark.parametrize("ending", ["csv", "dta"])
 def test_a_folder_is_made_and_a_path_that_cannot_be_written_is_told(released, tmp_path, ending):
     path = released.export(tmp_path / "new" / "folder" / f"rows.{ending}")
@@ -184,7 +178,8 @@ def test_one_refusal_has_names_for_all(tmp_path):
     library = pytest.importorskip("pyreadstat")
     long = "a very long name of a column, as one finds it in questionnaires, "
     labels = [*STRANGE, "a b", "a_b", "a-b", "weight %", f"{long}1", f"{long}2", "log weight"]
-    source = flags(*labels)
+    columns = [Column(name=label, kind=ColumnKind.BOOLEAN) for label in labels]
+    source = release_of(pd.DataFrame({label: [True, False] for label in labels}), *columns)
     for ending, read in (("dta", library.read_dta), ("sav", library.read_sav)):
         with pytest.raises(ReleaseError) as refusal:
             export(source, tmp_path / f"x.{ending}", names={"a_b": "given"})

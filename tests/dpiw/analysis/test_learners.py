@@ -64,15 +64,13 @@ def piped():
     return make_pipeline(StandardScaler(), model())
 
 
-def columns():
-    return ColumnTransformer([("x", StandardScaler(), ["x"])], remainder="passthrough")
-
-
 REPEATED = {
     "plain": model,
     "pipeline": piped,
     "pipeline in a pipeline": lambda: make_pipeline(PolynomialFeatures(), piped()),
-    "columns": lambda: make_pipeline(columns(), model()),
+    "columns": lambda: make_pipeline(
+        ColumnTransformer([("x", StandardScaler(), ["x"])], remainder="passthrough"), model()
+    ),
     "voting": lambda: VotingClassifier([("a", model()), ("b", GaussianNB())], voting="soft"),
     "voting of pipelines": lambda: VotingClassifier([("a", piped())], voting="soft"),
     "one against the rest": lambda: OneVsRestClassifier(piped()),

@@ -22,7 +22,6 @@ from dpiw.release.certificate import Certificate
 from dpiw.release.signing import create_key_pair, load_public_key
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from tests.conftest import make_workplace
 from tests.dpiw.audit.conftest import Site, publish
 from tests.support.ledger import cli
 from tests.support.whole_runs import finish, fitted
@@ -181,9 +180,9 @@ def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory):
+def state(make_workplace):
     """A release, and another curator's, whose `fit_weights` was killed once after it was armed."""
-    place = make_workplace.__wrapped__(tmp_path_factory)(epsilon="9", max_attempts=2)
+    place = make_workplace(epsilon="9", max_attempts=2)
     publish(place, "2026-11")
     create_key_pair(place.root / "state" / "keys", "second")
     place.rewrite("test.key", "second.key")

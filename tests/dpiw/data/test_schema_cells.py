@@ -304,10 +304,6 @@ def test_every_count_of_every_unit_is_a_moment(unit, zone):
             np.testing.assert_array_equal(alone, found[[row]])
 
 
-def day(text):
-    return scale_cells(EVER, pd.Series([text], dtype="str"))[0]
-
-
 LAST = 253_402_300_799  # 9999-12-31T23:59:59Z
 
 
@@ -326,8 +322,9 @@ LAST = 253_402_300_799  # 9999-12-31T23:59:59Z
     ],
 )  # fmt: skip
 def test_a_day_is_the_day_on_the_cells_own_clock(seconds, zone, expected):
+    (day,) = scale_cells(EVER, pd.Series([expected], dtype="str"))
     for unit in ("s", "ms", "us"):
-        assert scale_cells(EVER, moments([seconds], unit, zone))[0] == day(expected)
+        assert scale_cells(EVER, moments([seconds], unit, zone))[0] == day
 
 
 @pytest.mark.parametrize(

@@ -24,19 +24,12 @@ DECLARED = "declared by A. Curator, not promised: epsilon=0.5, delta=1e-07 for r
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory, request):
+def published(make_workplace):
     """One release that pays for its rows, and one of the same rows that names it."""
-    place = request.getfixturevalue("make_workplace")()
+    place = make_workplace()
     run, folder = publish_run(write_spec(place))
     again, later = publish_run(write_spec(place, counted_by=run.key, top={"name": "again"}))
     return place, (run, folder), (again, later)
-
-
-@pytest.fixture(scope="module")
-def make_workplace(tmp_path_factory):
-    from tests import conftest
-
-    return conftest.make_workplace.__wrapped__(tmp_path_factory)
 
 
 def test_the_declared_cost_is_charged_once_and_named_ever_after(published, capsys):

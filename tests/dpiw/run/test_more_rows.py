@@ -32,16 +32,11 @@ def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
     return audit(f"sqlite:///{place.ledger}", folders, [place.key])
 
 
-def unreadable(place: Any, run: ReleaseRun) -> None:
-    """Remove the table, its snapshot and all that is confidential."""
-    place.source.unlink()
-    shutil.rmtree(run.private)
-
-
 def test_more_rows_cost_nothing_read_nothing_and_name_the_first(place):
     """With weights of their own: `test_interrupted_draws.py`."""
     run, first = whole_runs.publish_run(place.spec)
-    unreadable(place, run)
+    place.source.unlink()
+    shutil.rmtree(run.private)  # the snapshot, and all that is confidential
     ledger = Ledger.open(place.ledger)
     before = ledger.entries()
     text = place.spec.read_text()  # as somebody does who wants more rows

@@ -37,11 +37,9 @@ MEASURE = UnseenLevels.measure
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def found(make_workplace):
     """A release that found levels; nothing after it in its workplace costs what it counts on."""
-    from tests import conftest
-
-    place = without_list(conftest.make_workplace.__wrapped__(tmp_path_factory)())
+    place = without_list(make_workplace())
     run, folder = whole_runs.publish_run(place.spec)
     return place, run, folder
 

@@ -16,10 +16,8 @@ from tests.hostile.bad_inputs.workbench import CANARY, csv, make_bench, silent
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    from tests.conftest import make_workplace
-
-    return make_bench(make_workplace.__wrapped__(tmp_path_factory))
+def bench(make_workplace):
+    return make_bench(make_workplace)
 
 
 @pytest.mark.parametrize("case", list(STRUCTURE))

@@ -17,10 +17,8 @@ from tests.support.whole_runs import publish_run
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    from tests.conftest import make_workplace
-
-    return make_bench(make_workplace.__wrapped__(tmp_path_factory))
+def bench(make_workplace):
+    return make_bench(make_workplace)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,6 @@ from dpiw.run.launch import launch_stage
 from dpiw.run.process import STAGES
 from dpiw.run.run import ReleaseRun
 from flows.release import run_name
-from tests import conftest
 from tests.hostile.leaks.canaries import everything, hits, tokens
 from tests.support.found_levels import without_list
 from tests.support.whole_runs import asked, publish_run
@@ -170,9 +169,9 @@ def files_outside(place, run):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(make_workplace):
     """A workplace with a finished run, which nobody changes."""
-    place = conftest.make_workplace.__wrapped__(tmp_path_factory)()
+    place = make_workplace()
     return place, *published(place)
 
 

@@ -23,7 +23,6 @@ from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from flows import console, server
 from flows.console import StepLog
-from tests.conftest import make_workplace
 from tests.hostile.mistakes.cases import ANALYSES, BEGINNINGS, COMMANDS, FILES, nothing
 from tests.support.whole_runs import loaded, publish_run
 
@@ -36,9 +35,9 @@ NOT_FOR_PEOPLE = re.compile(
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(make_workplace):
     """A folder where everything is right, and a cell of the table that nobody may hear of."""
-    place = make_workplace.__wrapped__(tmp_path_factory)()
+    place = make_workplace()
     table = place.source.read_text().replace("north", CELL, 1)
     place.source.write_text(table)
     return place.root
@@ -126,9 +125,9 @@ def test_a_run_ends_with_the_code_of_its_stage(folder, flow, capsys, code):
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
+def release(make_workplace):
     """A release that an analyst was given."""
-    place = make_workplace.__wrapped__(tmp_path_factory)()
+    place = make_workplace()
     return loaded(publish_run(place.spec)[1])
 
 

@@ -6,6 +6,7 @@ import inspect
 import logging
 import sys
 from dataclasses import fields
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -27,10 +28,6 @@ from tests.dpiw.methods.neural import mlp_world
 from tests.support.devices import torch_state
 
 
-def conditional(**settings):
-    return neural_world.ready(DPCGAN, **settings)
-
-
 @contextlib.contextmanager
 def as_default(torch):
     before = torch.get_default_dtype()
@@ -40,8 +37,8 @@ def as_default(torch):
 
 
 READY = {
-    "dpgan": neural_world.ready, "dpcgan": conditional, "images": image_world.ready,
-    "pategan": pate_world.ready, "dp_mlp": mlp_world.ready,
+    "dpgan": neural_world.ready, "dpcgan": partial(neural_world.ready, DPCGAN),
+    "images": image_world.ready, "pategan": pate_world.ready, "dp_mlp": mlp_world.ready,
 }  # fmt: skip
 methods = pytest.mark.parametrize("name", READY)
 

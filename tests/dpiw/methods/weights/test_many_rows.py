@@ -284,10 +284,6 @@ def levels_of(rows):
     return rows.columns["level"].astype(np.intp)[None]
 
 
-def none(rows):
-    return np.zeros((0, rows.rows), dtype=np.intp)
-
-
 def some_of(of, rows, *, coded=levels_of, block=999):
     def placed():
         start = 0
@@ -341,7 +337,7 @@ def test_weighted_sums_are_those_of_all_rows():
 
 
 def test_without_codes_they_are_evenly_spaced():
-    some = some_of(levelled(), 400, coded=none)
+    some = some_of(levelled(), 400, coded=lambda rows: np.zeros((0, rows.rows), dtype=np.intp))
     assert some.indices.size == 400
     assert set(np.diff(some.indices)) <= {99, 100, 101}  # but for rounding
     assert some.log_weights == pytest.approx(np.full(400, np.log(100)))
