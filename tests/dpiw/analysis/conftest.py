@@ -1,5 +1,6 @@
 """One small release, published once, for the tests that need a folder's certificate."""
 
+import functools
 import io
 import shutil
 import subprocess
@@ -30,21 +31,9 @@ def release_of(table, *columns, weights=None):
 
 
 @pytest.fixture(scope="session")
-def kept():
-    return {}
-
-
-@pytest.fixture
-def publishing(make_workplace, kept):
+def publishing(make_workplace):
     """Publish a release with some settings, once for all tests."""
-
-    def make(**settings):
-        key = tuple(sorted(settings.items()))
-        if key not in kept:
-            kept[key] = publish(make_workplace(**settings))
-        return kept[key]
-
-    return make
+    return functools.cache(lambda **settings: publish(make_workplace(**settings)))
 
 
 @pytest.fixture

@@ -123,14 +123,12 @@ ASKED = [
 ]
 
 
-@pytest.fixture(params=REFERENCE)
-def reference(request, make_workplace, kept):
+@pytest.fixture(scope="module", params=REFERENCE)
+def reference(request, make_workplace):
     """A release of the paper's weights, once for all tests."""
-    if request.param not in kept:
-        place = make_workplace()
-        place.rewrite("{method: beta_debiased, when_infeasible: keep}", request.param)
-        kept[request.param] = publish(place)[1]
-    return kept[request.param]
+    place = make_workplace()
+    place.rewrite("{method: beta_debiased, when_infeasible: keep}", request.param)
+    return publish(place)[1]
 
 
 def test_reference_weights_have_no_noise_aware_interval(reference):

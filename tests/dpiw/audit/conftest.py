@@ -12,7 +12,7 @@ from dpiw.audit import AuditReport, audit, release_folders
 from dpiw.ledger import Ledger
 from tests.support.ledger import chain, update
 from tests.support.stores import intrude_sqlite
-from tests.support.undrawn import undrawn  # noqa: F401
+from tests.support.undrawn import draw_no_figures, undrawn  # noqa: F401
 from tests.support.whole_runs import publish_run
 
 NOON = datetime.datetime(2027, 1, 1, 12, tzinfo=datetime.UTC)
@@ -63,19 +63,15 @@ class Site:
         self.sql(*map(update, chain(entries)))
 
 
-PUBLISHED = pytest.StashKey[Path]()
-
-
-@pytest.fixture
-def published(make_workplace, request):
+@pytest.fixture(scope="session")
+def published(make_workplace):
     """The state folder of a workplace after two releases, 2026-11 and 2026-12; made once."""
-    stash = request.config.stash
-    if PUBLISHED not in stash:
-        place = make_workplace(weights="none")
+    place = make_workplace(weights="none")
+    with pytest.MonkeyPatch.context() as patch:
+        draw_no_figures(patch.setattr)
         for period in ("2026-11", "2026-12"):
             publish(place, period)
-        stash[PUBLISHED] = place.root / "state"
-    return stash[PUBLISHED]
+    return place.root / "state"
 
 
 @pytest.fixture
