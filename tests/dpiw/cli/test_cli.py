@@ -22,51 +22,44 @@ def released(workplace, kept):
     return folder
 
 
-def test_plan_reads_no_data(workplace, capsys):
+def test_plan_reads_no_data(workplace, says):
     workplace.source.unlink()
-    assert main(["plan", str(workplace.spec)]) == 0
-    assert "no data was read" in capsys.readouterr().out
-    assert main(["plan", str(workplace.spec), "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
+    assert "no data was read" in says("plan", workplace.spec)
+    plan = json.loads(says("plan", workplace.spec, "--json"))
     assert plan["epsilon"] == "2"
     assert {e["type"] for s in plan["stages"] for e in s["events"]} == {"gaussian"}
     assert not (workplace.root / "state" / "workspace").exists()
 
 
-def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, capsys):
+def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, says):
     """A release could tell only by a read of the table, which counts for life."""
     workplace.source.unlink()
     call = ["plan", str(workplace.spec), "--header"]
-    assert main([*call, "\ufeffage,income,region,ill\r"]) == 0
-    capsys.readouterr()
+    says(*call, "\ufeffage,income,region,ill\r")
     for line, told in (
         ("age,incomme,region,ill", "income"), ("age;income;region;ill", "';'"),
         ("35,canary,south,true", "age, income, region, ill"),
         ("35,canary,ill,true", "age, income, region"), ("age,income,region,ill,x,,x", "x"),
         ("age,income,region,ill,age,x", "age"),
     ):  # fmt: skip
-        assert main([*call, line]) == SourceError.exit_code
-        shown = capsys.readouterr().err
+        shown = says(*call, line, code=SourceError.exit_code)
         assert told in shown
         assert "canary" not in shown  # where a table has no names, its first line is a row
     assert Ledger.open(workplace.ledger).account("town").unpaid_reads == 0
     line = os.fsdecode("age,income,region,ill,größe".encode("cp1252"))
     assert main([*call, line]) == SchemaError.exit_code
     workplace.rewrite("format: csv", "format: csv, encoding: cp1252")
-    assert main([*call, line]) == SourceError.exit_code
-    assert "größe" in capsys.readouterr().err
+    assert "größe" in says(*call, line, code=SourceError.exit_code)
 
 
-def test_verify_and_describe(released, workplace, capsys):
+def test_verify_and_describe(released, workplace, says):
     key = workplace.root / "state" / "keys" / "test.pub"
     for words, told in (
         (["verify"], "not pinned"), (["verify", "--key", str(key)], "the expected key"),
         (["describe"], "epsilon=2"),
     ):  # fmt: skip
-        assert main([words[0], str(released), *words[1:]]) == 0
-        assert told in (output := capsys.readouterr().out)
-    assert main(["describe", str(released), "--json"]) == 0
-    certificate = json.loads(capsys.readouterr().out)
+        assert told in (output := says(words[0], released, *words[1:]))
+    certificate = json.loads(says("describe", released, "--json"))
     assert certificate["population"] == "town"
     reasons = certificate["diagnostics"]["reasons"]  # none, where the noise was kind
     unseen = verify(released).certificate.unseen

@@ -17,26 +17,23 @@ from dpiw.release.publication import FileSource, build_folder, publish_built
 from dpiw.release.report.figures import Answers, RowsShown, answers_of
 from dpiw.release.report.report import build_report
 from dpiw.release.signing import PrivateKey, create_key_pair, load_private_key
+from tests.support import worlds
 
 PUBLISHED_AT = "2027-01-31T06:00:00Z"
 
-SCHEMA = PublicSchema.from_mapping(
-    {
-        "name": "example",
-        "columns": [
-            {"name": "person", "role": "identifier"},
-            {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "description": "In years"},
-            {"name": "income", "kind": "continuous", "lower": 0.0, "upper": 9.0, "nullable": True},
-            {"name": "visits", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
-            {"name": "sex <b>&", "kind": "categorical", "levels": ["female", "male", "<i>x</i>"]},
-            {"name": "grade", "kind": "ordinal", "levels": ["low", "high"], "nullable": True},
-            {"name": "smoker", "kind": "boolean"},
-            {"name": "insured", "kind": "boolean", "nullable": True},
-            {"name": "born", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31"},
-            {"name": "seen", "kind": "datetime", "nullable": True,
-             "lower": "2024-01-01T00:00:00", "upper": "2024-12-31T23:59:59"},
-        ],
-    }
+SCHEMA = worlds.declared(
+    {"name": "person", "role": "identifier"},
+    {"name": "age", "kind": "integer", "lower": 0, "upper": 100, "description": "In years"},
+    {"name": "income", "kind": "continuous", "lower": 0.0, "upper": 9.0, "nullable": True},
+    {"name": "visits", "kind": "integer", "lower": 0, "upper": 9, "nullable": True},
+    {"name": "sex <b>&", "kind": "categorical", "levels": ["female", "male", "<i>x</i>"]},
+    {"name": "grade", "kind": "ordinal", "levels": ["low", "high"], "nullable": True},
+    {"name": "smoker", "kind": "boolean"},
+    {"name": "insured", "kind": "boolean", "nullable": True},
+    {"name": "born", "kind": "date", "lower": "1900-01-01", "upper": "2020-12-31"},
+    {"name": "seen", "kind": "datetime", "nullable": True,
+     "lower": "2024-01-01T00:00:00", "upper": "2024-12-31T23:59:59"},
+    name="example",
 )  # fmt: skip
 
 DTYPES = {
