@@ -53,9 +53,8 @@ def test_a_header_that_somebody_types_is_compared_for_nothing(workplace, says):
 
 
 def test_verify_and_describe(released, workplace, says):
-    key = workplace.root / "state" / "keys" / "test.pub"
     for words, told in (
-        (["verify"], "not pinned"), (["verify", "--key", str(key)], "the expected key"),
+        (["verify"], "not pinned"), (["verify", "--key", workplace.key], "the expected key"),
         (["describe"], "epsilon=2"),
     ):  # fmt: skip
         assert told in (output := says(words[0], released, *words[1:]))

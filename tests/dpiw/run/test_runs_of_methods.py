@@ -79,8 +79,7 @@ def test_levels_are_found_and_a_later_release_takes_them(found, monkeypatch):
     assert later.key != run.key
     assert later.plan.schema.released[1].levels == ("Baker, Jr.", "smith", "rest")
     assert set(whole_runs.loaded(later_folder).table["trade"]) <= {"Baker, Jr.", "rest", "smith"}
-    key = place.root / "state" / "keys" / "test.pub"
-    report = audit(f"sqlite:///{place.ledger}", [folder, later_folder], [key])
+    report = audit(f"sqlite:///{place.ledger}", [folder, later_folder], [place.key])
     assert (report.ok, report.findings) == (True, ())
 
 
@@ -95,9 +94,7 @@ def test_a_draw_with_another_threshold_than_planned_is_found(make_workplace, mon
     place = without_list(make_workplace())
     _, folder = whole_runs.publish_run(place.spec)
     assert "xylographer" in (folder / "levels-001.csv").read_text()
-    report = audit(
-        f"sqlite:///{place.ledger}", [folder], [place.root / "state" / "keys" / "test.pub"]
-    )
+    report = audit(f"sqlite:///{place.ledger}", [folder], [place.key])
     assert [finding.code for finding in report.findings] == ["threshold_too_low"]
 
 
