@@ -32,6 +32,7 @@ from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.questions import parse_questions
 from dpiw.methods.weights.weigh import resample
+from dpiw.plan.forecast import Forecast
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
@@ -160,6 +161,12 @@ def earlier(name: str, epsilon: str, data: Path) -> SyntheticTable:
     return played.rows.chosen(resample(played.weights.log_weights, LIKE, rng=rng))
 
 
+def step(forecast: Forecast, schema: PublicSchema) -> int:
+    """By how much widths of intervals of whole numbers' quantiles can differ least; else 0."""
+    question = forecast.question
+    return int(question.kind == "quantiles" and schema.column(question.target).is_whole)
+
+
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
     """The cell's answers: from the store, or made and kept."""
 
@@ -181,7 +188,8 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         widest = answered.sort_values("half").groupby("question").last()
         near = {
             how: [
-                [2 * each.half_width / widest["half"][name], widest["verdict"][name]]
+                [2 * each.half_width / widest["half"][name], widest["verdict"][name],
+                 abs(2 * each.half_width - widest["half"][name]) <= step(each, source.schema)]
                 for each in plan.forecasts(like)
                 for name in [str(each.question)]
             ]
@@ -224,12 +232,12 @@ def summary(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def near(found: Sequence[Mapping[str, Any]], how: str) -> list[list[float]]:
-    """Share of forecasts within 20% of the real half-width, and their number; also of `use`."""
-    pairs = [pair for one in found for pair in one["forecast"].get(how, ())]
-    used = [ratio for ratio, verdict in pairs if verdict == "use"]
+    """Share of forecasts within 20%, or a step, of the real width, and their number; of `use`."""
+    told = [one for each in found for one in each["forecast"].get(how, ())]
+    used = [one for one in told if one[1] == "use"]
     return [
-        [float(np.mean([1 / 1.2 < ratio < 1.2 for ratio in ratios])), len(ratios)]
-        for ratios in ([ratio for ratio, _ in pairs], used)
+        [float(np.mean([1 / 1.2 < ratio < 1.2 or beside for ratio, _, beside in part])), len(part)]
+        for part in (told, used)
     ]
 
 
@@ -248,8 +256,9 @@ def page(record: Mapping[str, Any]) -> list[str]:
         "- width: median over values and runs of the interval's width over that of the same people"
         " without privacy. held: share of 95% intervals that contain the truth. use: share with"
         " that verdict.",
-        "- The plan's forecast of a question's widest half-width is within a factor of 1.2 of the"
-        f" real one in {blind[0][0]:.0%} of {blind[0][1]:.0f} cases; for people like those of an"
+        "- The plan's forecast of a question's widest interval is within a factor of 1.2 of the"
+        " real width, or a whole number (the least step) for quantiles of whole numbers, in"
+        f" {blind[0][0]:.0%} of {blind[0][1]:.0f} cases; for people like those of an"
         f" earlier release (`--like`; other people and noise, no questions) in {like[0][0]:.0%},"
         f" and in {like[1][0]:.0%} of the {like[1][1]:.0f} whose widest interval is `use`.",
     ]
