@@ -128,8 +128,9 @@ def listed(column: Column, numbers: NDArray[Any]) -> NDArray[Any]:
     if not column.values:
         return numbers
     values = np.asarray(column.values, dtype=numbers.dtype)
-    middles = values[:-1] / 2 + values[1:] / 2
-    return np.asarray(values[np.searchsorted(middles, numbers, side="right")])
+    above = values - values[0]  # of whole numbers exact as doubles, whatever their size
+    middles = (above[:-1] + above[1:]) / 2
+    return np.asarray(values[np.searchsorted(middles, numbers - values[0], side="right")])
 
 
 def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:

@@ -90,6 +90,14 @@ def test_of_two_equally_near_values_it_is_the_upper_one():
     assert rows["x"].tolist() == [2, 10, 2, 2, 0, 10]
 
 
+def test_values_beyond_what_doubles_hold_stay_apart():
+    values = [2**63 - 808, 2**63 - 802, 2**63 - 1]
+    schema = declared({"name": "x", "kind": "integer", "values": values})
+    cells = [*map(str, values), str(2**63 - 806), str(2**63 - 805), str(2**70), "-1e30"]
+    rows = schema.unscale(schema.scale(pd.DataFrame({"x": cells})))
+    assert rows["x"].tolist() == [*values, values[0], values[1], values[2], values[0]]
+
+
 def test_the_custodian_sees_how_many_cells_were_moved():
     column = Column(name="x", kind=ColumnKind.INTEGER, values=COINSURANCE, nullable=True)
     texts = pd.Series(["0", "25", "24", "95.0", "95.5", "101", "", "none", "1e2"], dtype="str")
