@@ -249,6 +249,8 @@ def crossed(sample: WeightedSample, names: str | Sequence[str], bins: Bins = Non
 
 def _domain(values: pd.Series, declared: Declared | None) -> list[Any] | None:
     """Levels by schema or type; None if only the rows define them."""
+    if declared is not None and declared.values:
+        return [*map(int if declared.is_whole else float, declared.values)]
     if declared is None or not declared.level_names:
         if declared is not None and declared.kind is ColumnKind.INTEGER:
             whole = range(int(declared.lower_number), int(declared.upper_number) + 1)

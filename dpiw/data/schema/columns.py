@@ -99,7 +99,7 @@ class Column:
         lower, upper: inclusive public bounds of a numeric kind, in the column's own units; ISO
             text for dates and datetimes.
         values: the only values of an integer or continuous column, ascending, instead of bounds;
-            every other number becomes the nearest one.
+            every other number, of an integer column rounded first, becomes the nearest one.
         levels: admissible values of a categorical or ordinal column, in order.
         members: for each level, further public texts that mean it (`dpiw.data.schema.levels`).
         hash_buckets: categorical only, instead of levels: how many buckets texts are hashed to.

@@ -136,6 +136,7 @@ def values_fault(
     good = len(numbers) == len(values) and all(abs(number) <= 1e200 for number in numbers)
     if not good or not 2 <= len(values) <= MOST_VALUES:
         return "values", f"expected 2 to {MOST_VALUES} {'whole ' * whole}numbers"
+    numbers = numbers if whole else [*map(float, numbers)]
     least = (numbers[-1] - numbers[0]) / 10**9
     if not all(b - a > 0 and b - a >= least for a, b in itertools.pairwise(numbers)):
         return "values", "expected ascending numbers, apart by a billionth of their range or more"

@@ -118,8 +118,11 @@ def to_unit(column: Column, numbers: NDArray[Any]) -> NDArray[np.float64]:
 def from_unit(column: Column, unit: NDArray[np.float64]) -> NDArray[Any]:
     """Map [0, 1] without NaN to own units: int64 for whole kinds, else float64."""
     low, high = column.number(column.lower), column.number(column.upper)
+    if column.values:  # not by whole steps: half of one below a middle is nearer to the value below
+        values = _values(column)
+        return np.asarray(values[_nearest(values, unit * float(values[-1] - values[0]))])
     if column.is_whole:
-        return listed(column, np.asarray(np.int64(low) + _steps(unit, high - low)))
+        return np.asarray(np.int64(low) + _steps(unit, high - low))
     return _rounded(column, np.where(unit >= 1.0, high, low + unit * (high - low)))
 
 
@@ -127,10 +130,19 @@ def listed(column: Column, numbers: NDArray[Any]) -> NDArray[Any]:
     """The nearest of the listed values, the upper one of two equally near; else the numbers."""
     if not column.values:
         return numbers
-    values = np.asarray(column.values, dtype=numbers.dtype)
-    above = values - values[0]  # of whole numbers exact as doubles, whatever their size
-    middles = (above[:-1] + above[1:]) / 2
-    return np.asarray(values[np.searchsorted(middles, numbers - values[0], side="right")])
+    values = _values(column)
+    return np.asarray(values[_nearest(values, numbers - values[0])])
+
+
+def _values(column: Column) -> NDArray[Any]:
+    values = np.asarray(column.values, dtype=_number_type(column))
+    return np.asarray(values + 0)  # no negative zero
+
+
+def _nearest(values: NDArray[Any], above: NDArray[Any]) -> NDArray[np.intp]:
+    """Which value each number is nearest to; both less the least value, exact as doubles."""
+    own = (values - values[0]).astype(np.float64)
+    return np.asarray(np.searchsorted((own[:-1] + own[1:]) / 2, above, side="right"))
 
 
 def _steps(unit: NDArray[np.float64], width: int) -> NDArray[np.int64]:

@@ -127,7 +127,7 @@ def _check_column(column: Column, cells: pd.Series) -> None:
         "missing cells, and is not nullable": counts.missing and not column.nullable,
         f"cells that are no {column.kind.value}": counts.unreadable,
         f"cells outside [{column.lower}, {column.upper}]": counts.outside,
-        "numbers that are not whole": counts.rounded,
+        f"numbers that are not {'listed' if column.values else 'whole'}": counts.rounded,
         f"cells that are none of its {len(column.levels)} levels": counts.unknown,
     }
     for fault, count in faults.items():

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpiw.analysis import mean
+from dpiw.analysis.columns import levels
 from dpiw.analysis.errors.law import played_sample
+from dpiw.analysis.sample import WeightedSample
 from dpiw.data.cells.counts import count_cells
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.discretisation import Domain, value_codes, value_points
@@ -27,10 +29,12 @@ COINSURANCE = [0, 25, 50, 95, 100]
 
 @st.composite
 def listed_columns(draw):
+    """Also lists without gaps, or with gaps of two: there a bin has half a step."""
     whole = draw(st.booleans())
     size = {"min_size": 2, "max_size": 30, "unique": True}
     if whole:
-        values = draw(st.lists(st.integers(-(2**20), 2**20), **size))
+        reach = draw(st.sampled_from([20, 40, 2**20]))
+        values = draw(st.lists(st.integers(-reach, reach), **size))
     else:
         values = [v / 64 for v in draw(st.lists(st.integers(-(2**20), 2**20), **size))]
     kind = ColumnKind.INTEGER if whole else ColumnKind.CONTINUOUS
@@ -122,6 +126,7 @@ BAD = [
     ({"values": [0, float("nan")], "kind": "continuous"}, "values"),
     ({"values": [0, float("inf")], "kind": "continuous"}, "values"),
     ({"values": [0, 1e-12, 1], "kind": "continuous"}, "values"),
+    ({"values": [2**53, 2**53 + 1, 2**53 + 2**28], "kind": "continuous"}, "values"),
     ({"values": [0, 1], "kind": "date"}, "values"),
     ({"values": [0, 1], "kind": "categorical"}, "values"),
     ({"values": [0, 1], "role": "identifier"}, "values"),
@@ -175,3 +180,13 @@ def test_an_analyst_has_numbers_and_groups_that_were_measured_as_levels():
     assert (np.abs(found.values - truth) < 4 * error).all()
     alone = people.groupby("rate")["visits"].sem().to_numpy()
     assert np.median(error / alone) < 2
+
+
+@pytest.mark.parametrize("kind", ["integer", "continuous"])
+def test_groups_are_the_listed_values_however_many(kind):
+    """More than other numbers may have, none that cannot occur, and one that no row has."""
+    schema = declared({"name": "x", "kind": kind, "values": [*range(0, 120, 2)]})
+    frame = schema.unscale(schema.scale(pd.DataFrame({"x": [*range(2, 120, 2)]})))
+    sample = WeightedSample(frame=frame, weights=np.ones(len(frame)), schema=schema)
+    assert levels(sample, "x").labels == tuple(range(0, 120, 2))
+    assert levels(sample, "x").codes.tolist() == [*range(1, 60)]

@@ -297,6 +297,7 @@ class Stack:
             if form == VALUES:  # a missing number is the last of them
                 place[:] = -math.sqrt(0.5) / block.levels
                 codes = value_codes(value_points(self.schema.column(name)), inside)
+                codes = np.minimum(codes, block.levels - 1)
                 place[np.arange(len(codes)), codes] += math.sqrt(0.5)
                 continue
             if form == OWN:

@@ -201,7 +201,7 @@ class Scoring:
         schema, known = self.stack.schema, () if self.known is None else self.known.columns
         columns = [
             index for index, column in enumerate(schema.released)
-            if index in known or not column.is_numeric
+            if index in known or not column.is_numeric or column.values
         ]  # fmt: skip
         # The levels of the others are their codes, whatever the bins.
         domain = Domain.from_schema(schema, bins=1 if self.known is None else self.known.bins)
