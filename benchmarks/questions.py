@@ -189,7 +189,8 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         near = {
             how: [
                 [2 * each.half_width / widest["half"][name], widest["verdict"][name],
-                 abs(2 * each.half_width - widest["half"][name]) <= step(each, source.schema)]
+                 bool(abs(2 * each.half_width - widest["half"][name])
+                      <= step(each, source.schema))]
                 for each in plan.forecasts(like)
                 for name in [str(each.question)]
             ]
