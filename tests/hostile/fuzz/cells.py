@@ -36,7 +36,7 @@ columns:
   - {name: whole_low, kind: integer, lower: -9223372036854775808, upper: -9223372036854775000}
   - {name: whole_high, kind: integer, lower: 9214364837600034815, upper: 9223372036854775807,
      fill: 9223372036854775807}
-  - {name: whole_listed, kind: integer, nullable: true,
+  - {name: whole_listed, kind: integer,
      values: [9223372036854775000, 9223372036854775006, 9223372036854775807]}
   - {name: real_listed, kind: continuous, values: [-1.5, 0, 2, 100], fill: 2}
   - {name: truth, kind: boolean, nullable: true, role: target}
