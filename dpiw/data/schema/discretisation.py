@@ -30,7 +30,7 @@ def value_points(column: Column) -> NDArray[np.float64]:
 
 
 def value_codes(points: NDArray[np.float64], cells: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Which of the points scaled numbers are nearest to; after the last, for a missing number."""
+    """Index of the point nearest to each scaled number; of a missing one, the number of points."""
     codes = np.searchsorted((points[1:] + points[:-1]) / 2, cells, side="right")
     return np.where(np.isnan(cells), len(points), codes)
 

@@ -22,7 +22,7 @@ from dpiw.methods.base import real
 
 OWN, CUTS, VALUES = "own", "cuts", "values"
 """What a factor of a term is: a column's centred coordinates; indicators of equal parts of a
-number's range; or of the values of a number of few (`value_points`)."""
+number's range; or of the values of a number that has few (`value_points`)."""
 
 MOST_QUESTIONS = 200
 

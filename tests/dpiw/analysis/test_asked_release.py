@@ -111,7 +111,10 @@ def test_the_report_shows_the_answers_that_analysts_get(asked):
 
 def test_the_report_is_given_the_numbers_that_analysts_get(make_workplace, monkeypatch):
     given, module = [], importlib.import_module("dpiw.run.publish")
-    recorded = lambda *tables: given.append(tables)  # noqa: E731
+
+    def recorded(*tables):
+        given.append(tables)
+
     around(module, "answers_of", before=recorded, replace=monkeypatch.setattr)
     release = publish(make_workplace(**SETTINGS))[1]
     [(answered, pairs)] = given  # of rows in another order

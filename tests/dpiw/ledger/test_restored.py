@@ -277,7 +277,10 @@ def test_a_found_draw_is_durable_before_it_is_committed(place, monkeypatch):
         fit(run)
     done: list[str] = []
     module, replace = importlib.import_module("dpiw.run.reserve"), monkeypatch.setattr
-    synced = lambda _, folder: done.append(f"sync {folder.name}")  # noqa: E731
+
+    def synced(_, folder):
+        done.append(f"sync {folder.name}")
+
     around(module, "sync_directory", after=synced, replace=replace)
     around(Ledger, "commit_found", after=lambda *_: done.append("commit"), replace=replace)
     steps.reserve(run)

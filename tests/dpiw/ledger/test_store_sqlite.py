@@ -92,7 +92,9 @@ def test_a_ledger_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     def synced(descriptor):
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
 
-    renamed = lambda *_: steps.append("rename")  # noqa: E731
+    def renamed(*_):
+        steps.append("rename")
+
     around(files.os, "fsync", before=synced, replace=monkeypatch.setattr)
     around(durable, "name_exclusively", before=renamed, replace=monkeypatch.setattr)
     Ledger.create(tmp_path / "ledger")

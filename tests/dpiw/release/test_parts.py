@@ -182,7 +182,10 @@ def test_what_a_report_shows_is_counted_as_the_rows_pass():
 def test_a_file_has_another_name_or_is_copied(fault, tmp_path, monkeypatch):
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(b"rows")
-    refused = lambda fault: mock.Mock(side_effect=OSError(fault, "no links here"))  # noqa: E731
+
+    def refused(fault):
+        return mock.Mock(side_effect=OSError(fault, "no links here"))
+
     if fault is not None:
         monkeypatch.setattr(os, "link", refused(fault))
     link_file(source, target)

@@ -160,7 +160,7 @@ class MeansLaw:
     def _tilt(self) -> Array:
         """The fit's theta, stated or from the residual alpha R theta; zero where it is unknown.
 
-        With a tiny credit of what was asked, digits that the residual was rounded to are lost in R.
+        Where the credit of asked means is tiny, a rounded residual does not determine theta.
         """
         if self.theta is not None:
             return self.theta
