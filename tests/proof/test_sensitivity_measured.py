@@ -20,9 +20,10 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured import method as measured
 from dpiw.methods.weights.measured import sums as feature_sum
-from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack
+from dpiw.methods.weights.measured.features import PARTS, Stack
 from dpiw.methods.weights.measured.fourier import Waves
 from dpiw.methods.weights.measured.method import Measured
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
 from dpiw.methods.weights.questions import CUTS, OWN, VALUES, Term
 from dpiw.privacy.mechanisms import lattice_step

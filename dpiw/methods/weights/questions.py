@@ -24,6 +24,8 @@ OWN, CUTS, VALUES = "own", "cuts", "values"
 """What a factor of a term is: a column's centred coordinates; indicators of equal parts of a
 number's range; or of the values of a number that has few (`value_points`)."""
 
+_COMPLETE = "complete"
+
 MOST_QUESTIONS = 200
 
 
@@ -33,15 +35,19 @@ class Term:
 
     Attributes:
         factors: one or two pairs of a column and what is taken of it: `OWN`, `CUTS` or `VALUES`; a
-            number twice is its square.
+            number twice is its square. None with `complete`: whether a row is.
+        complete: columns in the schema's order; in a row where one is missing, all coordinates of
+            the factors are zero.
     """
 
     factors: tuple[tuple[str, str], ...]
+    complete: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Its name among the parts of a feature map, as in certificates: a JSON list."""
-        stated = [name if form == OWN else {form: name} for name, form in self.factors]
+        stated: list[Any] = [name if form == OWN else {form: name} for name, form in self.factors]
+        stated += [{_COMPLETE: [*self.complete]}] if self.complete else []
         return json.dumps(stated, ensure_ascii=False)
 
     @property
@@ -53,22 +59,27 @@ class Term:
     def read(cls, key: str, schema: PublicSchema) -> Self | None:
         """The term of a key; None if it is none, or not of this schema's columns."""
         try:
-            stated = json.loads(key)
-            pairs = [(f, OWN) if isinstance(f, str) else (*f.values(), *f) for f in stated]
-            term = cls(factors=tuple((name, form) for name, form in pairs))
+            *stated, last = json.loads(key)
             columns = {column.name: column for column in schema.released}
-            forms = [form in _forms(columns[name]) for name, form in term.factors]
+            complete = () if isinstance(last, str) else last.get(_COMPLETE, ())
+            stated += [] if complete else [last]
+            pairs = [(f, OWN) if isinstance(f, str) else (*f.values(), *f) for f in stated]
+            term = cls(
+                factors=tuple((name, form) for name, form in pairs),
+                complete=tuple(name for name in columns if name in complete),
+            )
+            forms = [form in _forms(columns[name], complete) for name, form in term.factors]
             squared = term.is_square and not columns[term.factors[0][0]].is_numeric
         except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
             return None
         names = {name for name, _ in term.factors}
         twice = len(names) < len(term.factors) and (not term.is_square or term.factors[0][1] != OWN)
-        good = len(forms) in (1, 2) and all(forms) and not squared and not twice
-        return term if good and term.key == key else None
+        good = (len(forms) in (1, 2) or (complete and not forms)) and all(forms)
+        return term if good and not squared and not twice and term.key == key else None
 
 
-def _forms(column: Column) -> tuple[str, ...]:
-    if not column.is_numeric:
+def _forms(column: Column, complete: Any) -> tuple[str, ...]:
+    if complete or not column.is_numeric:
         return (OWN,)
     return (OWN, CUTS, VALUES) if value_points(column).size else (OWN, CUTS)
 
@@ -121,11 +132,11 @@ class Question:
     def terms(self, schema: PublicSchema) -> list[Term]:
         """The terms whose means give the answer."""
         columns = {column.name: column for column in schema.released}
-        order = [*columns]
+        order, names = [*columns], (self.target, *self.others)
         factors = sorted(
             (
                 (name, VALUES if name in self.levels and columns[name].is_numeric else OWN)
-                for name in (self.target, *self.others)
+                for name in names
             ),
             key=lambda factor: order.index(factor[0]),
         )
@@ -137,6 +148,9 @@ class Question:
             groups += [(factor, factor) for factor in numbers]
         if self.kind == QUANTILES:
             groups.append(((self.target, CUTS),))
+        complete = tuple(name for name in order if name in {*names} and columns[name].nullable)
+        if complete and self.kind in (CORRELATION, REGRESSION):  # which leave other rows out
+            return [Term(factors=group, complete=complete) for group in ((), *groups)]
         return [Term(factors=group) for group in groups]
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from dpiw.data.schema.discretisation import value_codes, value_points
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import ReleaseError, SpecError
+from dpiw.errors import SpecError
 from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.fourier import Waves
+from dpiw.methods.weights.measured.ranges import MOST_ROWS, Ranges, cut_to, ends_of
 from dpiw.methods.weights.questions import (
     CUTS,
     OWN,
@@ -33,98 +34,14 @@ from dpiw.methods.weights.questions import (
     shares_of,
 )
 
-_REACH = 3.0
-"""Standard deviations on both sides of the mean."""
-
 _REACHES, _GUESSED = (3.0, 4.0, 6.0, 9.0), 20.0
-"""The same for numbers that were asked for, and people whose prior variance is one of a tail's."""
-
-_LEAST = 1 / 16
-"""Width of the narrowest range: a generator that draws one value alone may be wrong."""
-
-_STEP = 2.0**-20
-"""Unit of the ends."""
-
-_ROWS = 20_000
-"""Most rows read: more would move an end by a hundredth of the range."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranges:
-    """A range 0 <= lower < upper <= 1 of the schema's scale by numeric column; others: [0, 1].
-
-    `asked`: of numbers that questions ask for, which keep more of their tails.
-    """
-
-    bounds: Mapping[str, tuple[float, float]]
-    asked: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, rows: SyntheticTable) -> Self:
-        """From mean and standard deviation of public rows; none for a column of under two cells."""
-        first = rows.first(_ROWS).scaled
-        bounds = {}
-        for column in rows.schema.released:
-            if column.is_numeric:
-                cells = first.columns[column.name]
-                ends = _ends(cells[~np.isnan(cells)])
-                if ends != (0.0, 1.0):
-                    bounds[column.name] = ends
-        return cls(bounds=bounds)
-
-    def within(self, scaled: ScaledTable) -> ScaledTable:
-        """The rows on their ranges' scale, cut to [0, 1]; missing cells stay."""
-        moved = {name: _cut(scaled.columns[name], ends) for name, ends in self.bounds.items()}
-        return ScaledTable({**scaled.columns, **moved}, scaled.rows)
-
-    def to_json(self) -> dict[str, dict[str, list[float]]]:
-        """JSON values for measurements and certificates, by the name of the fact."""
-        told = {"ranges": {name: [*ends] for name, ends in self.bounds.items()}}
-        asked = {name: [*ends] for name, ends in self.asked.items()}
-        return {**told, "asked_ranges": asked} if asked else told
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
-        """Read what `to_json` wrote; ReleaseError if it does not fit this schema."""
-        names = {column.name for column in schema.released if column.is_numeric}
-        return cls(
-            bounds=_read_ends(facts.get("ranges", {}), names),
-            asked=_read_ends(facts.get("asked_ranges", {}), names),
-        )
-
-
-def _cut(cells: Any, ends: tuple[float, float]) -> Array:
-    low, high = ends
-    return np.asarray(np.clip((cells - low) * (1 / (high - low)), 0.0, 1.0))
-
-
-def _read_ends(stated: Any, names: set[str]) -> dict[str, tuple[float, float]]:
-    try:
-        bounds = {name: (low + 0.0, high + 0.0) for name, (low, high) in stated.items()}
-        wide = all(low >= 0 and low + _LEAST <= high <= 1 for low, high in bounds.values())
-        flags = [isinstance(end, bool) for ends in stated.values() for end in ends]
-        good = bounds.keys() <= names and wide and not any(flags)
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        good = False
-    if not good:
-        raise ReleaseError(
-            field="ranges",
-            allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns of numbers",
-        )
-    return bounds
-
-
-def _ends(cells: NDArray[np.float64], deviations: float = _REACH) -> tuple[float, float]:
-    if cells.size < 2:
-        return 0.0, 1.0
-    middle = float(cells.mean())
-    reach = max(deviations * float(cells.std()), _LEAST / 2)
-    low = min(max(0.0, middle - reach), 1 - _LEAST)
-    high = max(min(1.0, middle + reach), _LEAST)
-    return math.floor(low / _STEP) * _STEP, math.ceil(high / _STEP) * _STEP
-
+"""Standard deviations on both sides of the mean of a number that was asked for, of which one is
+chosen; and people whose prior variance is one of a tail's."""
 
 Array = NDArray[np.float64]
+
+Line = tuple[str, str, tuple[str, ...]]
+"""Column, form, and the columns without which all is zero; no column: whether rows are complete."""
 
 PARTS = ("linear", "squares", "target", "numbers", "products", "fourier")
 """In the order of a stack."""
@@ -189,10 +106,12 @@ def asked_ranges(
     By public rows. `noise` is that of a mean of a feature; `_GUESSED` counts the variance beyond
     the ends as a prior would.
     """
-    first, found = rows.first(_ROWS).scaled, {}
-    for name, form in stack.own:
+    first, found = rows.first(MOST_ROWS).scaled, {}
+    for name in dict.fromkeys(name for name, form, _ in stack.own if name and form == OWN):
+        if not stack.schema.column(name).is_numeric:
+            continue
         cells = first.columns[name][~np.isnan(first.columns[name])]
-        if form != OWN or cells.size < 2:
+        if cells.size < 2:
             continue
         share = stack.shares.get(Term(factors=((name, OWN),)).key, 1.0)
 
@@ -201,7 +120,7 @@ def asked_ranges(
             own = (noise * (ends[1] - ends[0]) / 2 / share) ** 2
             return own + _GUESSED / nominal_rows * float(beyond.var())
 
-        choices = [_ends(cells, reach) for reach in _REACHES]
+        choices = [ends_of(cells, reach) for reach in _REACHES]
         found[name] = min([(0.0, 1.0), *choices], key=cost)
     return {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
 
@@ -251,22 +170,28 @@ class Stack:
         return {key: term for key, term in read.items() if term is not None}
 
     @cached_property
-    def own(self) -> dict[tuple[str, str], ColumnBlock]:
-        """Lines that terms add, after those of the columns, by column and form.
+    def own(self) -> dict[Line, ColumnBlock]:
+        """Lines that terms add, after those of the columns.
 
-        Numbers on ranges of their own, and indicators of parts of them or of values.
+        Numbers on ranges of their own, indicators of parts of them or of values, and whatever
+        counts in complete rows alone.
         """
-        factors = {factor for term in self.terms.values() for factor in term.factors}
+        lines = {line for term in self.terms.values() for line in _lines(term)}
         columns, start = {c.name: c for c in self.schema.released}, self.schema.width
-        own: dict[tuple[str, str], ColumnBlock] = {}
-        for name, form in sorted(factors):
-            if columns[name].is_numeric:
+        own: dict[Line, ColumnBlock] = {}
+        for name, form, complete in sorted(lines):
+            if not name:
+                block = ColumnBlock(start=start, numeric=True, levels=0)
+            elif form == OWN:
+                block = replace(self._by_name[name], start=start)
+                block = replace(block, levels=0) if complete and block.numeric else block
+            else:
                 values = value_points(columns[name]).size + columns[name].nullable
                 count = PARTS_OF_RANGE if form == CUTS else values
-                indicators = ColumnBlock(start=start, numeric=False, levels=count)
-                like = replace(self._by_name[name], start=start)
-                own[name, form] = like if form == OWN else indicators
-                start = own[name, form].stop
+                block = ColumnBlock(start=start, numeric=False, levels=count)
+            if complete or columns[name].is_numeric:
+                own[name, form, complete] = block
+                start = block.stop
         return own
 
     @cached_property
@@ -290,8 +215,11 @@ class Stack:
             return centred
         lines = np.zeros((scaled.rows, self.lines), order="F")
         lines[:, : self.schema.width] = centred
-        for (name, form), block in self.own.items():
+        for (name, form, complete), block in self.own.items():
             place = lines[:, block.start : block.stop]
+            if complete:
+                self._write_complete(scaled, centred, name, complete, place)
+                continue
             inside = self._inside(scaled, name, form)
             known = np.flatnonzero(~np.isnan(inside))
             if form == VALUES:  # a missing number is the last of them
@@ -308,12 +236,31 @@ class Stack:
             place[known, _part(inside[known])] += math.sqrt(0.5)
         return lines
 
+    def _write_complete(
+        self,
+        scaled: ScaledTable,
+        centred: Array,
+        name: str,
+        complete: tuple[str, ...],
+        place: Array,
+    ) -> None:
+        """Whether rows are complete, less a half; or a column's coordinates in those that are."""
+        cells = [scaled.columns[each] for each in complete]
+        is_complete = ~np.any([np.isnan(each) | (each < 0) for each in cells], axis=0)
+        if not name:
+            place[:, 0] = is_complete - 0.5
+        elif self._by_name[name].numeric:
+            place[is_complete, 0] = self._inside(scaled, name, OWN)[is_complete] - 0.5
+        else:
+            block = self._by_name[name]
+            place[is_complete] = centred[is_complete, block.start : block.stop]
+
     def _inside(self, scaled: ScaledTable, name: str, form: str) -> Array:
         """Cells of an asked number on its own range, in [0, 1] or NaN."""
         cells = np.asarray(scaled.columns[name], dtype=np.float64)
         if form == VALUES or self.ranges is None:
             return np.asarray(np.clip(cells, 0.0, 1.0))
-        return _cut(cells, self.ranges.asked.get(name, (0.0, 1.0)))
+        return cut_to(cells, self.ranges.asked.get(name, (0.0, 1.0)))
 
     def parts_of(
         self, scaled: ScaledTable
@@ -334,8 +281,8 @@ class Stack:
         if part in PRODUCTS:
             return [*self.column_pairs[part]]
         term = self.terms[part]
-        chosen = [self.own.get(factor, self._by_name[factor[0]]) for factor in term.factors]
-        return [(chosen[0], chosen[1] if len(chosen) > 1 else None)]
+        first, *second = [self.own.get(line) or self._by_name[line[0]] for line in _lines(term)]
+        return [(first, second[0] if second else None)]
 
     def squares_of(self, part: str) -> list[int] | None:
         """Lines whose squares are a part's features; None for other parts."""
@@ -479,6 +426,11 @@ class Stack:
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
             omega_seed=self.omega_seed,
         )  # fmt: skip
+
+
+def _lines(term: Term) -> list[Line]:
+    """The lines of a term's factors; that of complete rows if it has none."""
+    return [(name, form, term.complete) for name, form in term.factors or (("", OWN),)]
 
 
 def _part(inside: Array) -> NDArray[np.intp]:

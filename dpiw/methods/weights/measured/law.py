@@ -30,7 +30,8 @@ from dpiw.methods.weights.measured.constants import (
     PULLED,
     STEP,
 )
-from dpiw.methods.weights.measured.features import Ranges, Stack, all_features
+from dpiw.methods.weights.measured.features import Stack, all_features
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.targets import means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
 

@@ -40,13 +40,13 @@ from dpiw.methods.weights.base import (
 )
 from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import (
-    Ranges,
     Stack,
     asked_ranges,
     public_shares,
     with_first_moments,
     with_questions,
 )
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
 from dpiw.methods.weights.questions import Question

@@ -18,9 +18,10 @@ from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, o
 from dpiw.methods.weights.measured.base_rows import BaseRows
 from dpiw.methods.weights.measured.constants import GAIN_USE, MOST_FITTED, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
-from dpiw.methods.weights.measured.features import Ranges, Stack
+from dpiw.methods.weights.measured.features import Stack
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import Targets

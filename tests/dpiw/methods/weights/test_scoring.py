@@ -13,8 +13,9 @@ from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured import scoring as scoring_module
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.features import PARTS, Ranges, Stack, all_features
+from dpiw.methods.weights.measured.features import PARTS, Stack, all_features
 from dpiw.methods.weights.measured.many_rows import StreamedRows
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
 from tests.support.columns import COLUMNS
 from tests.support.worlds import levels, mixed, numbers, uniform_rows
