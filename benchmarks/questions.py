@@ -28,20 +28,20 @@ from weights_cells import DATASETS, DELTA, table
 from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
-from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.questions import parse_questions
-from dpiw.methods.weights.weigh import resample
 from dpiw.plan.forecast import Forecast
 from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.rehearsal.populations import WeightedRows, credit_of
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 
 PEOPLE, PUBLISHED = 20_000, 4000
 """Of a simulated population; rows of every release."""
 
-EARLIER, LIKE = 1_000_003, 10_000
-"""Seed of the earlier releases, and rows drawn from one."""
+EARLIER = 1_000_003
+"""Seed of the earlier releases."""
 
 EPSILONS = ("1", "2", "4")
 
@@ -148,8 +148,8 @@ def plan_for(cell: Cell, data: Path) -> Plan:
 
 
 @lru_cache(maxsize=8)
-def earlier(name: str, epsilon: str, data: Path) -> SyntheticTable:
-    """Rows by their weights of an earlier release without questions, of other people and noise."""
+def earlier(name: str, epsilon: str, data: Path) -> WeightedRows:
+    """An earlier release without questions, of other people and noise."""
     source, plan = (
         source_of(name, data),
         plan_for(Cell(run=0, source=name, epsilon=epsilon, asked=False), data),
@@ -158,7 +158,12 @@ def earlier(name: str, epsilon: str, data: Path) -> SyntheticTable:
     private = PrivateTable(schema=source.schema, scaled=source.draw(rng, name))
     noise = SeededNoise(int(rng.integers(2**62)))
     played = play(plan.recipe, private, noise=noise, rng=rng)
-    return played.rows.chosen(resample(played.weights.log_weights, LIKE, rng=rng))
+    weights = np.exp(played.weights.log_weights - played.weights.log_weights.max())
+    return WeightedRows(
+        scaled=played.rows.scaled,
+        weights=weights / weights.sum(),
+        credit=credit_of(played.weights.facts["measured"]),
+    )
 
 
 def step(forecast: Forecast, schema: PublicSchema) -> int:

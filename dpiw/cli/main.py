@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.data.yaml import marked
-    from dpiw.plan.forecast import people_of
     from dpiw.plan.plan import compile_plan
+    from dpiw.plan.rehearsal.populations import released_rows
     from dpiw.plan.spec import check_header, load_schema, load_spec
     from dpiw.plan.table import plan_table
     from dpiw.run.advice import advice
@@ -61,7 +61,8 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         like = None
         if arguments.like is not None:
-            like = people_of(arguments.like, spec, schema, public_key=arguments.key)
+            spec.confidential.refuse(arguments.like, field="--like")
+            like = released_rows(arguments.like, schema, public_key=arguments.key)
         table = plan_table(plan, like=like)
         write_lines(arguments, [table, *([] if arguments.header is None else [agrees])])
     arguments.commands = typed_commands(spec, arguments.spec)

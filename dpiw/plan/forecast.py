@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,9 @@ from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import DPIWError
 from dpiw.methods.weights.base import WeightEstimator
-from dpiw.methods.weights.diagnostics import Verdict
-from dpiw.methods.weights.measured.constants import MOST_CREDIT
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.questions import Question
-from dpiw.plan.rehearsal.populations import WeightedRows, released_rows
-from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.rehearsal.populations import WeightedRows
 
 RARE = 0.05
 """Share of the first level or value in the second forecast of a question that tells them apart."""
@@ -58,6 +56,8 @@ class Forecast:
         without: the same without privacy, for `nominal_rows` people.
         rare: half-width for a level of share `RARE`; None without levels.
         verdict: which the interval is likely to get.
+        loudest: half-width if weights kept to the means whatever their noise, at least `half_width`
+            if that is wide.
     """
 
     question: Question
@@ -65,6 +65,7 @@ class Forecast:
     without: float
     rare: float | None
     verdict: str
+    loudest: float
 
     @property
     def is_wide(self) -> bool:
@@ -75,7 +76,7 @@ class Forecast:
         """About the epsilon at which it is no longer wide: noise falls as epsilon grows."""
         if self.without == 0:
             return math.inf
-        noise = max(self.half_width**2 - self.without**2, 0.0)
+        noise = max(self.loudest**2 - self.without**2, 0.0)
         return epsilon * math.sqrt(noise / (WIDE**2 - 1)) / self.without
 
     def __str__(self) -> str:
@@ -88,50 +89,45 @@ class Forecast:
         )
 
 
-def people_of(
-    folder: Path, spec: ReleaseSpec, schema: PublicSchema, *, public_key: Path | None
-) -> SyntheticTable:
-    """Public rows like the people of an earlier release, by its weights; as `released_rows`."""
-    spec.confidential.refuse(folder, field="--like")
-    return drawn_like(released_rows(folder, schema, public_key=public_key), schema)
-
-
-def drawn_like(rows: WeightedRows, schema: PublicSchema) -> SyntheticTable:
-    """Draw the rows of a forecast from public rows, by their weights, with a fixed seed."""
-    drawn = rows.draw(MOST_ROWS, rng=np.random.default_rng(MOST_ROWS))
-    return SyntheticTable(schema=schema, scaled=drawn)
-
-
 def forecasts(
     weights: WeightEstimator,
     schema: PublicSchema,
     *,
     published: int,
-    like: SyntheticTable | None = None,
+    like: WeightedRows | None = None,
 ) -> Iterator[Forecast]:
     """Forecast every declared question of calibrated weights, in order, for people `like` these."""
     if not weights.questions:
         return
     size = min(published, MOST_ROWS)
-    uneven = _reference(weights, schema, size, rare=True)
-    rows = _reference(weights, schema, size, rare=False)
+    expected = partial(weights.expected_law, published=published)
     if like is not None:
-        rng = np.random.default_rng(MOST_ROWS)  # rows may be in some order
-        rows = like.chosen(rng.permutation(like.rows)[:size])
-    frames = rows.frame(), uneven.frame()
+        drawn = like.draw(size, rng=np.random.default_rng(MOST_ROWS))
+        rows = SyntheticTable(schema=schema, scaled=drawn)
+        made = SyntheticTable(schema=schema, scaled=like.scaled)
+        expected = partial(expected, made=made, credit=like.credit)
+    else:
+        rows = _reference(weights, schema, size, rare=False)
+        uneven = _reference(weights, schema, size, rare=True)
+        uneven_frame = uneven.frame()
+    frame = rows.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, without, verdict = _widest(weights, question, rows, frames[0], published)
-        rare = None
+        half_width, without, verdict = _widest(expected(rows, question), question, rows, frame)
+        rare, loudest = None, half_width
+        if like is not None and half_width > WIDE * without:
+            bound = expected(rows, question, credit=None)
+            loudest = max(half_width, _widest(bound, question, rows, frame)[0])
         tells_apart = levelled & {question.target, *question.others} or question.levels
         if like is None and tells_apart:
-            rare, *_ = _widest(weights, question, uneven, frames[1], published)
+            rare, *_ = _widest(expected(uneven, question), question, uneven, uneven_frame)
         yield Forecast(
             question=question,
             half_width=half_width,
             without=without,
             rare=rare,
             verdict=verdict,
+            loudest=loudest,
         )
 
 
@@ -167,17 +163,15 @@ def _shares(count: int, *, rare: bool) -> NDArray[np.float64]:
 
 
 def _widest(
-    weights: WeightEstimator,
+    law: MeansLaw | None,
     question: Question,
     rows: SyntheticTable,
     frame: pd.DataFrame,
-    published: int,
 ) -> tuple[float, float, str]:
     """Of the widest answer: half-width, the same without privacy, and verdict.
 
     NaN where the reference rows have no answer, such as for bounds of 10^190.
     """
-    law = weights.expected_law(rows, question, published=published)
     if law is None:
         return math.nan, math.nan, NO_FORECAST
     sample = WeightedSample(frame=frame, weights=np.ones(len(frame)), law=law, schema=rows.schema)
@@ -192,12 +186,9 @@ def _widest(
     if not np.isfinite(half_widths).any():
         return math.nan, math.nan, NO_FORECAST
     place = int(np.nanargmax(half_widths))
-    people, verdict = estimate.influence.std(axis=0), interval.verdicts[place]
+    people = estimate.influence.std(axis=0)
     reach = _NORMAL * people / math.sqrt(law.rows)
     low, high = estimate.reached(reach)
     without = max(float(high[place] - low[place]) / 2, float(reach[place]))
     without = min(without, float(half_widths[place]))  # of one whole number, both are narrow
-    noise = float(interval.parts["means"][place]) - float(people[place]) ** 2 / law.rows
-    if verdict == Verdict.USE.value and noise > people[place] ** 2 / (MOST_CREDIT * law.rows):
-        verdict = Verdict.CARE.value  # louder than a prior: weights do not keep to it
-    return float(half_widths[place]), without, verdict
+    return float(half_widths[place]), without, interval.verdicts[place]

@@ -36,8 +36,8 @@ from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyCost, float_below
 
 if TYPE_CHECKING:
-    from dpiw.data.tables import SyntheticTable
     from dpiw.plan.forecast import Forecast
+    from dpiw.plan.rehearsal.populations import WeightedRows
 
 RESOLUTION_FLOOR = 0.25
 """Least variance share after shrinkage that makes weights worthwhile (docs/method.md section 6)."""
@@ -182,7 +182,7 @@ class Plan:
             weighing=weighing_of(self.spec),
         )
 
-    def forecasts(self, like: SyntheticTable | None = None) -> tuple[Forecast, ...]:
+    def forecasts(self, like: WeightedRows | None = None) -> tuple[Forecast, ...]:
         """What each declared question will get, for people `like` public rows. Reads no data."""
         from dpiw.plan.forecast import forecasts
 

@@ -10,12 +10,12 @@ from dpiw.data.cells.formats import CellFormat
 from dpiw.data.cells.reading import settled_formats
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.declarations import provenance_summary
-from dpiw.data.tables import SyntheticTable
 from dpiw.methods.generators.base import MadeElsewhere
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.assumptions import made_elsewhere_text, told_alone
 from dpiw.plan.forecast import WIDE
 from dpiw.plan.plan import RESOLUTION_FLOOR, Plan, running_text
+from dpiw.plan.rehearsal.populations import WeightedRows
 from dpiw.plan.spec import MAX_EPSILON
 from dpiw.plan.stages import StagePlan, rehearsable
 from dpiw.privacy import accounting
@@ -113,7 +113,7 @@ def _kept_back(plan: Plan) -> list[str]:
     ]
 
 
-def _questions(plan: Plan, like: SyntheticTable | None) -> list[str]:
+def _questions(plan: Plan, like: WeightedRows | None) -> list[str]:
     """Return a line for each declared question, and a warning for a wide answer."""
     found = plan.forecasts(like)
     people = "people like those of the release"
@@ -132,7 +132,7 @@ def _questions(plan: Plan, like: SyntheticTable | None) -> list[str]:
     return lines
 
 
-def plan_table(plan: Plan, *, like: SyntheticTable | None = None) -> str:
+def plan_table(plan: Plan, *, like: WeightedRows | None = None) -> str:
     """Return stages, events, noise scales, cost, forecast and warnings, as text.
 
     `like`: public rows like the people, for the forecast of declared questions.

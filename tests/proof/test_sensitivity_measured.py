@@ -25,7 +25,7 @@ from dpiw.methods.weights.measured.fourier import Waves
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.sums import UNIT, exact_sum
-from dpiw.methods.weights.questions import CUTS, OWN, VALUES, Term
+from dpiw.methods.weights.questions import HALVES, OWN, VALUES, Term
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.figures import tiers
@@ -75,7 +75,7 @@ def some_terms(schema: PublicSchema, rng: np.random.Generator) -> list[str]:
     names = [column.name for column in schema.released][:6]
     factors = [(name, form) for name in names for form in (OWN, VALUES)]
     pairs = [*itertools.combinations_with_replacement(factors, 2)]
-    alone = [(factor,) for factor in (*factors, *((name, CUTS) for name in names))]
+    alone = [(factor,) for factor in (*factors, *((name, HALVES) for name in names))]
     keys = [Term(factors=each).key for each in (*alone, *pairs)]
     valid = [key for key in keys if Term.read(key, schema) is not None]
     return list(rng.choice(valid, min(len(valid), int(rng.integers(1, 5))), replace=False))

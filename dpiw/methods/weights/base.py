@@ -150,11 +150,19 @@ class WeightEstimator(Method, abc.ABC):
         return self
 
     def expected_law(
-        self, rows: SyntheticTable, question: Question, *, published: int
+        self,
+        rows: SyntheticTable,
+        question: Question,
+        *,
+        published: int,
+        made: SyntheticTable | None = None,
+        credit: float | None = None,
     ) -> MeansLaw | None:
         """Law of calibrated weights for one question; None: unknown. Free.
 
-        `rows` are public; the law scales their sampling error to `published` rows.
+        `rows` are public and like the people, `made` like the generator's; the law scales the
+        rows' sampling error to `published` rows. `credit`: the least that the generator may get,
+        over people; None: unknown, for an upper bound.
         """
         return None
 

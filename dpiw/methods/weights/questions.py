@@ -1,7 +1,7 @@
 """Declared questions: what a release must answer, stated in public, and the features that see it.
 
 A question is compiled into *terms*: a column, a number's square, a product of two columns, or
-indicators of parts of a number's range. Its answers are functions of the terms' means, so that
+in which parts of the people a number is. Its answers are functions of the terms' means, so that
 their intervals hold the noise of these means and hardly a guess. Source: docs/method.md section 14.
 """
 
@@ -20,9 +20,10 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.base import real
 
-OWN, CUTS, VALUES = "own", "cuts", "values"
-"""What a factor of a term is: a column's centred coordinates; indicators of equal parts of a
-number's range; or of the values of a number that has few (`value_points`)."""
+OWN, HALVES, VALUES = "own", "halves", "values"
+"""What a factor of a term is: a column's centred coordinates; in which half a number is, then in
+which half of that, and so on; or indicators of the values of a number that has few
+(`value_points`)."""
 
 _COMPLETE = "complete"
 
@@ -34,8 +35,8 @@ class Term:
     """Features of one or two columns: coordinates, or all products of two columns' coordinates.
 
     Attributes:
-        factors: one or two pairs of a column and what is taken of it: `OWN`, `CUTS` or `VALUES`; a
-            number twice is its square. None with `complete`: whether a row is.
+        factors: one or two pairs of a column and what is taken of it, `OWN`, `HALVES` or `VALUES`;
+            a number twice is its square. None with `complete`: whether a row is.
         complete: columns in the schema's order; in a row where one is missing, all coordinates of
             the factors are zero.
     """
@@ -81,7 +82,7 @@ class Term:
 def _forms(column: Column, complete: Any) -> tuple[str, ...]:
     if complete or not column.is_numeric:
         return (OWN,)
-    return (OWN, CUTS, VALUES) if value_points(column).size else (OWN, CUTS)
+    return (OWN, HALVES, VALUES) if value_points(column).size else (OWN, HALVES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class Question:
             numbers = [f for f in factors if columns[f[0]].is_numeric and f[0] not in response]
             groups += [(factor, factor) for factor in numbers]
         if self.kind == QUANTILES:
-            groups.append(((self.target, CUTS),))
+            groups.append(((self.target, HALVES),))
         complete = tuple(name for name in order if name in {*names} and columns[name].nullable)
         if complete and self.kind in (CORRELATION, REGRESSION):  # which leave other rows out
             return [Term(factors=group, complete=complete) for group in ((), *groups)]

@@ -56,11 +56,13 @@ KINDS: Mapping[str, Kind] = {
 class WeightedRows:
     """Scaled rows with weights, shape (rows,), that sum to one: a population's truth.
 
-    Public rows are a population of their own, redrawn in proportion to their weights.
+    Public rows are a population of their own, redrawn in proportion to their weights. `credit`: of
+    an earlier release's generator, by the noisy means, over its people; None: unknown.
     """
 
     scaled: ScaledTable
     weights: Array
+    credit: float | None = None
 
     @classmethod
     def even(cls, scaled: ScaledTable) -> Self:
@@ -236,4 +238,14 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
             "the release has other columns, levels or bounds than the dictionary", field="--like"
         )
     weights = release.weights if release.certificate.usable else np.ones(len(release.table))
-    return WeightedRows(scaled=schema.scale(release.table), weights=weights / weights.sum())
+    return WeightedRows(
+        scaled=schema.scale(release.table),
+        weights=weights / weights.sum(),
+        credit=credit_of(release.certificate.diagnostics.get("measured", {})),
+    )
+
+
+def credit_of(facts: Mapping[str, Any]) -> float | None:
+    """Least credit over people, by what measured weights state."""
+    least = facts.get("least_credit")
+    return None if least is None else float(least) / float(facts["rows"])

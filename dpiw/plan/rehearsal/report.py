@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.registry import NONE
-from dpiw.plan.forecast import drawn_like
 from dpiw.plan.rehearsal.candidates import OWN
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, Score
 from dpiw.plan.rehearsal.scores import MEASURES, RELATIVE
@@ -198,10 +197,7 @@ def question_rows(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[list[st
     """
     if rehearsal.own is None or not rehearsal.questions:
         return []
-    like = None
-    if rehearsal.stand_in is not None:
-        like = drawn_like(rehearsal.stand_in, rehearsal.schema)
-    forecasts = rehearsal.own.forecasts(like)
+    forecasts = rehearsal.own.forecasts(rehearsal.stand_in)
     rows = [["population", "question", "forecast", "played", "held"]]
     for population in rehearsal.populations:
         here = [score.answers for score in scores if score.population == population]

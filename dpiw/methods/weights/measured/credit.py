@@ -6,6 +6,7 @@ synthetic rows only. Source: docs/method.md section 14.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,8 +19,8 @@ from scipy.special import gammaincc
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.constants import FORCED, KEPT, MOST_CREDIT
-from dpiw.methods.weights.measured.targets import EVIDENCE, INDEFINITE, Targets
+from dpiw.methods.weights.measured.constants import KEPT, MOST_CREDIT
+from dpiw.methods.weights.measured.targets import EVIDENCE, INDEFINITE, Targets, loudest
 from dpiw.methods.weights.measured.tilting import Tilt, reached, tilt
 
 Array = NDArray[np.float64]
@@ -299,7 +300,7 @@ def reweight(
             targets = replace(targets, relative=relative)
     solved, forced, of_forced = solvable(base, targets, credit), np.zeros(0, dtype=np.int64), 1.0
     if asked is not None and asked.size:
-        most = min(FORCED, 1 / misfit.least_credit())
+        most = loudest(misfit.least_credit())
         quiet = np.diag(targets.covariance) <= most * np.diag(base.even[1])
         forced = asked[quiet[asked]]
         targets, solved, of_forced = _kept(base, targets, solved, forced, most=most)
@@ -324,7 +325,8 @@ def _kept(
     counts, as no rows have a share below zero. `most`: largest noise variance of an axis over its
     spread.
     """
-    share, block, least_rows = 1.0, np.ix_(forced, forced), _WORTH * _effective(solved)
+    share, too_low, least_rows = 1.0, 0.0, _WORTH * _effective(solved)
+    block = np.ix_(forced, forced)
     spreads, axes = np.linalg.eigh(base.even[1][block])
     noise = ((targets.covariance[block] @ axes) * axes).sum(axis=0)
     quiet = noise <= most * spreads
@@ -335,6 +337,7 @@ def _kept(
         if worst <= KEPT or share <= _LEAST_FORCED:
             break
         lower = max(_LEAST_FORCED, share * max(_FIRST, KEPT / worst / 2))
+        lower = max(lower, math.sqrt(share * too_low))
         even = np.ones(targets.means.size) if targets.relative is None else targets.relative
         relative = even.copy()
         relative[forced] = lower
@@ -345,7 +348,8 @@ def _kept(
         with suppress(WeightError):
             found = found or tilt(base, lowered, credit=near.credit)
         if found is None or _effective(found) < least_rows:
-            break
+            too_low = lower
+            continue
         solved = found
         targets, share = lowered, lower
     return targets, solved, share

@@ -24,9 +24,17 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured.fourier import Waves
-from dpiw.methods.weights.measured.ranges import MOST_ROWS, Ranges, cut_to, ends_of
+from dpiw.methods.weights.measured.ranges import (
+    HALVINGS,
+    LAST_HALVES,
+    MOST_ROWS,
+    Ranges,
+    cut_to,
+    cuts_of,
+    ends_of,
+)
 from dpiw.methods.weights.questions import (
-    CUTS,
+    HALVES,
     OWN,
     VALUES,
     Question,
@@ -59,9 +67,6 @@ FAINT = 0.002
 """Largest squared noise of a mean, over a feature's share of the squared norm, for products.
 
 Below, products cost other features nothing on the populations of benchmarks/coverage.py."""
-
-PARTS_OF_RANGE = 128
-"""Indicators of a `cuts` term: parts of equal width of the column's range."""
 
 FEW_COLUMNS = 10
 """Most columns, mostly numbers, for which fine Fourier features hold every interaction."""
@@ -99,12 +104,12 @@ def with_questions(stack: Stack, questions: Sequence[Question]) -> Stack:
 
 
 def asked_ranges(
-    stack: Stack, rows: SyntheticTable, *, noise: float, nominal_rows: int
-) -> dict[str, tuple[float, float]]:
-    """The range of each number that was asked for: the least of noise and a guess of its tails.
+    ranges: Ranges, stack: Stack, rows: SyntheticTable, *, noise: float, nominal_rows: int
+) -> Ranges:
+    """With the range of each number that was asked for: least noise and guess of its tails.
 
-    By public rows. `noise` is that of a mean of a feature; `_GUESSED` counts the variance beyond
-    the ends as a prior would.
+    And with the cuts of those that are halved. By public rows. `noise` is that of a mean of a
+    feature; `_GUESSED` counts the variance beyond the ends as a prior would.
     """
     first, found = rows.first(MOST_ROWS).scaled, {}
     for name in dict.fromkeys(name for name, form, _ in stack.own if name and form == OWN):
@@ -113,7 +118,8 @@ def asked_ranges(
         cells = first.columns[name][~np.isnan(first.columns[name])]
         if cells.size < 2:
             continue
-        share = stack.shares.get(Term(factors=((name, OWN),)).key, 1.0)
+        alone = [key for key, term in stack.terms.items() if term.factors == ((name, OWN),)]
+        share = max(stack.shares[key] for key in alone)
 
         def cost(ends: tuple[float, float], cells: Any = cells, share: float = share) -> float:
             beyond = cells - np.clip(cells, *ends)
@@ -122,7 +128,10 @@ def asked_ranges(
 
         choices = [ends_of(cells, reach) for reach in _REACHES]
         found[name] = min([(0.0, 1.0), *choices], key=cost)
-    return {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
+    halved = [name for name, form, _ in stack.own if form == HALVES]
+    cuts = {name: cuts_of(first.columns[name]) for name in halved}
+    asked = {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
+    return replace(ranges, asked=asked, cuts=cuts)
 
 
 def _with_products(schema: PublicSchema) -> dict[str, float]:
@@ -187,7 +196,7 @@ class Stack:
                 block = replace(block, levels=0) if complete and block.numeric else block
             else:
                 values = value_points(columns[name]).size + columns[name].nullable
-                count = PARTS_OF_RANGE if form == CUTS else values
+                count = LAST_HALVES - 1 if form == HALVES else values
                 block = ColumnBlock(start=start, numeric=False, levels=count)
             if complete or columns[name].is_numeric:
                 own[name, form, complete] = block
@@ -220,21 +229,29 @@ class Stack:
             if complete:
                 self._write_complete(scaled, centred, name, complete, place)
                 continue
+            if form == HALVES:
+                self._write_halves(scaled, name, place)
+                continue
             inside = self._inside(scaled, name, form)
-            known = np.flatnonzero(~np.isnan(inside))
             if form == VALUES:  # a missing number is the last of them
                 place[:] = -math.sqrt(0.5) / block.levels
                 codes = value_codes(value_points(self.schema.column(name)), inside)
                 codes = np.minimum(codes, block.levels - 1)
                 place[np.arange(len(codes)), codes] += math.sqrt(0.5)
                 continue
-            if form == OWN:
-                place[known, 0] = inside[known] - 0.5
-                place[:, 1:] = centred[:, self._by_name[name].start + 1 : self._by_name[name].stop]
-                continue
-            place[known] = -math.sqrt(0.5) / block.levels
-            place[known, _part(inside[known])] += math.sqrt(0.5)
+            known = np.flatnonzero(~np.isnan(inside))
+            place[known, 0] = inside[known] - 0.5
+            place[:, 1:] = centred[:, self._by_name[name].start + 1 : self._by_name[name].stop]
         return lines
+
+    def _write_halves(self, scaled: ScaledTable, name: str, place: Array) -> None:
+        """Above or below the middle of each half that a number is in; zeros if it is missing."""
+        length = math.sqrt(self.own[name, HALVES, ()].squared_norm / HALVINGS)
+        known = np.flatnonzero(~np.isnan(scaled.columns[name]))
+        parts = self._parts(name, scaled)[known]
+        for depth in range(HALVINGS):
+            is_above = parts >> (HALVINGS - 1 - depth) & 1
+            place[known, _node(parts, depth)] = np.where(is_above, length, -length)
 
     def _write_complete(
         self,
@@ -262,17 +279,33 @@ class Stack:
             return np.asarray(np.clip(cells, 0.0, 1.0))
         return cut_to(cells, self.ranges.asked.get(name, (0.0, 1.0)))
 
-    def parts_of(
-        self, scaled: ScaledTable
-    ) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.intp]]]:
-        """Each number with indicators of parts: its name, their features' indices, rows' parts.
+    def halves_of(self, scaled: ScaledTable, off: Array) -> Iterator[tuple[str, NDArray[np.int32]]]:
+        """Each number that is halved, and the smallest half of each row whose share is known.
 
-        Shapes (parts,) and (rows,); a missing number is in part 0.
+        Its name, and a number > 0 by half, shape (rows,); 1: not even the first halves are known.
+        `off`: by how many deviations of the noise each feature's weighted mean is off its noisy
+        one, shape (d,); NaN: not measured well enough. A half's share is known if it is off by at
+        most one.
         """
         for key, term in self.terms.items():
-            if term.factors[0][1] == CUTS and len(term.factors) == 1:
-                inside = self._inside(scaled, term.factors[0][0], CUTS)
-                yield term.factors[0][0], self.places(key), _part(np.nan_to_num(inside))
+            if len(term.factors) == 1 and term.factors[0][1] == HALVES:
+                name, own = term.factors[0][0], off[self.places(key)]
+                parts = self._parts(name, scaled)
+                halves, shift, variance = np.ones(scaled.rows, dtype=np.int32), np.zeros(1), 0.0
+                for depth in range(HALVINGS):  # a half's share: half of the whole's and difference
+                    half = parts >> (HALVINGS - 1 - depth)
+                    change = own[_node(parts, depth)]
+                    shift = (shift + np.where(half & 1, change, -change)) / 2
+                    variance = (variance + 1) / 4
+                    is_known = np.abs(shift) <= math.sqrt(variance)
+                    halves = np.where(is_known, 2 ** (depth + 1) + half, halves)
+                yield name, halves.astype(np.int32)
+
+    def _parts(self, name: str, scaled: ScaledTable) -> NDArray[np.intp]:
+        """In which of the last halves each number is; for a missing one, any. Shape (rows,)."""
+        cuts = {} if self.ranges is None else self.ranges.cuts
+        even = np.arange(1, LAST_HALVES) / LAST_HALVES
+        return np.searchsorted(cuts.get(name, even), scaled.columns[name], side="right")
 
     def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
         """The blocks whose coordinates, or their products, are a part's features, in order."""
@@ -433,9 +466,9 @@ def _lines(term: Term) -> list[Line]:
     return [(name, form, term.complete) for name, form in term.factors or (("", OWN),)]
 
 
-def _part(inside: Array) -> NDArray[np.intp]:
-    """Which of `PARTS_OF_RANGE` equal parts numbers in [0, 1] are in."""
-    return np.minimum(np.floor(inside * PARTS_OF_RANGE), PARTS_OF_RANGE - 1).astype(np.intp)
+def _node(parts: NDArray[np.intp], depth: int) -> NDArray[np.intp]:
+    """Which feature says in what half of its half, of so many halvings, each part is."""
+    return np.asarray(2**depth - 1 + (parts >> (HALVINGS - depth)))
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:

@@ -32,7 +32,7 @@ from dpiw.methods.weights.measured.constants import (
 )
 from dpiw.methods.weights.measured.features import Stack, all_features
 from dpiw.methods.weights.measured.ranges import Ranges
-from dpiw.methods.weights.measured.targets import means_noise, ridge_of
+from dpiw.methods.weights.measured.targets import loudest, means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
 
 Array = NDArray[np.float64]
@@ -342,7 +342,7 @@ def law_of_means(
             stack,
             {} if one_way is None else one_way.bins_of(rows),
             rows,
-            kept=_kept_to(facts, residual, noise=scale / rows_told),
+            off=_off(facts, residual, noise=scale / rows_told),
         ),
         features=features,
         weights=weights,
@@ -371,10 +371,12 @@ def _of_features(facts: Mapping[str, Any], name: str, size: int) -> Array:
     return values
 
 
-def _kept_to(facts: Mapping[str, Any], residual: Array, *, noise: float) -> NDArray[np.int64]:
-    """Indices of the features whose weighted means are within one deviation of the noisy ones."""
+def _off(facts: Mapping[str, Any], residual: Array, *, noise: float) -> Array:
+    """By how many deviations each feature's weighted mean is off its noisy one; NaN: not forced."""
     forced = np.asarray(facts.get("forced", ()), dtype=np.int64)
-    return forced[np.abs(residual[forced]) <= noise]
+    off = np.full(len(residual), np.nan)
+    off[forced] = residual[forced] / noise
+    return off
 
 
 def _bins(
@@ -382,20 +384,26 @@ def _bins(
     known: Mapping[str, NDArray[np.int32]],
     rows: ScaledTable,
     *,
-    kept: NDArray[np.int64],
+    off: Array,
 ) -> dict[str, NDArray[np.int32]]:
-    """Each row's bin: the part that a question measured, where the weights keep to its share.
+    """Each row's bin, of whichever has fewer rows: the generator's, or the smallest half.
 
-    Elsewhere the generator's bin; without one, a column has bins if all of its parts are kept to.
+    Halves are those that a question measured (`Stack.halves_of`).
     """
     bins = dict(known)
-    for name, places, parts in stack.parts_of(rows):
-        is_kept = np.isin(places, kept)
+    for name, halves in stack.halves_of(rows, off):
         if name in known:
-            bins[name] = np.where(is_kept[parts], parts, len(places) + known[name]).astype(np.int32)
-        elif is_kept.all():
-            bins[name] = parts.astype(np.int32)
+            is_smaller = _alike(halves) <= _alike(known[name])
+            bins[name] = np.where(is_smaller, halves, -1 - known[name])
+        elif halves.min() > 1:
+            bins[name] = halves
     return bins
+
+
+def _alike(bins: NDArray[np.int32]) -> NDArray[np.intp]:
+    """How many rows have each row's bin."""
+    _, places, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    return np.asarray(counts[places])
 
 
 def expected_law(
@@ -405,29 +413,30 @@ def expected_law(
     scale: float,
     constant: float,
     nominal_rows: int,
+    credit: float | None,
     published: int,
     max_rows: int,
 ) -> MeansLaw:
     """The law that `measured` weights are expected to have, on public rows of equal weight.
 
-    It scales the rows' sampling error to `published` rows.
-
-    The generator is taken for right, so that the credit is the largest, and every mean that was
-    asked for is kept to, whatever its noise: an upper bound. `scale` and `constant` are those of
-    the calibrated sum.
+    It scales the rows' sampling error to `published` rows. With a `credit` of the generator, means
+    that were asked for are kept to unless they are too loud, as in `credit.reweight`. Without, the
+    credit is the largest and all means are kept to, whatever their noise: an upper bound. `scale`
+    and `constant` are those of the calibrated sum.
     """
     features = all_features(stack, None, rows.scaled)
-    weights = np.ones(rows.rows)
     noise = means_noise(
         scale=scale, rows=nominal_rows, constant=constant, about=features.mean(axis=0)
     )
+    most = np.inf if credit is None else loudest(credit) * features.var(axis=0)
+    is_kept = np.diag(noise) <= most
     relative = np.ones(stack.dimension)
-    relative[stack.asked] = _FORCED_CREDIT
+    relative[stack.asked[is_kept[stack.asked]]] = _FORCED_CREDIT
+    off = np.where(relative < 1, 0.0, np.nan)
     return MeansLaw(
-        features=features, weights=weights, covariance=noise, rows=nominal_rows,
-        credit=MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
-        max_rows=max_rows, published=published,
-        bins={name: part.astype(np.int32) for name, _, part in stack.parts_of(rows.scaled)},
+        features=features, weights=np.ones(rows.rows), covariance=noise, rows=nominal_rows,
+        credit=credit or MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
+        max_rows=max_rows, published=published, bins=_bins(stack, {}, rows.scaled, off=off),
     )  # fmt: skip
 
 

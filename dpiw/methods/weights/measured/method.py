@@ -227,11 +227,20 @@ class Measured(WeightEstimator):
         mean = ready.norm**2 / ready.dimension
         return ready.law.scale / ready.nominal_rows / ready.norm, mean / (mean + spread)
 
-    def expected_law(self, rows: SyntheticTable, question: Question, *, published: int) -> MeansLaw:
+    def expected_law(
+        self,
+        rows: SyntheticTable,
+        question: Question,
+        *,
+        published: int,
+        made: SyntheticTable | None = None,
+        credit: float | None = None,
+    ) -> MeansLaw:
         """By the question's own features: `law.expected_law`."""
         from dpiw.methods.weights.measured.law import expected_law
 
-        ready, stack = self._ready(), self.stack(rows.schema, self.for_rows(rows).ranges)
+        ready, ranges = self._ready(), self.for_rows(made or rows).ranges
+        stack = self.stack(rows.schema, ranges)
         own = {term.key: stack.shares[term.key] for term in question.terms(rows.schema)}
         return expected_law(
             replace(stack, shares=own),
@@ -239,6 +248,7 @@ class Measured(WeightEstimator):
             scale=ready.law.scale,
             constant=ready.constant,
             nominal_rows=ready.nominal_rows,
+            credit=None if credit is None else credit * ready.nominal_rows,
             published=published,
             max_rows=ready.unit.max_rows,
         )
@@ -333,8 +343,10 @@ class Measured(WeightEstimator):
             return self
         ranges = Ranges(bounds={}) if ready.is_loud else Ranges.of(published)
         noise, stack = ready.law.scale / ready.nominal_rows, self.stack(published.schema)
-        own = asked_ranges(stack, published, noise=noise, nominal_rows=ready.nominal_rows)
-        return replace(self, ranges=replace(ranges, asked=own))
+        ranges = asked_ranges(
+            ranges, stack, published, noise=noise, nominal_rows=ready.nominal_rows
+        )
+        return replace(self, ranges=ranges)
 
     def weigh(
         self,

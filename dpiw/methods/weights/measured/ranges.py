@@ -25,6 +25,12 @@ _LEAST = 1 / 16
 _STEP = 2.0**-20
 """Unit of the ends."""
 
+HALVINGS = 7
+"""How often a number whose quantiles are asked for is halved."""
+
+LAST_HALVES = 2**HALVINGS
+"""Last halves."""
+
 MOST_ROWS = 20_000
 """Most rows read: more would move an end by a hundredth of the range."""
 
@@ -33,11 +39,13 @@ MOST_ROWS = 20_000
 class Ranges:
     """A range 0 <= lower < upper <= 1 of the schema's scale by numeric column; others: [0, 1].
 
-    `asked`: of numbers that questions ask for, which keep more of their tails.
+    `asked`: of numbers that questions ask for, which keep more of their tails. `cuts`: on the
+    schema's scale, ascending, between parts of numbers whose quantiles are asked for.
     """
 
     bounds: Mapping[str, tuple[float, float]]
     asked: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    cuts: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: SyntheticTable) -> Self:
@@ -59,9 +67,12 @@ class Ranges:
 
     def to_json(self) -> dict[str, dict[str, list[float]]]:
         """JSON values for measurements and certificates, by the name of the fact."""
-        told = {"ranges": {name: [*ends] for name, ends in self.bounds.items()}}
-        asked = {name: [*ends] for name, ends in self.asked.items()}
-        return {**told, "asked_ranges": asked} if asked else told
+        stated: dict[str, dict[str, list[float]]] = {
+            "ranges": {name: [*ends] for name, ends in self.bounds.items()},
+            "asked_ranges": {name: [*ends] for name, ends in self.asked.items()},
+            "cuts": {name: cuts.tolist() for name, cuts in self.cuts.items()},
+        }
+        return {name: by for name, by in stated.items() if by or name == "ranges"}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
@@ -70,6 +81,7 @@ class Ranges:
         return cls(
             bounds=_read_ends(facts.get("ranges", {}), names),
             asked=_read_ends(facts.get("asked_ranges", {}), names),
+            cuts=_read_cuts(facts.get("cuts", {}), names),
         )
 
 
@@ -93,6 +105,30 @@ def _read_ends(stated: Any, names: set[str]) -> dict[str, tuple[float, float]]:
             allowed=f"0 <= lower < upper <= 1, at least {_LEAST:g} apart, of columns of numbers",
         )
     return bounds
+
+
+def _read_cuts(stated: Any, names: set[str]) -> dict[str, Array]:
+    try:
+        cuts = {name: np.asarray(of, dtype=np.float64) for name, of in stated.items()}
+        flat = all(of.shape == (LAST_HALVES - 1,) for of in cuts.values())
+        good = flat and cuts.keys() <= names and all(map(_is_rising, cuts.values()))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        allowed = f"{LAST_HALVES - 1} ascending numbers in [0, 1] by column of numbers"
+        raise ReleaseError(field="cuts", allowed=allowed)
+    return cuts
+
+
+def _is_rising(cuts: Array) -> bool:
+    return bool(cuts[0] >= 0 and cuts[-1] <= 1 and (np.diff(cuts) >= 0).all())
+
+
+def cuts_of(cells: Array) -> Array:
+    """Between `LAST_HALVES` parts of equally many public cells; of equal width for few cells."""
+    known, places = cells[~np.isnan(cells)], np.arange(1, LAST_HALVES) / LAST_HALVES
+    cuts = np.quantile(known, places) if known.size >= LAST_HALVES else places
+    return np.asarray(np.floor(cuts / _STEP) * _STEP)
 
 
 def ends_of(cells: Array, deviations: float = _REACH) -> tuple[float, float]:

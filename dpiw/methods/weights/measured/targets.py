@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw, block_diagonal
+from dpiw.methods.weights.measured.constants import FORCED
 
 Array = NDArray[np.float64]
 
@@ -57,6 +58,11 @@ def ridge_of(covariance: Array, relative: Array | None) -> Array:
         return covariance
     root = np.sqrt(relative)
     return np.asarray(root[:, None] * covariance * root)
+
+
+def loudest(least_credit: float) -> float:
+    """Most noise variance of a mean, over its feature's variance, for weights to keep to it."""
+    return min(FORCED, 1 / least_credit)
 
 
 def means_noise(
