@@ -119,7 +119,7 @@ def asked_ranges(
         if cells.size < 2:
             continue
         alone = [key for key, term in stack.terms.items() if term.factors == ((name, OWN),)]
-        share = max(stack.shares[key] for key in alone)
+        share = max((stack.shares[key] for key in alone), default=1.0)
 
         def cost(ends: tuple[float, float], cells: Any = cells, share: float = share) -> float:
             beyond = cells - np.clip(cells, *ends)
