@@ -31,7 +31,6 @@ from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.questions import parse_questions
-from dpiw.plan.forecast import Forecast
 from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.rehearsal.populations import WeightedRows, credit_of
 from dpiw.plan.spec import parse_spec
@@ -113,7 +112,7 @@ class Source:
         return self.schema.scale(law.draw(self.people, rng))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def source_of(name: str, data: Path) -> Source:
     """The population of that name."""
     if name in DATASETS:
@@ -127,7 +126,7 @@ def source_of(name: str, data: Path) -> Source:
     return Source(schema=schema, people=people, truth=truth, rows=kept)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def plan_for(cell: Cell, data: Path) -> Plan:
     """The compiled plan of any run of a cell; the number of people is taken as known."""
     source = source_of(cell.source, data)
@@ -147,7 +146,6 @@ def plan_for(cell: Cell, data: Path) -> Plan:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=8)
 def earlier(name: str, epsilon: str, data: Path) -> WeightedRows:
     """An earlier release without questions, of other people and noise."""
     source, plan = (
@@ -166,10 +164,19 @@ def earlier(name: str, epsilon: str, data: Path) -> WeightedRows:
     )
 
 
-def step(forecast: Forecast, schema: PublicSchema) -> int:
-    """By how much widths of intervals of whole numbers' quantiles can differ least; else 0."""
-    question = forecast.question
-    return int(question.kind == "quantiles" and schema.column(question.target).is_whole)
+@lru_cache(maxsize=32)
+def forecasts(name: str, epsilon: str, how: str, data: Path) -> list[tuple[str, float, int]]:
+    """Of each declared question: name, half-width, and the least step of its intervals' widths.
+
+    The step is that of whole numbers' quantiles; else 0.
+    """
+    plan = plan_for(Cell(run=0, source=name, epsilon=epsilon, asked=True), data)
+    found, schema = [], source_of(name, data).schema
+    for each in plan.forecasts(earlier(name, epsilon, data) if how == "like" else None):
+        asked = each.question
+        is_whole = asked.kind == "quantiles" and schema.column(asked.target).is_whole
+        found.append((str(asked), each.half_width, int(is_whole)))
+    return found
 
 
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
@@ -193,15 +200,11 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         widest = answered.sort_values("half").groupby("question").last()
         near = {
             how: [
-                [2 * each.half_width / widest["half"][name], widest["verdict"][name],
-                 bool(abs(2 * each.half_width - widest["half"][name])
-                      <= step(each, source.schema))]
-                for each in plan.forecasts(like)
-                for name in [str(each.question)]
+                [2 * half / widest["half"][name], widest["verdict"][name],
+                 bool(abs(2 * half - widest["half"][name]) <= step)]
+                for name, half, step in forecasts(cell.source, cell.epsilon, how, store.data)
             ]
-            for how, like in (
-                ("blind", None), ("like", earlier(cell.source, cell.epsilon, store.data)),
-            ) if cell.asked
+            for how in ("blind", "like") if cell.asked
         }  # fmt: skip
         return vars(cell) | {
             "kinds": both["question"].str.partition(":")[0].to_list(),
