@@ -8,8 +8,6 @@ Analysts need `load_release` and `dpiw.analysis`. Names are resolved on first us
 `import dpiw` costs nothing.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

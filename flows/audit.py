@@ -1,7 +1,5 @@
 """The audit flow: replay the ledger, check every release, report; never reads a workspace."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

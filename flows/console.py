@@ -1,7 +1,5 @@
 """The release flow on a terminal, for a custodian: failures show texts of structural errors."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -4,8 +4,6 @@ Stages and the run's own server are started `dpiw.run.launch.shielded`; the run 
 signal lets the step end, the second stops it at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -4,8 +4,6 @@ Everyone who may start a run on a server chooses them, so their paths must be be
 worker's folder). People at a terminal may name any path (`typed_here`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Only `ingest` and the fits read private rows, in processes that return an exit c
 spec's name, a period, each step's outcome and the pages of `tasks.pages`, never a value.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ server's socket (descriptor 4) is opened by the run: no other process can take i
 runs. Prefect's temporary server outlives killed runs and ends before a step does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

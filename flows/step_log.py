@@ -1,7 +1,5 @@
 """What a terminal or a log shows of a run's steps while it runs: public facts only."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

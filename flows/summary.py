@@ -1,7 +1,5 @@
 """The page at the end of a release on a terminal: what was published, and what to do next."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

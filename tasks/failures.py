@@ -3,8 +3,6 @@
 Tracebacks of a step's own code are in the run's log. Prefect's own errors stay unchanged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

@@ -3,8 +3,6 @@
 The number of reads without a draw is for the custodian and not shown.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from collections.abc import Callable

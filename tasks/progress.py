@@ -4,8 +4,6 @@ A stage runs beside the table, so only pairs (step, steps) that the plan foretel
 and in order. Timing is not controlled: steps take longer with more rows (leak register, row 37).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self

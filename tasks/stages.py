@@ -1,7 +1,5 @@
 """The steps of a release, an audit and a local collection, as tasks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

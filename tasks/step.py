@@ -4,8 +4,6 @@ No retries, cache or stored results: the ledger decides what may be repeated. Pr
 errors, whose texts hold no values, or the name of an error's class, never the chain.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import time

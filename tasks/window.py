@@ -3,8 +3,6 @@
 Prefect's own log shipping stays off. A failing server fails no step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import datetime

@@ -1,7 +1,5 @@
 """Comparisons in a condition: a column beside numbers, dates or levels, for each row."""
 
-from __future__ import annotations
-
 import ast
 import enum
 import operator

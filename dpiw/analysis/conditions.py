@@ -1,7 +1,5 @@
 """Conditions in pandas' notation, read strictly: which rows an analyst means."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Collection, Mapping

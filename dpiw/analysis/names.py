@@ -4,8 +4,6 @@ Python, pandas and formulaic give words such as `inf`, `log` or `1` a meaning of
 conditions and formulas use private names. Only this module looks up a name: exactly, then in NFKC.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Weighted plots with Matplotlib, loaded when the first is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exported files, read back, and what readers of CSV make of text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

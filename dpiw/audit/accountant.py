@@ -4,8 +4,6 @@ Epsilon comes from inverted transforms (`dpiw.audit.inversion`), Renyi divergenc
 on the real axis or a theorem's formula, so a fault in either accountant shows as a disagreement.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The audit: replay the ledger, recompute every total, check every published folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ either makes it too small and neither shows it alone. Both must agree with the a
 (`dpiw.audit.accountant`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Who signed the entries of a ledger, compared with the given keys."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every kind of finding, its severity, and what to do about it."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Published folders: is each whole, signed, paid for, and consistent with the ledger?"""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ includes both errors.
 Source: Zhu, Dong & Wang (2022), the transform; Alghamdi et al. (2023), the saddle point.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

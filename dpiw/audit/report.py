@@ -1,7 +1,5 @@
 """`audit.json` and `audit.html`: what an audit found, for programs and for people."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ b >= m S. The threshold of found levels must fit the noise on a count and the pr
 level held by one unit alone reaches it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Statements of an audit: what was checked, what was not, and the next steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It shares no code with `dpiw.ledger.book`, on purpose. Illegal entries become findings.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

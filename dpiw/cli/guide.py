@@ -1,7 +1,5 @@
 """What each command does, in a sentence, and an example: `dpiw COMMAND --help` shows both."""
 
-from __future__ import annotations
-
 GUIDE = {
     "dpiw": (
         "Release confidential tables as differentially private synthetic rows with weights.",

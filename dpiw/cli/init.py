@@ -3,8 +3,6 @@
 Privacy: opens the metadata file and what it names beside it; never the table or the network.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`dpiw local plan | report | collect`: releases without a trusted curator."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ That folder comes first on the path of this process and its children: the names 
 are too generic for site-packages.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import runpy

@@ -4,8 +4,6 @@ Two different files never mean the same: reading writes again and compares. `Ann
 an X that `check(value, what=...)` accepts. Errors hold no value.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Files and folders that exist whole or not at all, and that only their owner can open."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ Variance of an estimate: `scale` times the sum of squared differences between it
 the full estimate. Source: Rao & Wu (1988); Wolter (2007), chapter 5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 No column statistics or metadata, and row groups of one public size: their ends reveal nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator

@@ -1,7 +1,5 @@
 """Work in threads: make the next batch ahead, or map a function over many items, in order."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

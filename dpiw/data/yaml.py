@@ -4,8 +4,6 @@ Refused: aliases, anchors, tags, duplicate keys, several documents. `no`, `on`, 
 stay text (tests/hostile/bad_inputs/rows.py, row 50).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

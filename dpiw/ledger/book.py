@@ -17,8 +17,6 @@ states: docs/privacy.md, section 3. Beyond that table:
 * Held = every attempt not voided, and again for each conflicting output: two outputs, two draws.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace

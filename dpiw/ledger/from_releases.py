@@ -3,8 +3,6 @@
 Only folders whose signature holds under a key that the custodian names count.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Locations reach run records, reports, a scheduler's database and errors: never r
 fails here, which may hold a mistyped password. Needs no database library.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

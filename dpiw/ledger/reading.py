@@ -1,7 +1,5 @@
 """Reading the ledger, and the transaction that every operation uses."""
 
-from __future__ import annotations
-
 import enum
 import hmac
 import threading

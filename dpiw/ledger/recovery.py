@@ -18,8 +18,6 @@ lost (`tests/dpiw/ledger/test_forks.py`). Draws of both ledgers between the prev
 copy may be charged twice. Recovery ignores the budget: what was spent was spent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

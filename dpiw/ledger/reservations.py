@@ -1,7 +1,5 @@
 """Reservations: what an entry states, which attempt may come next, what repeats another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

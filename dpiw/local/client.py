@@ -1,7 +1,5 @@
 """One report for one person, kept in a file: every further draw would cost as much again."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

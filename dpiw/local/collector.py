@@ -3,8 +3,6 @@
 Reports are private already. A message names a refused report by its file or row, never its values.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import json

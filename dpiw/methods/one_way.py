@@ -8,8 +8,6 @@ at zero (Wang et al. 2020, section 4), the covariance of p over s codes is
 The first s - 1 indicators of a column are its features. Source: docs/method.md section 14.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

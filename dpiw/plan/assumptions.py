@@ -1,7 +1,5 @@
 """The assumptions under which a release's guarantee holds, as sentences for the certificate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

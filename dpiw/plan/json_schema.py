@@ -3,8 +3,6 @@
 Relations between fields (ordered bounds, a delta that fits the rows) are left to `dpiw plan`.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Every default is public and fixed here (docs/spec.md).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field

@@ -4,8 +4,6 @@ Nothing in it may be derived from the confidential table. Unknown keys are refus
 the promise are exact decimals.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

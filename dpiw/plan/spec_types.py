@@ -1,7 +1,5 @@
 """Types of the values in a spec, and messages about values that do not fit."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import re

@@ -4,8 +4,6 @@ A plan lacks the first if another run paid for rows made elsewhere, and the seco
 published unweighted. One effort is shared among them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

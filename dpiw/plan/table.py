@@ -1,7 +1,5 @@
 """A plan as a page a person can read."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Every approximation rounds against ourselves. Source: Koskela et al. (2020); Dor
 (2022) for the pessimistic discretisation.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """A stated guarantee of a foreign mechanism, and its cost here."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from dpiw.errors import SpecError

@@ -1,7 +1,5 @@
 """Privacy events as JSON for certificates, plans and the ledger, and back."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping

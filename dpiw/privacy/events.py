@@ -4,8 +4,6 @@ A kind is one class and its line in `EVENT_TYPES`. No other code asks for the ki
 closed form of Gaussian noise and the blocks of `dpiw.privacy.gaussian`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import ABC, abstractmethod

@@ -3,8 +3,6 @@
 Source: Balle & Wang (2018), theorem 8, in log space so that no tail underflows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Normals are doubles: only sums that `mechanisms.noisy_sum` rounded may leave. Buffer nothing.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

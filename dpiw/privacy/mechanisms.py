@@ -5,8 +5,6 @@ continuous ones with `dpiw.privacy.accounting.LATTICE_MARGIN`. Source: docs/priv
 Mironov (2012); Canonne, Kamath & Steinke (2020).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ DP-SGD alone gets doubles. Only `SecureNoise` may be published: a seed subtracts
 Mironov (2012); docs/privacy.md section 4.
 """
 
-from __future__ import annotations
-
 import decimal
 import math
 import os

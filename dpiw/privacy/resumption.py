@@ -4,8 +4,6 @@ T noised steps leave a checkpoint every K, so R resumes repeat at most R K. T + 
 accounted from the beginning, needed or not, so no crash changes the cost (adaptive composition).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

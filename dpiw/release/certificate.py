@@ -3,8 +3,6 @@
 All public. Numbers of the guarantee are decimal text, never floats, which could round them down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

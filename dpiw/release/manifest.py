@@ -4,8 +4,6 @@ It names no source path, host, user or seed, and holds no digest of anything con
 candidates would reveal the content.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ Columns are converted one by one: pandas would write index values, unused catego
 into the file. Rows are shuffled and row groups have a fixed size, so layout reveals nothing.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence

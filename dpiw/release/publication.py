@@ -4,8 +4,6 @@ The folder is built under a name that readers refuse, made durable, signed, comm
 and renamed. After a crash the destination is absent or whole; a rerun gives the same bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

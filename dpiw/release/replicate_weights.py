@@ -1,7 +1,5 @@
 """The file `replicate_weights.parquet`: its footer, writing and reading."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Verification of a release folder, without network or ledger."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import hashlib

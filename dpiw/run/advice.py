@@ -1,7 +1,5 @@
 """Before a run: its period, its cost, the budget left afterwards, the next command. Read-only."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from pathlib import Path

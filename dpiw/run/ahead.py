@@ -1,7 +1,5 @@
 """Checks of a release before anything is read, held or started."""
 
-from __future__ import annotations
-
 import datetime
 import errno
 import os

@@ -1,7 +1,5 @@
 """What a certificate states of a plan, checked before the run is paid."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Any
 

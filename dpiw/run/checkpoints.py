@@ -5,8 +5,6 @@ step is drawn after the entry: a resumed training repeats at most one interval. 
 docs/operations.md, "Resuming a killed training".
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The commands that messages name, as the curator of a spec must type them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

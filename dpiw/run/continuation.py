@@ -1,7 +1,5 @@
 """What the same command does after a stage ended without output, and what it pays. Read-only."""
 
-from __future__ import annotations
-
 import enum
 
 from dpiw.errors import DPIWError, GrantSpentError, LedgerError, ReleaseError, StageFailedError

@@ -1,7 +1,5 @@
 """Before a run reserves: does the population hold its terms and cost, or has another run paid?"""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The steps that touch the table, each in its own process (docs/privacy.md section 3, "Draw")."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Start the process of a confidential stage (`dpiw.run.process`); read progress and exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Locks on a run, which the kernel frees when their process dies."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """More rows of a published release, in `<run>/rows-<N>/`, from the same draws, at no cost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The exit code depends on the error's class alone; all failures that may depend o
 (`StageFailedError`). Progress on descriptor SOCKET is a line `step steps` of public numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

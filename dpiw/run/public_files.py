@@ -1,7 +1,5 @@
 """A run's own copies of the public files that its plan names by their SHA-256."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Build the release folder once, sign it, and publish those very bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

@@ -3,8 +3,6 @@
 Source: docs/privacy.md section 3; docs/operations.md, "What a rerun does".
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: docs/operations.md, "A ledger that lost entries".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """The steps after the draws: sampling, weighting and judging. Free, repeatable, files to files."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

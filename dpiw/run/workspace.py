@@ -4,8 +4,6 @@ A purge removes `private/`, `log/`, `*.checkpoint` and names that begin with a d
 public or paid for, and enough to repeat and publish a committed run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

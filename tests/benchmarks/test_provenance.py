@@ -49,6 +49,7 @@ def test_the_files_of_a_script_are_all_that_it_needs_and_no_others():
         ("dpiw/rooms/law.py", '    """Times."""\n', "", False),
         ("dpiw/rooms/law.py", "is below 0", "expected at least 0", False),
         ("dpiw/rooms/law.py", "\n\n\ndef", "\n\ndef", False),
+        ("dpiw/rooms/law.py", "REACH = 2", "from __future__ import x\nREACH = 2", False),
         ("benchmarks/helper.py", "import law", "import law as _law", True),
         ("examples/a/schema.yaml", "name: a", "name: b", True),
         ("dpiw/__init__.py", '"1"', '"2"', False),

@@ -1,8 +1,9 @@
 """The code that a script of benchmarks/ depends on: its files, and a digest of what they do.
 
 Files are the script and what it imports of ours, reads or starts, imports of imports included.
-Python counts by its syntax tree, without docstrings and the texts of raised errors: neither these
-nor comments and layout can change a figure. Versions of libraries do not count.
+Python counts by its syntax tree, without docstrings, the texts of raised errors and imports from
+`__future__`: neither these nor comments and layout can change a figure. Nor do versions of
+libraries count.
 """
 
 import ast
@@ -56,10 +57,14 @@ def _is_docstring(node: object) -> bool:
     return is_bare and isinstance(node.value.value, str)
 
 
+def _does_nothing(node: object) -> bool:
+    return _is_docstring(node) or getattr(node, "module", None) == "__future__"
+
+
 def _plain(node: object, is_raised: bool = False) -> str:
     """A syntax tree as text, the same from every version of Python; `ast.dump` differs."""
     if isinstance(node, list):
-        return f"[{','.join(_plain(item, is_raised) for item in node if not _is_docstring(item))}]"
+        return f"[{','.join(_plain(item, is_raised) for item in node if not _does_nothing(item))}]"
     if is_raised and isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "text"
     if not isinstance(node, ast.AST):

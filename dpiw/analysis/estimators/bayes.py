@@ -5,8 +5,6 @@ of one person); at nominal size posteriors are too narrow. They include neither 
 nor the shrinkage: compare their width with `dpiw.analysis.confidence_interval`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Estimates: values that print with their intervals, by group and joined."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Checks of a formula that formulaic accepts with another meaning, and the term that failed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

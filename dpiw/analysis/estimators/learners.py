@@ -1,7 +1,5 @@
 """Fits by other libraries: scikit-learn with `sample_weight`, statsmodels with its own weights."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Mapping, Sequence

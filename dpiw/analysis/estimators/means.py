@@ -1,7 +1,5 @@
 """Weighted means, totals, variances and correlations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Weighted quantiles; their influence divides by the density."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from numbers import Real

@@ -1,7 +1,5 @@
 """Tables of weighted rows: descriptions of columns, shares of levels, cross tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

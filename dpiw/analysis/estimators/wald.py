@@ -4,8 +4,6 @@ V covers both samples, the privacy noise and the shrinkage. With such errors Pea
 another law (Rao and Scott 1984), the Wald statistic of a table this one (Koch et al. 1975).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

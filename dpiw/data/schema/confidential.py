@@ -1,7 +1,5 @@
 """Refuse confidential files where public ones are expected, by name and inode, unopened."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

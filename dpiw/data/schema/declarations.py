@@ -1,7 +1,5 @@
 """Checks and messages for single fields of a data dictionary: names, provenance, bounds."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import unicodedata

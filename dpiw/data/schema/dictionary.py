@@ -1,7 +1,5 @@
 """Read a data dictionary: YAML, with lists of levels in files of their own; `TODO` is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

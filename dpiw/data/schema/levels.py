@@ -3,8 +3,6 @@
 Both depend on the cell alone and cost no budget; only the generator `levels` selects, and pays.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Decide constraints and repair synthetic rows: an admissible row, not always the nearest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A row is raw cells, *scaled* values, the *encoded* matrix in [0, 1] (generators)
 features (weights; docs/method.md section 3), whose norm the schema alone bounds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

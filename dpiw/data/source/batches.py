@@ -4,8 +4,6 @@ A structural failure raises without a text or place of the file; values never ra
 (tests/hostile/bad_inputs/rows.py). Only public files are read whole.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import csv

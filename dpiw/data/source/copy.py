@@ -3,8 +3,6 @@
 Errors of libraries quote cells: raise ours after their handler has ended, never chained.
 """
 
-from __future__ import annotations
-
 import csv
 import errno
 import hashlib

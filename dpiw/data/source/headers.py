@@ -3,8 +3,6 @@
 The first line may be a row: messages hold none of it unless it is nearly the declared names.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import difflib

@@ -4,8 +4,6 @@ The curator declares them public; nothing can check it, so the certificate state
 Messages hold no cell, name or digest of the file: it may be another one than its owner thinks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import secrets

@@ -1,7 +1,5 @@
 """The database of the append-only table; only a store's own module names it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

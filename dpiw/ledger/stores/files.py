@@ -5,8 +5,6 @@ has one name (symbolic links are resolved) in a folder that only its owner can w
 this host, whose kernel all processes share.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -17,8 +17,6 @@ ALWAYS, also for a session that calls itself a replica. The table's owner can dr
 pipeline's role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The ledger in a SQLite file of one host."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """The table of entries, and what every store does alike."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

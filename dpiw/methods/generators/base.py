@@ -1,7 +1,5 @@
 """Protocols of generators: before data, fitted, of outside rows, and of found levels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from decimal import Decimal

@@ -3,8 +3,6 @@
 Counts are of public codes of the columns (`dpiw.data.schema.discretisation.Domain`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ Reads no private row. The file's SHA-256 binds the rows; their cost is charged l
 reported separately (docs/external.md).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, fields, replace

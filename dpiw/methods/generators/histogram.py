@@ -3,8 +3,6 @@
 Source: Wasserman & Zhou (2010), section 4.3, applied to each column.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 

@@ -1,7 +1,5 @@
 """Noise of measured marginals: sensitivity, scale, size, and how effort becomes multipliers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from math import cbrt, sqrt

@@ -5,8 +5,6 @@ Differences: measures one-way marginals first and scores by them; penalises a sc
 levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -15,8 +15,6 @@ Source: docs/method.md section 16; Savitsky, Williams & Hu (2022); Hu, Williams 
 for censoring; McSherry & Talwar (2007).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, log2

@@ -1,7 +1,5 @@
 """Every generator, by the name a spec uses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Texts whose noisy count reaches a public threshold become levels, the rest is `o
 columns are drawn independently. Source: `dpiw.privacy.events`, docs/method.md section 19.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Torch's own state is changed only in `computing`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The losses are a closed list: DP-SGD needs every row's derivative to depend on that row alone.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Callable

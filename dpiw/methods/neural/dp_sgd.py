@@ -10,8 +10,6 @@ such a step is dominated by the Poisson-sampled Gaussian of rate q' and noise `n
 C. Replace-one needs a pair that the accountant does not hold: it is refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

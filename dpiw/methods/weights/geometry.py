@@ -1,7 +1,5 @@
 """Public geometry of centred rows: how far each column can move a feature vector."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """All weight estimators by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weights of synthetic rows, in the form that every method returns, and rows redrawn by them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

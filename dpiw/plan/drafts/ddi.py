@@ -4,8 +4,6 @@ Statistics in a codebook (`sumStat`, `catStat`) come from the table and are not 
 that equals the table's minimum and maximum stays open: programs often copy it from there.
 """
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from xml.etree import ElementTree

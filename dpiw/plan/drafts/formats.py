@@ -1,7 +1,5 @@
 """The formats that `dpiw init` drafts from."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bounded reading of metadata files: never a table, never the network."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 A dump with rows (`INSERT`, `COPY`) is refused. Constraints of unknown shapes are ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frictionless Table Schema, alone or in a data package (https://specs.frictionlessdata.io)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

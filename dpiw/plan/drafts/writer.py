@@ -3,8 +3,6 @@
 `dpiw plan` refuses both files until the last `TODO` is gone.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Candidates of a rehearsal: whole plans at the spec's total (epsilon, delta); nothing is read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

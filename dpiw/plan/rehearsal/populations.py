@@ -4,8 +4,6 @@ Nothing is computed from confidential rows. Nobody may look up how strong the co
 dependence is, so several kinds are reported. Seeds are for simulation: no privacy noise is drawn.
 """
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ Privacy: costs nothing, because source, ledger and state folder are not touched.
 simulation seed, and no result can be published.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 from collections.abc import Callable, Generator, Mapping

@@ -1,7 +1,5 @@
 """A rehearsal's scores as one table, and one recommendation by a stated rule."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Everything works on scaled rows and public bins, with weights that sum to one.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

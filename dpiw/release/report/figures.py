@@ -1,7 +1,5 @@
 """The report's figures of costs, weights and columns, from released rows and public bounds."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """HTML pages from Jinja2 templates, and numbers as people read them. Every value is escaped."""
 
-from __future__ import annotations
-
 import functools
 import math
 from decimal import Decimal

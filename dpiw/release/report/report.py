@@ -4,8 +4,6 @@
 public schema and the released rows, so the page is free post-processing.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

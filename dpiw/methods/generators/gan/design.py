@@ -1,7 +1,5 @@
 """Shapes of a generator and a discriminator on a public schema, and between rows and networks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ logistic loss and a clip rule that treats both classes alike (`ClipRule.OUTPUT`)
 Source: Xie et al. (2018), Torkzadehmahani et al. (2019), corrected in docs/method.md section 12.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

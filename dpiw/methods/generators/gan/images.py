@@ -4,8 +4,6 @@ No batch normalisation, which mixes rows. The label selects one output per label
 are of order one. Source: Radford et al. (2016); Miyato & Koyama (2018).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 An event of its own, drawn once; a resumed training reads it from its checkpoint.
 """
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A fitted GAN: rows to draw, and a discriminator to judge rows by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self

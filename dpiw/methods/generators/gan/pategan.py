@@ -17,8 +17,6 @@ Resuming deals rows again and trains new teachers: adaptive steps, charged in ad
 is one event: data-dependent bounds (Papernot et al. 2018) depend on private votes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self

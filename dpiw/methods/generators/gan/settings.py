@@ -1,7 +1,5 @@
 """Settings that all games of a generator and a discriminator have. All public."""
 
-from __future__ import annotations
-
 import abc
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar

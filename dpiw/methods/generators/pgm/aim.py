@@ -7,8 +7,6 @@ noisy output, so they are of Gaussian differential privacy, which has a filter f
 effort.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ Source: McKenna, Miklau & Sheldon (2021), section 4 and algorithm 2. Differences
 is never read, selections are accounted by bounded range, and rows are drawn independently.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

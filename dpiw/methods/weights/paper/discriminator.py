@@ -3,8 +3,6 @@
 Post-processing (docs/method.md section 12); approximate, with noise of unknown law.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self

@@ -3,8 +3,6 @@
 The paper's Algorithm 1, corrected. Its noise has no closed law, and is not assessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ The paper's sensitivity, corrected (docs/method.md section 12). For comparison: 
 sqrt(rows).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ rules err by more than the sensitivity. A replaced row keeps its label, so it mo
 at most max(D, R)/Lam (docs/method.md section 3).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
