@@ -51,6 +51,7 @@ PAGES = {
     "measured_peers": load("measured_peers").page,
     "mnist": load("mnist_page").page,
     "paper": load("paper_page").page,
+    "questions": load("questions").page,
     **dict.fromkeys(load("weights_table").STUDIES, load("weights_table").page),
 }
 

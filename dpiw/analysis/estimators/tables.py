@@ -84,6 +84,8 @@ def value_counts(
         bins: for numbers or dates: number of equal parts of the rows' range, or edges.
         where: rows that count, as in `dpiw.analysis.mean`.
     """
+    if not isinstance(column, str):
+        raise ReleaseError(field="column", allowed="the name of one column")
     return shares(source, [column], bins=bins, where=where)
 
 

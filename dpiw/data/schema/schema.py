@@ -254,7 +254,8 @@ class PublicSchema:
                 codes = np.isnan(values).astype(np.int64)
             else:
                 codes = np.where(values < 0, column.cardinality, values).astype(np.int64)
-            matrix[rows, block.start + codes] = 1.0
+            # As in `Bins.codes`, the last place stands in: a cell never leaves its column.
+            matrix[rows, block.start + np.minimum(codes, block.width - 1)] = 1.0
         return matrix
 
     def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:

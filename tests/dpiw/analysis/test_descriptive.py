@@ -269,6 +269,9 @@ def test_groups_that_make_no_sense_are_refused():
     for by in ([], ["g", "g"], ["nobody"], 7, ["g", ["g"]]):
         with pytest.raises(ReleaseError):
             analysis.mean(SOURCE, "x", by=by)
+    for column in (7, ["g"]):
+        with pytest.raises(ReleaseError, match="^column: "):
+            analysis.value_counts(SOURCE, column)
     many = pd.DataFrame({"a": [f"{i}" for i in range(40)]}).assign(b=lambda t: t["a"], x=1.0)
     with pytest.raises(ReleaseError, match="1,000"):
         analysis.mean((many, None), "x", by=["a", "b"])

@@ -111,6 +111,16 @@ def test_decode_projects_any_matrix():
         SCHEMA.decode(matrix[:, 1:])
 
 
+def test_a_code_that_no_level_has_stays_in_its_column():
+    (grade,) = (block for block in SCHEMA.blocks if block.column == "grade")
+    scaled = uniform_rows(SCHEMA, 2, np.random.default_rng(7))
+    codes = np.array([-1, grade.width], dtype=np.int32)  # `grade` is not nullable
+    encoded = SCHEMA.encode(ScaledTable({**scaled.columns, "grade": codes}, 2))
+    assert (encoded[:, grade.stop - 1] == 1).all()
+    others = np.delete(encoded - SCHEMA.encode(scaled), np.r_[grade.start : grade.stop], axis=1)
+    assert not others.any()
+
+
 # Layout, norms
 def test_names_of_the_layout():
     assert SCHEMA.encoded_names[:4] == ("age", "age:present", "age:missing", "x")
