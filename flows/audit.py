@@ -25,10 +25,7 @@ from tasks.stages import report_audit
 @flow(name="dpiw-audit", retries=0, persist_result=False, log_prints=False)
 @only_our_own("audit")
 def audit(
-    ledger: str,
-    releases: str | None = None,
-    key: list[str] | str | None = None,
-    out: str = "audit",
+    ledger: str, releases: str | None = None, key: list[str] | str | None = None, out: str = "audit"
 ) -> str:
     """Audit a ledger and the releases it paid for; return the findings for people.
 

@@ -100,11 +100,7 @@ def _held(declared: Declared | None, values: pd.Series) -> str:
 
 
 def condition(
-    table: pd.DataFrame,
-    text: str,
-    *,
-    declared: Levels | None = None,
-    ordered: Collection[str] = (),
+    table: pd.DataFrame, text: str, *, declared: Levels | None = None, ordered: Collection[str] = ()
 ) -> NDArray[np.bool_]:
     """Return the rows where a condition is true, shape (n,); ReleaseError for what is not allowed.
 

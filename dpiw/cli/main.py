@@ -20,15 +20,7 @@ from dpiw.cli.local import add_local_commands
 from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.errors import (
-    Command,
-    DPIWError,
-    ReleaseError,
-    SchemaError,
-    SpecError,
-    install,
-    shown,
-)
+from dpiw.errors import Command, DPIWError, ReleaseError, SchemaError, SpecError, install, shown
 
 if TYPE_CHECKING:
     from dpiw.local.certificate import VerifiedLocal

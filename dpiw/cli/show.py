@@ -261,13 +261,7 @@ def _spending_lines(population: dict[str, Any]) -> list[str]:
         for charge in population["spending"]
     ]
     text = f"{forecast['told']}, such as {forecast['such_as']} ({forecast['cost']})"
-    return [
-        "",
-        "  spending",
-        *(f"  {line}" for line in aligned(rows)),
-        "",
-        f"  forecast   {text}",
-    ]
+    return ["", "  spending", *(f"  {line}" for line in aligned(rows)), "", f"  forecast   {text}"]
 
 
 def _run_lines(runs: list[dict[str, Any]]) -> list[str]:

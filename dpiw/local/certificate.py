@@ -18,13 +18,7 @@ from dpiw.local.parameters import LocalParameters
 from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.manifest import CERTIFICATE, LOCAL_FORMAT, ArrowField, Facts, SignedManifest
-from dpiw.release.verification import (
-    FOOTER,
-    Reader,
-    Readers,
-    signed_statement,
-    verified_contents,
-)
+from dpiw.release.verification import FOOTER, Reader, Readers, signed_statement, verified_contents
 
 MODEL = "local"
 

@@ -189,12 +189,7 @@ class Plan:
         if self.weights is None:
             return ()
         return tuple(
-            forecasts(
-                self.weights,
-                self.schema,
-                published=self.spec.synthetic_rows,
-                like=like,
-            )
+            forecasts(self.weights, self.schema, published=self.spec.synthetic_rows, like=like)
         )
 
     def run_key(self, period: str) -> str:

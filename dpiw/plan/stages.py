@@ -257,10 +257,7 @@ def check_rows(
 
 
 def fitting(
-    spec: ReleaseSpec,
-    schema: PublicSchema,
-    generator: Synthesizer,
-    weights: WeightEstimator | None,
+    spec: ReleaseSpec, schema: PublicSchema, generator: Synthesizer, weights: WeightEstimator | None
 ) -> Synthesizer:
     """Return the generator; one that finds levels gets the total delta.
 

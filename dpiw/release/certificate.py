@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpiw.data.documents import (
-    Count,
-    DecimalText,
-    Document,
-    Label,
-    Sha256,
-    record,
-    settle,
-)
+from dpiw.data.documents import Count, DecimalText, Document, Label, Sha256, record, settle
 from dpiw.errors import ManifestError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 

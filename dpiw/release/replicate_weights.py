@@ -51,11 +51,7 @@ def _schema(count: int) -> Any:
 
 
 def write_replicates(
-    path: Path,
-    replicates: ReplicateWeights,
-    *,
-    order: NDArray[np.int64],
-    facts: Mapping[str, str],
+    path: Path, replicates: ReplicateWeights, *, order: NDArray[np.int64], facts: Mapping[str, str]
 ) -> None:
     """Write columns r1 to rR; row i is row order[i] of `replicates`, as by `write_synthetic`.
 

@@ -248,11 +248,7 @@ def read_signed_manifest(folder: Path) -> Manifest:
 
 
 def read_signed(
-    folder: Path,
-    *,
-    kind: type[AnyManifest],
-    expected: Sequence[PublicKey] | None,
-    then: str = "",
+    folder: Path, *, kind: type[AnyManifest], expected: Sequence[PublicKey] | None, then: str = ""
 ) -> AnyManifest:
     """Return a manifest signed by one of the expected keys; None: by the key that it embeds."""
     if not (folder / MANIFEST).is_file():

@@ -110,11 +110,7 @@ def _closes_last(text: str) -> bool:
 
 
 def uncomputed(
-    formula: str,
-    parsed: Any,
-    frame: pd.DataFrame,
-    reason: Exception,
-    names: Mapping[str, str],
+    formula: str, parsed: Any, frame: pd.DataFrame, reason: Exception, names: Mapping[str, str]
 ) -> ReleaseError:
     """Return the error for a formula whose computation raised, with the term that did."""
     library = optional("formulaic", extra="formula")

@@ -155,11 +155,7 @@ def _routed(estimator: Any, parts: Sequence[Any], x: Any, y: Any, weights: Any) 
 
 
 def to_statsmodels(
-    source: Source,
-    target: str,
-    features: Sequence[str] | None = None,
-    *,
-    family: str = "gaussian",
+    source: Source, target: str, features: Sequence[str] | None = None, *, family: str = "gaussian"
 ) -> Any:
     """Fit with statsmodels and return its results, with a sandwich covariance (HC0).
 

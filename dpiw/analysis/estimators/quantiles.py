@@ -72,11 +72,7 @@ def median(
 
 
 def _quantile(
-    sample: WeightedSample,
-    values: Array,
-    name: str,
-    probability: float,
-    bins: np.ndarray | None,
+    sample: WeightedSample, values: Array, name: str, probability: float, bins: np.ndarray | None
 ) -> Estimate:
     present = present_rows(values, name, sample)
     observed = values[present]

@@ -29,14 +29,7 @@ from sqlalchemy.pool import NullPool
 
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
-from dpiw.ledger.location import (
-    EXPECTED,
-    POSTGRESQL_OPTIONS,
-    Faults,
-    no_ledger,
-    tampered,
-    unusable,
-)
+from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, Faults, no_ledger, tampered, unusable
 from dpiw.ledger.stores.store import Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000

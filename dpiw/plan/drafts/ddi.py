@@ -80,9 +80,7 @@ def _missing(variable: ElementTree.Element) -> dict[str, list[str]]:
     return {"missing": [token for token in tokens if token]} if any(tokens) else {}
 
 
-def _range(
-    variable: ElementTree.Element,
-) -> tuple[str | None, str | None, tuple[str, ...]]:
+def _range(variable: ElementTree.Element) -> tuple[str | None, str | None, tuple[str, ...]]:
     """Return the valid range, open if it is the table's own, and notes."""
     ranges = variable.findall("valrng/range")
     if len(ranges) != 1:

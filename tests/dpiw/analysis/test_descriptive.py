@@ -270,7 +270,7 @@ def test_groups_that_make_no_sense_are_refused():
         with pytest.raises(ReleaseError):
             analysis.mean(SOURCE, "x", by=by)
     for column in (7, ["g"]):
-        with pytest.raises(ReleaseError, match="^column: "):
+        with pytest.raises(ReleaseError, match=r"^column: "):
             analysis.value_counts(SOURCE, column)
     many = pd.DataFrame({"a": [f"{i}" for i in range(40)]}).assign(b=lambda t: t["a"], x=1.0)
     with pytest.raises(ReleaseError, match="1,000"):

@@ -145,10 +145,7 @@ class GeneratorTraining:
             inputs = (design.latent + design.given.width, *design.generator)[-1]
             initial[-(inputs + 1) * design.made.width :] = 0.0
         return NetworkState(
-            step=0,
-            parameters=initial,
-            moments=self._optimiser.start(initial.size),
-            average=initial,
+            step=0, parameters=initial, moments=self._optimiser.start(initial.size), average=initial
         )
 
     def rows(self, parameters: Array, proportions: Array, *place: int) -> Array:

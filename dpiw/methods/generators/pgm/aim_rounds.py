@@ -216,9 +216,7 @@ def draw_round(
     network = [*drawn.facts["network"], [list(columns), price.parts, scale]]
     rounds = np.append(drawn.arrays["rounds"], values.ravel())
     return replace(
-        drawn,
-        arrays={**drawn.arrays, "rounds": rounds},
-        facts={**drawn.facts, "network": network},
+        drawn, arrays={**drawn.arrays, "rounds": rounds}, facts={**drawn.facts, "network": network}
     )
 
 
