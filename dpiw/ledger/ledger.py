@@ -40,8 +40,6 @@ from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import PrivateKey
 
-BUSY_TIMEOUT_SECONDS = 30.0
-
 
 class Ledger(LedgerReader):
     """What every population has spent, for ever; refuses to overspend.
@@ -60,7 +58,6 @@ class Ledger(LedgerReader):
         clock: Clock = utc_now,
         actor: Actor = operator,
         key: PrivateKey | None = None,
-        busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> Ledger:
         """Open an existing ledger; never makes one.
 
@@ -68,7 +65,7 @@ class Ledger(LedgerReader):
         the password from the file that PGPASSFILE names. `clock` and `actor` give labels that no
         rule reads. Entries are unsigned without a `key`.
         """
-        store = open_store(url, busy_timeout_seconds=busy_timeout_seconds)
+        store = open_store(url)
         store.check_structure()
         return cls(store, clock=clock, actor=actor, key=key)
 
@@ -91,7 +88,7 @@ class Ledger(LedgerReader):
             payload={"format": FORMAT, "nonce": secrets.token_hex(32)},
             at=label(clock),
         )
-        is_new = open_store(url, busy_timeout_seconds=BUSY_TIMEOUT_SECONDS).create(first)
+        is_new = open_store(url).create(first)
         ledger = cls.open(url, clock=clock, actor=actor, key=key)
         fault = None if is_new else ledger.verify().fault
         if fault is not None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -214,11 +213,6 @@ class LedgerReader:
         """The path or URL by which another process opens this ledger; holds no password."""
         return self._store.location
 
-    @property
-    def path(self) -> Path:
-        """The ledger's file. Raises LedgerError for a ledger that is not a file."""
-        return self._store.path
-
     def population(self, name: str) -> Population:
         """The registered terms. Raises UnknownPopulationError."""
         return self._read(lambda book: book.account(name).population)
@@ -281,10 +275,6 @@ class LedgerReader:
             for entry in _entries(rows, self.location)
             if population in (None, entry.population) and run_key in (None, entry.run_key)
         )
-
-    def export(self) -> list[dict[str, Any]]:
-        """All entries as JSON values, from which alone the chain can be verified."""
-        return [entry.to_json() for entry in self.entries()]
 
     def head(self) -> LedgerHead:
         """The last entry."""

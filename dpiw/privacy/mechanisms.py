@@ -80,10 +80,7 @@ def noisy_counts(counts: NDArray[Any], *, law: NoiseLaw, noise: NoiseSource) -> 
     Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
     counts that are no integers or leave the lattice range.
 
-    Args:
-        counts: integers of any shape, `law.dimension` in all.
-        law: scale in counts.
-        noise: where the draws come from.
+    `counts`: integers of any shape, `law.dimension` in all; `law`: its scale is in counts.
 
     Privacy: the caller's sensitivity; the lattice step is at most 1, so rounding adds nothing.
         Event: `GaussianEvent(scale / L2)`, `LaplaceEvent(scale / L1)`, or for spherical noise
@@ -114,10 +111,8 @@ def noisy_vector(
     Raises UncalibratedError for a scale not finite and > 0 or a wrong dimension, PrivacyError for
     entries that are not finite or leave the lattice range.
 
-    Args:
-        vector: shape (law.dimension,); errors hold no value.
-        law: scale in the vector's units, best from `calibrated_law`.
-        noise: where the draws come from.
+    `vector`: shape (law.dimension,); errors hold no value. `law`: its scale is in the vector's
+    units, best from `calibrated_law`.
 
     Privacy: the caller's sensitivity, to which `lattice_slack(law)` must have been added. Event: as
         of `noisy_counts`.
@@ -142,10 +137,8 @@ def noisy_sum(
     by less than 1e-5, except with probability 1e-12, if the errors average out as independent ones
     do. `LATTICE_MARGIN` is larger. This is an assumption, not a proof, and the certificate says so.
 
-    Args:
-        total: shape (p,), finite float64: single precision would err by more than the margin.
-        scale: standard deviation of the noise, in the vector's units.
-        noise: where the draws come from.
+    `total`: shape (p,), finite float64: single precision would err by more than the margin;
+    `scale`: standard deviation of the noise, in the vector's units.
 
     Privacy: the caller's L2 sensitivity. Event: `GaussianEvent(scale / L2)`, sampled if the rows of
         `total` were. UncalibratedError unless the scale is a finite number > 0; PrivacyError for
@@ -173,11 +166,7 @@ def select(
     the rounding of the scores. Raises UncalibratedError unless epsilon and sensitivity are finite
     numbers > 0, PrivacyError for a score that is not finite or leaves the lattice range.
 
-    Args:
-        scores: shape (candidates,), finite.
-        epsilon: of this selection, > 0.
-        sensitivity: S, most that one unit changes any one score.
-        noise: where the draw comes from.
+    `scores`: shape (candidates,), finite; `sensitivity`: S, most that one unit changes any score.
 
     Privacy: the caller's sensitivity. Event: `ExponentialMechanismEvent(epsilon)`: epsilon-DP, with
         bounded range epsilon.

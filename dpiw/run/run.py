@@ -177,12 +177,7 @@ def _record(folder: Path) -> dict[str, Any]:
 class RunRequest:
     """A spec, its dictionary and a period, read once: which run is meant. Nothing is compiled.
 
-    Attributes:
-        path: the spec's file, as it was typed.
-        spec: the spec; of a run that was prepared before, with that run's public files.
-        schema: the data dictionary.
-        period: label of the period.
-        key: the run's key.
+    `path` is as typed; `spec` of a run that was prepared before has that run's public files.
     """
 
     path: Path

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from dpiw.errors import BudgetExceededError, ReleaseError
-from dpiw.ledger import Ledger
 from dpiw.release.publication import publish_built
 from dpiw.release.signing import load_public_key
+from tests.support.ledger import opened
 from tests.support.ledger import spend as reserve
 
 
 def spend(task: dict[str, Any], number: int) -> list[Any]:
     """Reserve until refused; tells each grant only after the ledger has returned."""
-    ledger = Ledger.open(task["url"], busy_timeout_seconds=600)
+    ledger = opened(task["url"], wait=600)
     granted = []
     for turn in range(1_000):
         run = 10_000 * (number + 1) + turn

@@ -120,7 +120,7 @@ def heads_seen(place: Place) -> list[PublishedHead]:
 
 def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
     location, heads = str(place.ledger().location), heads_seen(place)
-    sound = stored(place.ledger().export())
+    sound = stored(place.ledger().snapshot().export())
     assert noticed_by(place.url, heads) == "nobody"
     rng, counts = random.Random(20270101), Counter[str]()
     for number in range(edits):
@@ -139,7 +139,7 @@ def tamper(place: Place, intrude: Intrude, edits: int) -> Counter[str]:
 def restore(place: Place, servers: Servers, intrude: Intrude) -> int:
     """Put back every old state of the ledger that a backup could have: no run may spend on it."""
     location, refused = str(place.ledger().location), 0
-    sound = stored(place.ledger().export())
+    sound = stored(place.ledger().snapshot().export())
     numbers = {entry.hash: entry.seq for entry in place.ledger().entries()}
     last = max(numbers[head.hash] for head in heads_seen(place)[:-1])
     for length in range(3, last):

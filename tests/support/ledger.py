@@ -14,6 +14,7 @@ from dpiw.errors import BudgetExceededError, DPIWError
 from dpiw.ledger import Grant, Ledger, LedgerHead, Population
 from dpiw.ledger.accounts import Account
 from dpiw.ledger.entries import entry_hash, entry_json
+from dpiw.ledger.stores import postgresql, sqlite
 from dpiw.ledger.values import Charge
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
 
@@ -63,6 +64,14 @@ def ask(**changes: Any) -> dict[str, Any]:
         "population": "adult", "run_key": RUN, "attempt": 1, "cost": cost(), "stages": BOTH,
         "plan_digest": PLAN, "period": "2027-q1", "max_attempts": 3,
     } | changes  # fmt: skip
+
+
+def opened(url: str, *, wait: float) -> Ledger:
+    """A ledger that waits so many seconds for others' locks."""
+    with pytest.MonkeyPatch.context() as patch:
+        for store in (postgresql, sqlite):
+            patch.setattr(store, "BUSY_TIMEOUT_SECONDS", wait)
+        return Ledger.open(url)
 
 
 def spend(ledger: Ledger, number: int, epsilon: str = "0.01") -> LedgerHead:

@@ -258,26 +258,6 @@ class PublicSchema:
             matrix[rows, block.start + np.minimum(codes, block.width - 1)] = 1.0
         return matrix
 
-    def decode(self, matrix: NDArray[np.float64]) -> ScaledTable:
-        """Inverse of `encode`, after projection. NaN is 1/2 in a value, lowest in a block."""
-        matrix = np.asarray(matrix, dtype=np.float64)
-        if matrix.ndim != 2 or matrix.shape[1] != self.width:
-            raise SchemaError(field="decode", allowed=f"a matrix with {self.width} columns")
-        columns: dict[str, NDArray[Any]] = {}
-        for block in self.blocks:
-            column = self.column(block.column)
-            part = matrix[:, block.start : block.stop]
-            if not block.indicator:
-                columns[column.name] = np.where(np.isnan(part[:, 0]), 0.5, part[:, 0])
-                continue
-            codes = np.argmax(np.where(np.isnan(part), -np.inf, part), axis=1)
-            if column.is_numeric:
-                columns[column.name] = np.where(codes == 1, np.nan, columns[column.name])
-            else:
-                codes[codes == column.cardinality] = -1
-                columns[column.name] = codes.astype(np.int32)
-        return self.project(ScaledTable(columns, len(matrix)))
-
     def centred(self, scaled: ScaledTable, *, order: _Order = "C") -> NDArray[np.float64]:
         """Centred features without the constant, shape (rows, width) (docs/method.md section 3).
 

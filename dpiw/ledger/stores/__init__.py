@@ -13,16 +13,16 @@ from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
 from dpiw.ledger.stores.store import Store
 
 
-def open_store(url: str | os.PathLike[str], *, busy_timeout_seconds: float) -> Store:
+def open_store(url: str | os.PathLike[str]) -> Store:
     """The store that a path or URL names, nothing read yet; else LedgerError, without the URL."""
     text = os.fspath(url)
     check_location(text, error=LedgerError)
     if "://" not in text:
-        return SQLiteStore(Path(text).absolute(), busy_timeout_seconds=busy_timeout_seconds)
+        return SQLiteStore(Path(text).absolute())
     try:
         parsed = make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         raise LedgerError(EXPECTED, field="ledger") from None
     if parsed.get_backend_name() == "sqlite":
-        return sqlite_store(parsed, busy_timeout_seconds=busy_timeout_seconds)
-    return PostgreSQLStore(parsed, busy_timeout_seconds=busy_timeout_seconds)
+        return sqlite_store(parsed)
+    return PostgreSQLStore(parsed)

@@ -30,7 +30,7 @@ from sqlalchemy.pool import NullPool
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, Faults, no_ledger, tampered, unusable
-from dpiw.ledger.stores.store import Store, metadata, with_kinds
+from dpiw.ledger.stores.store import BUSY_TIMEOUT_SECONDS, Store, metadata, with_kinds
 
 _OLDEST_SERVER = 140_000
 
@@ -87,11 +87,11 @@ class PostgreSQLStore(Store):
     LedgerError. It may hold no password, and no option but `POSTGRESQL_OPTIONS`.
     """
 
-    def __init__(self, url: URL, *, busy_timeout_seconds: float) -> None:
+    def __init__(self, url: URL) -> None:
         _check_url(url)
         super().__init__(url.render_as_string(hide_password=True))
-        self._lock_timeout = f"{max(1, round(busy_timeout_seconds * 1000))}ms"
-        self._engine = _engine(url, busy_timeout_seconds)
+        self._lock_timeout = f"{max(1, round(BUSY_TIMEOUT_SECONDS * 1000))}ms"
+        self._engine = _engine(url)
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
@@ -233,11 +233,11 @@ def _check_encryption(url: URL, host: str) -> None:
     )
 
 
-def _engine(url: URL, busy_timeout_seconds: float) -> Engine:
+def _engine(url: URL) -> Engine:
     arguments: dict[str, Any] = {
         "application_name": "dpiw",
         "client_encoding": "utf8",
-        "connect_timeout": max(2, math.ceil(busy_timeout_seconds)),
+        "connect_timeout": max(2, math.ceil(BUSY_TIMEOUT_SECONDS)),
         "tcp_user_timeout": 30_000,  # a host that vanished is an error, not a wait
         "keepalives_idle": 10,
         "keepalives_interval": 5,

@@ -27,7 +27,7 @@ from dpiw.ledger.stores.files import (
     drafts_of,
     make_directory,
 )
-from dpiw.ledger.stores.store import Store, entries, metadata, with_kinds
+from dpiw.ledger.stores.store import BUSY_TIMEOUT_SECONDS, Store, entries, metadata, with_kinds
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = with_kinds("""
@@ -99,20 +99,12 @@ _SETTINGS = {
 class SQLiteStore(Store):
     """Connections to one ledger file, each checked before use (`dpiw.ledger.stores.files`)."""
 
-    def __init__(
-        self, path: Path, *, busy_timeout_seconds: float, local_file_system: str | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, local_file_system: str | None = None) -> None:
         option = f"sqlite:///{path}?local_file_system={local_file_system}"
         super().__init__(str(path) if local_file_system is None else option)
         self._path = path
         self._local_file_system = local_file_system
-        self._busy_timeout_seconds = busy_timeout_seconds
-        self._engine = _engine(path, busy_timeout_seconds)
-
-    @property
-    def path(self) -> Path:
-        """The ledger's file, by which another process opens it."""
-        return self._path
+        self._engine = _engine(path)
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
@@ -160,7 +152,7 @@ class SQLiteStore(Store):
         os.close(handle)
         draft = Path(name)
         try:
-            _build(draft, first, self._busy_timeout_seconds)
+            _build(draft, first)
             return _put_in_place(draft, path)
         finally:
             for suffix in ("", "-wal", "-shm"):
@@ -168,7 +160,7 @@ class SQLiteStore(Store):
                     os.unlink(name + suffix)
 
 
-def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
+def sqlite_store(url: URL) -> SQLiteStore:
     """The store of `sqlite:///PATH`, the only option `local_file_system`; else LedgerError."""
     name, options = url.database, dict(url.query)
     kind = options.pop("local_file_system", None)
@@ -177,13 +169,11 @@ def sqlite_store(url: URL, *, busy_timeout_seconds: float) -> SQLiteStore:
         raise LedgerError(field="ledger", allowed=allowed)
     if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
         raise LedgerError(field="ledger", allowed="one type of file system as local_file_system")
-    return SQLiteStore(
-        Path(name).absolute(), busy_timeout_seconds=busy_timeout_seconds, local_file_system=kind
-    )
+    return SQLiteStore(Path(name).absolute(), local_file_system=kind)
 
 
-def _build(path: Path, first: Entry, busy_timeout_seconds: float) -> None:
-    store = SQLiteStore(path, busy_timeout_seconds=busy_timeout_seconds)
+def _build(path: Path, first: Entry) -> None:
+    store = SQLiteStore(path)
     with store.transaction(write=True) as connection:
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         metadata.create_all(connection)
@@ -212,7 +202,7 @@ def _finish_creation(path: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
+def _engine(path: Path) -> Engine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
@@ -220,9 +210,8 @@ def _engine(path: Path, busy_timeout_seconds: float) -> Engine:
         "sqlite+pysqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}
     )
     # No pool: a connection never crosses a fork, and every one is checked.
-    engine = sa.create_engine(
-        url, poolclass=NullPool, connect_args={"timeout": busy_timeout_seconds}
-    )
+    arguments = {"timeout": BUSY_TIMEOUT_SECONDS}
+    engine = sa.create_engine(url, poolclass=NullPool, connect_args=arguments)
     event.listen(engine, "connect", _on_connect)
     event.listen(engine, "begin", _on_begin)
     return engine

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,6 +10,9 @@ from sqlalchemy.engine import Connection
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
 from dpiw.ledger.location import unusable
+
+BUSY_TIMEOUT_SECONDS = 30.0
+"""How long a transaction waits for others' locks."""
 
 _GROUPS = {
     "<charging>": "('reserve', 'conflict', 'void', 'recover')",  # change what a population holds
@@ -61,11 +63,6 @@ class Store(ABC):
 
     def __init__(self, location: str) -> None:
         self.location = location
-
-    @property
-    def path(self) -> Path:
-        """The ledger's file. Raises LedgerError if it is not a file."""
-        raise unusable(self.location, "it is not a file: reach it by its `location`")
 
     @abstractmethod
     def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:

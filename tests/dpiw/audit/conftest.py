@@ -56,7 +56,7 @@ class Site:
 
         Who has no key leaves the signatures out from there on, unless they shall stay (`signed`).
         """
-        entries = Ledger.open(self.ledger).export()
+        entries = Ledger.open(self.ledger).snapshot().export()
         change(entries[seq - 1])
         for entry in () if signed else entries[seq - 1 :]:
             entry["payload"]["by"] = {"actor": entry["payload"]["by"]["actor"]}

@@ -301,7 +301,7 @@ def codes_of(folder: Path, events: Sequence[PrivacyEvent], delta: str = "1e-6") 
             stages={"s": [accounting.event_to_json(event) for event in events]},
         )
     )  # fmt: skip
-    return [finding.code for finding in recompute(tally(ledger.export()))[1]]
+    return [finding.code for finding in recompute(tally(ledger.snapshot().export()))[1]]
 
 
 MIXED = "gaussian and laplace"

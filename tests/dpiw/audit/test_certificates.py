@@ -48,7 +48,7 @@ def as_json(*events: PrivacyEvent) -> tuple[dict[str, Any], ...]:
 
 def belonging(site, index):
     release = verify(site.folders[index])
-    counted = tally(Ledger.open(site.ledger).export())
+    counted = tally(Ledger.open(site.ledger).snapshot().export())
     run = counted.runs[[*counted.runs][index]]
     return release, run, counted
 
@@ -370,9 +370,9 @@ def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
 
 
 def test_a_run_whose_release_was_recovered_is_not_reserved_again(site):
-    lost = Ledger.open(site.ledger).export()
+    lost = Ledger.open(site.ledger).snapshot().export()
     recover(site)
-    entries = chain([*Ledger.open(site.ledger).export(), lost[2]])
+    entries = chain([*Ledger.open(site.ledger).snapshot().export(), lost[2]])
     findings = [f for f in tally(entries).findings if f.code != "clock_backwards"]
     assert [(f.code, "was recovered" in f.text) for f in findings] == [("illegal_step", True)]
 

@@ -57,7 +57,7 @@ def test_budget_without_a_folder_is_told_three_times(site, after, why, codes):
 
 def kinds(site):
     return [(entry["seq"], "signature" in entry["payload"]["by"])
-            for entry in Ledger.open(site.ledger).export()]  # fmt: skip
+            for entry in Ledger.open(site.ledger).snapshot().export()]  # fmt: skip
 
 
 def test_entries_are_held_against_the_given_key(site, tmp_path):
@@ -149,7 +149,7 @@ def test_a_rewritten_history_is_an_error_without_its_folders(site, tmp_path):
 
 def test_a_draw_that_no_release_shows_for_is_a_warning_from_the_first_stage_on(site):
     """A run of two stages of which one is drawn: nothing is armed, and nothing is lost."""
-    counted = tally(Ledger.open(site.ledger).export())
+    counted = tally(Ledger.open(site.ledger).snapshot().export())
     run = next(iter(counted.runs.values()))
     run.manifest_digest = None
     stage = run.attempts[0].stages["fit_generator"]

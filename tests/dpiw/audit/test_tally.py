@@ -105,7 +105,7 @@ def test_vectors_are_summed_and_converted_as_the_ledger_does(tmp_path):
             ledger.void(digest(run), 1)
             granted -= 1
     assert granted > 8  # basic composition would admit 6 runs of 0.63
-    counted = tally(ledger.export())
+    counted = tally(ledger.snapshot().export())
     assert counted.findings == []
     population, spent = counted.populations["adult"], ledger.spent("adult")
     value, twice = (worth(population, population.spent.times(n)) for n in (1, 2))
@@ -143,7 +143,7 @@ def test_a_lost_stage_is_judged_by_its_own_events(ledger):
     ledger.lose(digest(1), 1, "two")
     reserve(ledger, 1, attempt=2, stages={"two": [LAPLACE]}, epsilon="0.2")
     assert codes(ledger) == ["cost_above_charge", "draw_lost", "unpaid_reads"]
-    counted = tally(ledger.export())
+    counted = tally(ledger.snapshot().export())
     costs, _ = recompute(counted)
     both, again = (costs[digest(1), attempt].bounds.pld for attempt in (1, 2))
     assert both > again == pytest.approx(0.25, rel=1e-3)
@@ -167,7 +167,7 @@ def test_draws_under_way_lost_doubled_voided_and_waiting(ledger):
     ledger.arm(digest(1), 1, "two")
     ledger.commit_found(digest(1), 1, "two", digest(9))
     assert codes(ledger) == ["draw_conflict", "not_published", "attempt_voided"]
-    spent = tally(ledger.export()).populations["adult"].spent
+    spent = tally(ledger.snapshot().export()).populations["adult"].spent
     assert spent.epsilon == 14 * 10**11  # the doubled draw is paid twice
 
 
@@ -176,7 +176,7 @@ def test_a_clock_that_went_back(tmp_path):
     times = (datetime.datetime(2027, 1, day, tzinfo=datetime.UTC) for day in days)
     ledger = Ledger.create(tmp_path / "ledger", clock=lambda: next(times))
     ledger.register(adult(epsilon=Decimal(1), delta=Decimal(0)))
-    (finding,) = audit(str(ledger.path), [], []).findings
+    (finding,) = audit(ledger.location, [], []).findings
     assert (finding.code, finding.subject) == ("clock_backwards", "entry 2")
 
 
@@ -188,7 +188,7 @@ def test_a_table_that_was_read_too_often(ledger):
         ledger.void(digest(1), attempt)
     reserve(ledger, 1, attempt=20)
     ledger.read(digest(1), 20)
-    entries = ledger.export()
+    entries = ledger.snapshot().export()
     counted = tally(entries)
     assert (counted.findings, counted.unpaid_reads("adult")) == ([], 20)
     with pytest.raises(BudgetExceededError, match="max_unpaid_reads=20"):
@@ -198,7 +198,7 @@ def test_a_table_that_was_read_too_often(ledger):
     for number, stage in enumerate(BOTH):
         grant = ledger.arm(digest(1), 20, stage)  # it goes on with the read before it
         ledger.commit(grant, digest(number))
-    assert tally(ledger.export()).unpaid_reads("adult") == 19
+    assert tally(ledger.snapshot().export()).unpaid_reads("adult") == 19
     assert "unpaid_reads" in codes(ledger)
     with pytest.raises(GrantSpentError, match="no stage that waits"):
         ledger.read(digest(1), 20)
@@ -209,7 +209,7 @@ def test_a_read_that_nothing_waits_for(ledger):
     ledger.read(digest(1), 1)
     ledger.arm(digest(1), 1, "one")
     ledger.lose(digest(1), 1, "one")
-    entries = ledger.export()
+    entries = ledger.snapshot().export()
     assert codes(ledger) == ["draw_lost", "unpaid_reads"]
     again = next(dict(e) for e in entries if e["kind"] == "read") | {"at": entries[-1]["at"]}
     (finding,) = tally(chain([*entries, again])).findings
@@ -229,6 +229,6 @@ def test_a_read_that_nothing_waits_for(ledger):
 def test_a_chain_that_does_not_hold(ledger, change):
     reserve(ledger, 1)
     ledger.commit(ledger.arm(digest(1), 1, "one"), digest(5))
-    entries = ledger.export()
+    entries = ledger.snapshot().export()
     change(entries)
     assert "chain_broken" in {finding.code for finding in tally(entries).findings}

@@ -18,6 +18,7 @@ from dpiw.errors import SchemaError
 from dpiw.methods.admission import admitted
 from tests.dpiw.data.schema_example import PROPERTY
 from tests.dpiw.data.schema_example import SCHEMA as PLAIN
+from tests.support.worlds import uniform_rows
 
 COLUMNS: list[dict[str, Any]] = [
     {"name": "id", "role": "identifier"},
@@ -65,7 +66,7 @@ TOWN = dictionary(*CONSTRAINTS)
 
 def rows_of(schema: PublicSchema, rows: int, seed: int) -> ScaledTable:
     """Admissible rows of any kind."""
-    return schema.decode(np.random.default_rng(seed).random((rows, schema.width)))
+    return schema.project(uniform_rows(schema, rows, np.random.default_rng(seed)))
 
 
 def broken(schema: PublicSchema, scaled: ScaledTable) -> dict[str, list[bool]]:

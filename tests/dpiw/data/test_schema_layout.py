@@ -24,7 +24,7 @@ from tests.support.worlds import uniform_rows
 
 @PROPERTY
 @given(scaled_tables())
-def test_unscale_scale_and_encode_decode_are_identities(scaled):
+def test_unscale_and_scale_are_identities(scaled):
     frame = SCHEMA.unscale(scaled)
     again = SCHEMA.scale(frame)
     assert again.equals(scaled)
@@ -32,7 +32,6 @@ def test_unscale_scale_and_encode_decode_are_identities(scaled):
     encoded = SCHEMA.encode(scaled)
     assert encoded.shape == (scaled.rows, SCHEMA.width)
     assert ((encoded >= 0) & (encoded <= 1)).all()
-    assert SCHEMA.decode(encoded).equals(scaled)
     text = frame.astype(object).map(lambda cell: None if pd.isna(cell) else str(cell))
     assert SCHEMA.scale(text).equals(scaled)  # a CSV of the release reads back
 
@@ -73,8 +72,9 @@ def test_integers_are_exact_up_to_the_widest_range(lower, width, share):
     value = min(lower + int(share * width), lower + width)
     for cell in (value, lower, lower + width, lower + width - 1, lower + 1):
         frame = pd.DataFrame({"c": [cell]})
-        scaled = schema.decode(schema.encode(schema.scale(frame)))
+        scaled = schema.scale(frame)
         assert schema.unscale(scaled)["c"][0] == cell
+        assert schema.encode(scaled)[0, 0] == scaled.columns["c"][0]
         assert cells_of(schema, [str(cell)]) == [cell]
 
 
@@ -93,22 +93,6 @@ def test_continuous_grid_is_a_projection_close_to_the_value(lower, width, shares
     assert schema.scale(again).equals(scaled)
     step = 10.0 ** -schema.column("c").released_decimals
     assert np.abs(again["c"] - values).max() <= step * 0.51 + 1e-15 * max(abs(lower), abs(upper))
-
-
-def test_decode_projects_any_matrix():
-    rng = np.random.default_rng(7)
-    matrix = rng.normal(size=(50, SCHEMA.width))
-    matrix[0] = np.nan
-    matrix[1] = np.inf
-    decoded = SCHEMA.decode(matrix)
-    encoded = SCHEMA.encode(decoded)
-    assert SCHEMA.decode(encoded).equals(decoded)
-    assert SCHEMA.scale(SCHEMA.unscale(decoded)).equals(decoded)
-    block = next(b for b in SCHEMA.blocks if b.column == "grade")
-    chosen = matrix[2:, block.start : block.stop].argmax(axis=1)
-    assert (decoded.columns["grade"][2:] == chosen).all()
-    with pytest.raises(SchemaError, match="columns"):
-        SCHEMA.decode(matrix[:, 1:])
 
 
 def test_a_code_that_no_level_has_stays_in_its_column():

@@ -131,7 +131,7 @@ def dated(tmp_path):
 
 
 def about(ledger: Ledger, command: str, *words: str) -> str:
-    return told(command, "--ledger", str(ledger.path), *words)
+    return told(command, "--ledger", ledger.location, *words)
 
 
 def broken(text: str) -> list[int]:

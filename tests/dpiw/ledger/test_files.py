@@ -35,10 +35,10 @@ import os, subprocess, sys, threading
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.ledger.stores import store
-from tests.support.ledger import digest, spend as reserve
+from tests.support.ledger import digest, opened, spend as reserve
 
 def spend(path, key):
-    ledger = Ledger.open(path, busy_timeout_seconds=1)
+    ledger = opened(path, wait=1)
     reserve(ledger, int(key), "1")
     ledger.arm(digest(int(key)), 1, "s")
     return "armed"
@@ -98,8 +98,8 @@ def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]
 def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger, tmp_path):
     """Each name has a log and locks of its own: two processes would not see one another."""
     hard = tmp_path / "other" / "ledger.sqlite"
-    os.link(ledger.path, hard)
-    for one, other in ((ledger.path, hard), (hard, ledger.path)):
+    os.link(ledger.location, hard)
+    for one, other in ((ledger.location, hard), (hard, ledger.location)):
         (found,) = race(one, other)
         assert found.startswith("LedgerError")
         assert "2 names" in found
@@ -107,7 +107,7 @@ def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger, tmp_path):
 
 
 def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_path):
-    inner, outer = race(ledger.path, tmp_path / "other" / "ledger.sqlite", meanwhile="link")
+    inner, outer = race(ledger.location, tmp_path / "other" / "ledger.sqlite", meanwhile="link")
     assert inner.startswith("LedgerError")
     assert "2 names" in inner
     assert outer == "armed"
@@ -115,8 +115,8 @@ def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_pat
 
 def test_a_thread_that_opens_the_ledger_by_a_link_takes_no_lock_from_another(ledger, tmp_path):
     """POSIX drops all locks of a process on a file with any descriptor of it that it closes."""
-    (tmp_path / "link").symlink_to(ledger.path)
-    inner, outer = race(ledger.path, tmp_path / "link", meanwhile="open")
+    (tmp_path / "link").symlink_to(ledger.location)
+    inner, outer = race(ledger.location, tmp_path / "link", meanwhile="open")
     assert "locked by another process" in inner
     assert outer == "armed"
     assert ledger.verify().entries == 4
@@ -132,7 +132,7 @@ def test_a_file_that_is_mounted_alone_is_refused(ledger, tmp_path):
     bound = tmp_path / "other" / "ledger.sqlite"
     bound.touch(mode=0o600)
     inner, outer = race(
-        ledger.path, bound, *full_disk.NAMESPACE, *BOUND, str(ledger.path), str(bound)
+        ledger.location, bound, *full_disk.NAMESPACE, *BOUND, ledger.location, str(bound)
     )
     assert "LedgerError" in inner
     assert "mounted alone" in inner
@@ -144,8 +144,8 @@ def test_a_file_that_is_mounted_alone_is_refused(ledger, tmp_path):
 def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger, tmp_path):
     other = tmp_path / "other"
     inner, outer = race(
-        ledger.path, other / "ledger.sqlite",
-        *full_disk.NAMESPACE, *BOUND, str(ledger.path.parent), str(other),
+        ledger.location, other / "ledger.sqlite",
+        *full_disk.NAMESPACE, *BOUND, str(Path(ledger.location).parent), str(other),
     )  # fmt: skip
     assert "locked by another process" in inner
     assert outer == "armed"
@@ -174,10 +174,10 @@ def test_a_creation_killed_beside_its_link_goes_on_with_the_same_command(tmp_pat
 
 
 def test_a_creation_that_is_just_ending_is_waited_for(ledger, monkeypatch):
-    draft = ledger.path.with_name(".ledger.sqlite.abcd")
-    os.link(ledger.path, draft)
+    draft = Path(ledger.location).with_name(".ledger.sqlite.abcd")
+    os.link(ledger.location, draft)
     monkeypatch.setattr(files, "sleep", lambda seconds: draft.unlink(missing_ok=True))
-    assert Ledger.open(ledger.path).head() == ledger.head()
+    assert Ledger.open(ledger.location).head() == ledger.head()
 
 
 LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs bcachefs overlay tmpfs apfs"
@@ -197,10 +197,10 @@ def test_disks_are_local_by_name_and_whatever_is_not_known_as_such_is_refused(
 ):
     for kind in LOCAL.split():
         on(monkeypatch, kind)
-        assert Ledger.open(ledger.path).head() == ledger.head(), kind
+        assert Ledger.open(ledger.location).head() == ledger.head(), kind
     for kind in [*NETWORK.split(), *UNKNOWN.split()]:
         on(monkeypatch, kind)
-        for act, path in ((Ledger.open, ledger.path), (Ledger.create, tmp_path / "home" / "new")):
+        for act, path in ((Ledger.open, ledger.location), (Ledger.create, tmp_path / "home/new")):
             with pytest.raises(LedgerError, match=rf"file system.*\({kind}\)"):
                 act(path)
 
@@ -219,7 +219,7 @@ def test_the_deepest_and_latest_mount_counts(ledger, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_mounts", lambda: mounts)
     for act in (Ledger.open, Ledger.create):
         with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
-            act(ledger.path)
+            act(ledger.location)
     with pytest.raises(LedgerError, match="network file system"):
         Ledger.create(tmp_path / "state" / "ledger.sqlite")
     assert not (tmp_path / "state").exists()
@@ -228,24 +228,24 @@ def test_the_deepest_and_latest_mount_counts(ledger, tmp_path, monkeypatch):
 def test_a_custodian_may_vouch_for_a_file_system_by_name(ledger, monkeypatch):
     """In the ledger's own URL, so that every process is told; never for a known network one."""
     on(monkeypatch, "virtiofs")
-    vouched = f"sqlite:///{ledger.path}?local_file_system=virtiofs"
+    vouched = f"sqlite:///{ledger.location}?local_file_system=virtiofs"
     opened = Ledger.open(vouched)
     assert opened.head() == ledger.head()
-    assert Ledger.open(opened.location).path == ledger.path
+    assert Ledger.open(opened.location).head() == ledger.head()
     with pytest.raises(LedgerError, match=r"\(virtiofs\)"):
-        Ledger.open(f"sqlite:///{ledger.path}?local_file_system=fuse.bindfs")
+        Ledger.open(f"sqlite:///{ledger.location}?local_file_system=fuse.bindfs")
     on(monkeypatch, "nfs4")
     with pytest.raises(LedgerError, match=r"network file system \(nfs4\)"):
-        Ledger.open(f"sqlite:///{ledger.path}?local_file_system=nfs4")
+        Ledger.open(f"sqlite:///{ledger.location}?local_file_system=nfs4")
 
 
 def test_mounts_that_cannot_be_read_are_no_proof_on_linux(ledger, monkeypatch):
     monkeypatch.setattr(files, "_mounts", lambda: "")
     monkeypatch.setattr(files, "platform", "linux")
     with pytest.raises(LedgerError, match=r"file system.*\(unknown\)"):
-        Ledger.open(ledger.path)
+        Ledger.open(ledger.location)
     monkeypatch.setattr(files, "platform", "darwin")  # which has no such list
-    assert Ledger.open(ledger.path)
+    assert Ledger.open(ledger.location)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o277])
@@ -263,34 +263,35 @@ def test_a_new_ledger_s_folder_is_made_for_its_owner_alone(tmp_path, umask):
 def test_a_folder_in_which_others_may_write_is_refused(ledger, tmp_path):
     """They could plant a log, which SQLite would replay; a sticky folder is no better."""
     for mode in (0o777, 0o1777, 0o770, 0o703):
-        ledger.path.parent.chmod(mode)
-        for act, path in ((Ledger.open, ledger.path), (Ledger.create, tmp_path / "home" / "new")):
+        Path(ledger.location).parent.chmod(mode)
+        for act, path in ((Ledger.open, ledger.location), (Ledger.create, tmp_path / "home/new")):
             with pytest.raises(LedgerError, match=f"folder has mode 0?{mode:o}"):
                 act(path)
-        assert stat.S_IMODE(ledger.path.parent.stat().st_mode) == mode  # told, not mended
-    ledger.path.parent.chmod(0o755)  # its names are no secret
-    assert Ledger.open(ledger.path).head() == ledger.head()
+        assert stat.S_IMODE(Path(ledger.location).parent.stat().st_mode) == mode  # told, not mended
+    Path(ledger.location).parent.chmod(0o755)  # its names are no secret
+    assert Ledger.open(ledger.location).head() == ledger.head()
 
 
 def test_a_ledger_of_another_user_is_refused(ledger, monkeypatch):
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
     if real == 0:  # root's files are trusted by everybody
-        assert Ledger.open(ledger.path).head() == ledger.head()
-        os.chown(ledger.path, NOBODY, NOBODY)
+        assert Ledger.open(ledger.location).head() == ledger.head()
+        os.chown(ledger.location, NOBODY, NOBODY)
     with pytest.raises(LedgerError, match="belongs to user id"):
-        Ledger.open(ledger.path)
+        Ledger.open(ledger.location)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("part", ["file", "folder"])
 def test_root_does_not_trust_what_another_user_owns(ledger, part):
-    theirs = ledger.path if part == "file" else ledger.path.parent
+    path = Path(ledger.location)
+    theirs = path if part == "file" else path.parent
     os.chown(theirs, NOBODY, NOBODY)
     with pytest.raises(LedgerError, match="belongs to user id 65534"):
-        Ledger.open(ledger.path)
+        Ledger.open(ledger.location)
     os.chown(theirs, 0, 0)
-    assert Ledger.open(ledger.path).head() == ledger.head()
+    assert Ledger.open(ledger.location).head() == ledger.head()
 
 
 SOUND = [
@@ -381,4 +382,4 @@ def test_a_spec_names_the_same_ledger_from_wherever_it_is_run(workplace, tmp_pat
     for written in ("state/ledger.sqlite", "sqlite:///state/ledger.sqlite"):
         workplace.spec.write_text(f"{text}ledger: {written}\n")
         monkeypatch.chdir(tmp_path)
-        assert Ledger.open(load_spec(workplace.spec).ledger).path == workplace.ledger
+        assert Ledger.open(load_spec(workplace.spec).ledger).location == str(workplace.ledger)

@@ -87,7 +87,7 @@ def written(tmp_path_factory):
     for name, write in HISTORIES.items():
         ledger = Ledger.create(tmp_path_factory.mktemp("ledger") / "ledger.sqlite")
         write(ledger)
-        entries[name] = ledger.export()
+        entries[name] = ledger.snapshot().export()
     return entries
 
 

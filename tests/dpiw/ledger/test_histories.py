@@ -232,7 +232,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not hasattr(self, "ledger"):
             return
         assert self.ledger.verify().ok
-        counted = tally(self.ledger.export())
+        counted = tally(self.ledger.snapshot().export())
         assert counted.findings == []
         assert _compare(self.ledger.snapshot().book, counted) == []
         states = {

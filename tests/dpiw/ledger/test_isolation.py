@@ -24,7 +24,7 @@ from dpiw.ledger import Ledger, LedgerHead
 from dpiw.ledger.stores import postgresql as store_postgresql
 from dpiw.ledger.stores.postgresql import GUARDS, PostgreSQLStore
 from tests.support.around import around
-from tests.support.ledger import adult, digest, spend
+from tests.support.ledger import adult, digest, opened, spend
 from tests.support.patience import SECONDS
 from tests.support.stores import database_of
 
@@ -47,7 +47,7 @@ def url(new_ledger_url):
 @pytest.fixture
 def pair(url):
     """The late writer, and the one that overtakes it; both opened before any guard is removed."""
-    return Ledger.open(url), Ledger.open(url, busy_timeout_seconds=0.3)
+    return Ledger.open(url), opened(url, wait=0.3)
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_standby_is_refused_and_a_late_one_lacks_the_published_head(
 
 
 def test_a_held_lock_ends_in_an_error_not_in_a_wait(ledger, connect_owner):
-    patient = Ledger.open(ledger.location, busy_timeout_seconds=0.2)
+    patient = opened(ledger.location, wait=0.2)
     with connect_owner(ledger.location) as holder, holder.transaction():
         holder.execute("LOCK TABLE entries IN ROW EXCLUSIVE MODE")  # as any writer's INSERT does
         with pytest.raises(LedgerError, match="locked by another process"):
@@ -252,8 +252,8 @@ def test_a_writer_that_stops_does_not_lock_the_others_out(ledger):
     try:
         assert stopped.stdout.readline() == "stops\n"
         with pytest.raises(LedgerError, match="locked by another process"):
-            spend(Ledger.open(ledger.location, busy_timeout_seconds=0.2), 1)
-        spend(Ledger.open(ledger.location, busy_timeout_seconds=20), 1)
+            spend(opened(ledger.location, wait=0.2), 1)
+        spend(opened(ledger.location, wait=20), 1)
         stopped.send_signal(signal.SIGCONT)
         line = stopped.stdout.readline()
     finally:

@@ -255,7 +255,7 @@ def test_every_entry_names_and_signs_who_wrote_it(signed, key):
     assert {str(entry.by) for entry in entries} == {f"curator@desk-1 (key {key.public.key_id})"}
     assert all(entry.by.signature and entry.authored() for entry in entries if entry.by)
     assert signed.verify().ok
-    assert not tally(signed.export()).findings
+    assert not tally(signed.snapshot().export()).findings
     (attempt,) = signed.run(RUN).attempts
     assert attempt.by.actor == "curator@desk-1"
     assert signed.run(RUN).release == "my-release"
@@ -280,12 +280,12 @@ def test_who_acts_is_the_user_on_the_host_unless_a_variable_says_else(sqlite_led
 
 
 def test_a_signature_fits_one_entry_at_one_place(signed):
-    entries = signed.export()
-    assert verdict(signed.export()) is None
+    entries = signed.snapshot().export()
+    assert verdict(signed.snapshot().export()) is None
     moved = [*entries[:-1], {**entries[-1], "at": "2030-01-01T00:00:00Z"}]
     assert verdict(moved) is FaultKind.ILLEGAL_TRANSITION
     for change in ({"actor": "somebody@else"}, {"public_key": "0" * 64}):
-        entries = signed.export()
+        entries = signed.snapshot().export()
         entries[-1]["payload"]["by"].update(change)
         assert verdict(entries) is FaultKind.ILLEGAL_TRANSITION
 
@@ -300,7 +300,7 @@ def test_a_signature_fits_one_entry_at_one_place(signed):
     ],
 )  # fmt: skip
 def test_a_malformed_author_is_found(by, sqlite_ledger):
-    entries = sqlite_ledger.export()
+    entries = sqlite_ledger.snapshot().export()
     entries[-1]["payload"]["by"] = by
     assert verdict(entries) is FaultKind.EDITED
     with pytest.raises(ValueError, match="by: "):
@@ -318,14 +318,14 @@ def test_a_ledger_without_authors_loads_verifies_and_goes_on(tmp_path, key):
     new.register(adult())
     new.reserve(**ask(release="my-release"))
     new.void(RUN, 1)
-    entries = new.export()
+    entries = new.snapshot().export()
     for entry in entries:  # the same history as an earlier version of dpiw wrote it
         entry["payload"].pop("by")
         entry["payload"].pop("release", None)
     entries[0]["payload"]["format"] = 2
     chain(entries)
     old = _written(tmp_path / "old.sqlite", entries)
-    assert old.export() == entries
+    assert old.snapshot().export() == entries
     assert old.verify().ok
     assert {entry.by for entry in old.entries()} == {None}
     assert old.run(RUN).release is None
@@ -335,16 +335,16 @@ def test_a_ledger_without_authors_loads_verifies_and_goes_on(tmp_path, key):
     finish(old, attempt=2)
     old.publish(RUN, MANIFEST)
     assert old.verify().ok
-    assert not tally(old.export()).findings
+    assert not tally(old.snapshot().export()).findings
     assert old.run(RUN).release == "my-release"
-    assert old.export()[: len(entries)] == entries
+    assert old.snapshot().export()[: len(entries)] == entries
     assert old.spent("adult").epsilon == Decimal("0.5")
 
 
 def _written(path: Path, entries: list[dict]) -> Ledger:
     """A ledger of these very entries, each written by the store that every version shares."""
     rows = [from_stored({**one, "payload": entry_json(one["payload"])}) for one in entries]
-    store = open_store(path, busy_timeout_seconds=30)
+    store = open_store(path)
     assert store.create(rows[0])
     for row in rows[1:]:
         assert isinstance(row, Entry)

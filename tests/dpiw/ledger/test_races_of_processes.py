@@ -24,7 +24,7 @@ from decimal import Decimal
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.ledger.stores import store
-from tests.support.ledger import digest as key, spend as reserve, terms
+from tests.support.ledger import digest as key, opened, spend as reserve, terms
 
 def say(answer):
     sys.stdout.write(json.dumps(answer) + "\\n")
@@ -65,7 +65,7 @@ for line in sys.stdin:
     try:
         if task["do"] == "create":
             Ledger.create(task["ledger"])
-        ledger = Ledger.open(task["ledger"], busy_timeout_seconds=600)  # SQLite's queue is not fair
+        ledger = opened(task["ledger"], wait=600)  # SQLite's queue is not fair
         act = globals().get(task["do"])
         say({"ok": act(ledger, task) if act else ledger.head().hash})
     except DPIWError as error:

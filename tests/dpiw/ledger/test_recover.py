@@ -327,9 +327,9 @@ def test_nothing_is_armed_on_an_overdrawn_account(halved, composition, overdraw)
         halved.publish(digest(1), digest(30))
     assert halved.verify().ok
     # the second implementation sees who overdrew it, and no arm that should not be
-    (code,) = {finding.code for finding in tally(halved.export()).findings}
+    (code,) = {finding.code for finding in tally(halved.snapshot().export()).findings}
     assert code == "overspent"
-    assert not any("arm" in finding.text for finding in tally(halved.export()).findings)
+    assert not any("arm" in finding.text for finding in tally(halved.snapshot().export()).findings)
 
 
 def test_what_was_drawn_before_is_committed_and_published(halved, composition):
@@ -357,7 +357,7 @@ def test_both_replays_find_an_arm_on_an_overdrawn_account(halved):
     """In a perfect chain: the arm is moved behind the loss."""
     halved.arm(digest(1), 1, "one")
     loss(halved)
-    exported = halved.export()
+    exported = halved.snapshot().export()
     assert [entry["kind"] for entry in exported[-2:]] == ["arm", "recover"]
     exported[-2:] = reversed(exported[-2:])
     rows = stored(chain(exported))

@@ -159,7 +159,7 @@ def test_reads_that_a_copy_forgot_are_stated(workplace):
     assert ledger.verify().ok
     assert ledger.spent("town") == NONE
     assert ledger.account("town").unpaid_reads == 20
-    assert tally(ledger.export()).unpaid_reads("town") == 20
+    assert tally(ledger.snapshot().export()).unpaid_reads("town") == 20
     run = ReleaseRun.prepare(workplace.spec, period="2026-11")
     with pytest.raises(errors.BudgetExceededError):
         steps.reserve(run)
@@ -207,7 +207,7 @@ def test_a_new_ledger_under_other_terms_does_not_take_a_release(workplace, tmp_p
         with pytest.raises(errors.LedgerConflictError):
             recovered_release(found, terms(**{**own, **change}))
     fresh = Ledger.create(tmp_path / "fresh.sqlite")
-    words = ("recover", "--ledger", str(fresh.path), "--releases", str(folder))
+    words = ("recover", "--ledger", fresh.location, "--releases", str(folder))
     words = (*words, "--key", str(workplace.key), *losing())
     with pytest.raises(errors.UnknownPopulationError):
         cli(*words)

@@ -113,7 +113,7 @@ def test_no_budget_pays_for_a_divergence_that_was_cut(tmp_path, epsilon, delta):
     opened.recover("town", [], loss=cost("0", delta))
     assert opened.account("town").overdrawn
     assert opened.spent("town").epsilon_units >= BEYOND
-    assert [finding.code for finding in tally(opened.export()).findings] == ["overspent"]
+    assert [finding.code for finding in tally(opened.snapshot().export()).findings] == ["overspent"]
 
 
 def test_the_vector_must_be_the_populations_kind_and_does_not_change(ledger):

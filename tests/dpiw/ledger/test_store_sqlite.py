@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from dpiw.ledger import Ledger
 from dpiw.ledger.stores import files
 from dpiw.ledger.stores import sqlite as store_sqlite
 from tests.support.around import around
-from tests.support.ledger import BOTH, adult, ask, cost, refused
+from tests.support.ledger import BOTH, adult, ask, cost, opened, refused
 
 
 def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path):
@@ -23,7 +24,7 @@ def test_create_makes_a_private_file_and_again_is_the_same_ledger(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert Ledger.create(f"sqlite:///{path}").head() == head
     assert Ledger.open(path).head() == head
-    assert first.path == path
+    assert first.location == str(path)
     assert [p.name for p in tmp_path.iterdir() if "-" not in p.name] == ["ledger.sqlite"]
 
 
@@ -34,11 +35,11 @@ def test_open_never_creates(tmp_path):
 
 
 def test_a_ledger_deleted_under_us_fails_closed_and_stays_deleted(sqlite_ledger):
-    for path in sqlite_ledger.path.parent.iterdir():
+    for path in Path(sqlite_ledger.location).parent.iterdir():
         path.unlink()
     with pytest.raises(LedgerError, match="no such file"):
         sqlite_ledger.reserve(**ask())
-    assert list(sqlite_ledger.path.parent.iterdir()) == []
+    assert list(Path(sqlite_ledger.location).parent.iterdir()) == []
 
 
 def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
@@ -58,14 +59,14 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path):
 def test_a_damaged_file_is_refused(sqlite_ledger):
     for number in range(40):
         sqlite_ledger.register(adult(name=f"p{number}"))
-    connection = sqlite3.connect(sqlite_ledger.path)
+    connection = sqlite3.connect(sqlite_ledger.location)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    data = bytearray(sqlite_ledger.path.read_bytes())
+    data = bytearray(Path(sqlite_ledger.location).read_bytes())
     data[4096 : 4096 + 2000] = os.urandom(2000)
-    sqlite_ledger.path.write_bytes(bytes(data))
+    Path(sqlite_ledger.location).write_bytes(bytes(data))
     with pytest.raises(LedgerError):
-        Ledger.open(sqlite_ledger.path).verify()
+        Ledger.open(sqlite_ledger.location).verify()
 
 
 def test_a_link_to_nothing_and_two_missing_folders_are_refused(tmp_path):
@@ -137,8 +138,8 @@ def test_an_old_sqlite_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
-    patient = Ledger.open(sqlite_ledger.path, busy_timeout_seconds=0.2)
-    other = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
+    patient = opened(sqlite_ledger.location, wait=0.2)
+    other = sqlite3.connect(sqlite_ledger.location, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="locked by another process"):
         patient.reserve(**ask())
@@ -149,14 +150,14 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
 
 
 def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
-    pages = sqlite3.connect(sqlite_ledger.path).execute("PRAGMA page_count").fetchone()[0]
+    pages = sqlite3.connect(sqlite_ledger.location).execute("PRAGMA page_count").fetchone()[0]
     real = store_sqlite._on_begin
 
     def small(connection):
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         real(connection)
 
-    full = Ledger.open(sqlite_ledger.path)
+    full = Ledger.open(sqlite_ledger.location)
     store_sqlite.event.remove(full._store._engine, "begin", store_sqlite._on_begin)
     store_sqlite.event.listen(full._store._engine, "begin", small)
     many = {f"s{number}": BOTH["generator"] * 20 for number in range(40)}
@@ -166,7 +167,7 @@ def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
 
 
 def test_the_database_itself_refuses_change(sqlite_ledger):
-    raw = sqlite3.connect(sqlite_ledger.path, isolation_level=None)
+    raw = sqlite3.connect(sqlite_ledger.location, isolation_level=None)
     for statement in (
         "UPDATE entries SET at = 'x'",
         "DELETE FROM entries WHERE seq = 2",

@@ -78,10 +78,10 @@ def test_more_rows_of_a_published_run(ledger):
     assert ledger.publish(RUN, MANIFEST) == run.published
     refused(ledger, SpecError, lambda: ledger.publish_rows(RUN, "x"))
     assert ledger.verify().ok
-    counted = tally(list(ledger.export()))
+    counted = tally(list(ledger.snapshot().export()))
     assert (counted.findings, counted.runs[RUN].further) == ([], [digest(5), digest(6)])
     for field, value in (("rows_of", digest(8)), ("manifest_digest", MANIFEST), ("rows_of", None)):
-        entries = [dict(entry) for entry in ledger.export()]
+        entries = [dict(entry) for entry in ledger.snapshot().export()]
         entries[-1]["payload"] = {**entries[-1]["payload"], field: value}
         codes = [finding.code for finding in tally(chain(entries)).findings]
         assert codes == ["illegal_step"]
@@ -148,7 +148,7 @@ def test_a_grant_is_known_by_its_token_and_the_ledger_does_not_tell_it(ledger):
     grant = bring(ledger, StageState.ARMED)
     for verb in ("confirm", "commit"):
         refused(ledger, GrantSpentError, lambda v=verb: VERBS[v](ledger, FORGED))
-    assert grant.token not in json.dumps(ledger.export())
+    assert grant.token not in json.dumps(ledger.snapshot().export())
     assert grant.token not in repr(grant)
     refused(ledger, SpecError, lambda: ledger.commit(grant, "x"))
     refused(ledger, SpecError, lambda: ledger.publish(RUN, "x"))
@@ -262,7 +262,7 @@ def test_a_training_is_resumed_as_often_as_was_reserved_and_costs_no_more(traini
     training.commit(grants[-1], digest(9))
     assert training.spent("adult") == before
     assert training.verify().ok
-    counted = tally(training.export())
+    counted = tally(training.snapshot().export())
     assert counted.findings == []
     assert counted.runs[RUN].attempts[0].stages["generator"].resumes == 2
 
@@ -285,7 +285,7 @@ def test_checkpoints_follow_each_other_no_further_apart_than_was_reserved(traini
     at(100)()
     refused(training, LedgerConflictError, at(100))
     refused(training, LedgerConflictError, lambda: training.resume(RUN, 1, "generator", step=96))
-    assert tally(training.export()).findings == []
+    assert tally(training.snapshot().export()).findings == []
 
 
 def test_only_what_was_reserved_so_and_is_armed_has_checkpoints(training):
@@ -370,7 +370,7 @@ def test_the_replay_and_the_audit_refuse_what_may_not_follow(training, kind, pay
         appended(training, kind, payload)
     assert not training.verify().ok
     if payloads[0].get("token_digest") != "none":  # the audit counts resumes, not tokens
-        assert [f.code for f in tally(training.export()).findings] == ["illegal_step"]
+        assert [f.code for f in tally(training.snapshot().export()).findings] == ["illegal_step"]
 
 
 @pytest.mark.parametrize(("steps", "every"), [(1, 1), (19, 1), (20, 1), (21, 2), (500, 25)])

@@ -225,7 +225,7 @@ def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkey
 def test_a_restored_ledger_does_not_train_a_second_time(make_run):
     """The ledger comes back from before the arm, or from before the resume."""
     run = make_run()
-    ledger = Path(run.open_ledger().path)
+    ledger = Path(run.open_ledger().location)
     copies = [ledger.read_bytes()]
     train(run, 11)
     copies.append(ledger.read_bytes())
@@ -246,7 +246,7 @@ def go_on(run: ReleaseRun) -> None:
 def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     """Resumed, dead before its first own checkpoint, and the ledger restored to before that."""
     run = make_run()
-    ledger = Path(run.open_ledger().path)
+    ledger = Path(run.open_ledger().location)
     train(run, 11)
     copy = ledger.read_bytes()
     monkeypatch.setattr(confidential.StageCheckpoints, "at", gone)
@@ -263,7 +263,7 @@ def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
     make_run, at_step_four, back_up
 ):
     run, saved = make_run(), {}
-    ledger = Path(run.open_ledger().path)
+    ledger = Path(run.open_ledger().location)
 
     def save():
         copied = Path(back_up(str(ledger)))

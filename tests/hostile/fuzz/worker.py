@@ -33,6 +33,7 @@ from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.plan.spec import load_spec
 from tests.hostile.fuzz import corpus
 from tests.hostile.fuzz.mutators import make_case
+from tests.support.worlds import uniform_rows
 
 HANG_SECONDS = 5
 """Of processor time; by the clock twelve times as much: a busy machine is no hang."""
@@ -115,9 +116,8 @@ def read_schema(data: bytes, folder: Path) -> None:
     schema = PublicSchema.from_yaml(path)
     mapping = json.loads(json.dumps(schema.to_mapping(), allow_nan=False))
     assert PublicSchema.from_mapping(mapping) == schema, "another schema after JSON"
-    matrix = np.random.default_rng(1).random((3, schema.width))
-    frame = schema.unscale(schema.decode(matrix))
-    assert schema.scale(frame).equals(schema.decode(matrix)), "scale(unscale) is no identity"
+    rows = schema.project(uniform_rows(schema, 3, np.random.default_rng(1)))
+    assert schema.scale(schema.unscale(rows)).equals(rows), "scale(unscale) is no identity"
 
 
 READERS: dict[str, Callable[[bytes, Path, int], None]] = {
