@@ -158,9 +158,7 @@ def overridden(node: ast.ClassDef, others: dict[str, str]) -> set[str]:
 def private_of_others(tree: ast.Module, ours: set[str]) -> set[str]:
     """Private names of other people's modules that a file imports, reads, sets or overrides.
 
-    Args:
-        tree: the file's.
-        ours: private names that the project defines: what else is private is somebody else's.
+    `ours`: private names that the project defines: what else is private is somebody else's.
     """
     others, found = of_others(tree), set[str]()
     for full in others.values():

@@ -126,25 +126,22 @@ TYPED = (
 """Commands that `test_a_command_does_what_its_page_says` types, each on a desk of its own."""
 ELSEWHERE = {
     "make test": ("this is it", NAMED),
-    "python examples/picture.py .dpiw/releases/NAME docs/images/report.png": (
-        "needs a browser; typed with a page", PICTURE
-    ),
+    "python examples/picture.py .dpiw/releases/NAME docs/images/report.png":
+        ("needs a browser; typed with a page", PICTURE),
     "python docs/images/operator_pages.py SPEC": ("needs a browser and a server of its own", SHOWN),
-    "make serve": ("ends when it is stopped", SERVED),
-    "DPIW_GPU=1 make serve": ("the same, and there is no GPU", GPU),
-    "deployments/serve.sh": ("ends when it is stopped", SERVED),
-    "deployments/serve.sh [PREFECT_FILE]": ("ends when it is stopped", SERVED),
-    "deployments/serve.sh COPY.yaml": ("ends when it is stopped", SERVED),
-    "DPIW_GPU=1 deployments/serve.sh": ("the same, and there is no GPU", GPU),
-    "prefect worker start --pool dpiw": ("ends when it is stopped", SERVED),
-    "prefect worker start --pool dpiw-gpu": ("ends when it is stopped", SERVED),
-    "pip install ./dpiw": ("needs a package index", EXTRAS),
-    "pip install './dpiw[formula,plot,export]'": ("needs a package index", EXTRAS),
-    "pip install './dpiw[local]'": ("needs a package index", EXTRAS),
-    "pip install './dpiw[neural]'": ("needs a package index", EXTRAS),
-    "pip install -c deployments/constraints.txt '.[pipeline,neural]'": ("needs an index", EXTRAS),
-    "pip install -c deployments/constraints.txt '.[pipeline]'": ("needs an index", EXTRAS),
-    "pip install '.[postgresql]'": ("needs a package index", EXTRAS),
+    **dict.fromkeys(
+        ("make serve", "deployments/serve.sh", "deployments/serve.sh [PREFECT_FILE]",
+         "deployments/serve.sh COPY.yaml", "prefect worker start --pool dpiw",
+         "prefect worker start --pool dpiw-gpu"), ("ends when it is stopped", SERVED)),
+    **dict.fromkeys(
+        ("DPIW_GPU=1 make serve", "DPIW_GPU=1 deployments/serve.sh"),
+        ("the same, and there is no GPU", GPU)),
+    **dict.fromkeys(
+        ("pip install ./dpiw", "pip install './dpiw[formula,plot,export]'",
+         "pip install './dpiw[local]'", "pip install './dpiw[neural]'",
+         "pip install -c deployments/constraints.txt '.[pipeline,neural]'",
+         "pip install -c deployments/constraints.txt '.[pipeline]'",
+         "pip install '.[postgresql]'"), ("needs a package index", EXTRAS)),
     "export PREFECT_API_URL=http://127.0.0.1:4200/api PREFECT_SERVER_ANALYTICS_ENABLED=false"
     " DO_NOT_TRACK=1": ("a shell's own, as the script prints it", KEPT),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
@@ -153,9 +150,8 @@ ELSEWHERE = {
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
     "dpiw plan SPEC --header FILE.parquet": ("a part; typed as a whole", FOOTER),
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
-    "prefect automation create --from-file deployments/automations.yaml": (
-        "needs the id of somebody's own block", AUTOMATIONS
-    ),
+    "prefect automation create --from-file deployments/automations.yaml":
+        ("needs the id of somebody's own block", AUTOMATIONS),
     "prefect flow-run retry": ("a part; the state that it sets is set", RETRY),
 }  # fmt: skip
 """Commands that no test here types: why, and the test that covers them."""

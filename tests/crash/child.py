@@ -42,11 +42,8 @@ def _appended(log: Path) -> int:
 class Watch:
     """Reports where the child is, writes the noise log, and kills the child at its point.
 
-    Args:
-        point: where to die, or None.
-        log: the log of real noise draws; one line each, appended before the draw.
-        source: the confidential file; every opening of it is a line of `openings.log` beside it.
-        signal_to: a pipe that gets a byte at each milestone, for kills by the clock.
+    `log` gets a line for each real noise draw, before it, and `openings.log` beside `source` one
+    for each opening of that file; the pipe `signal_to` a byte at each milestone.
     """
 
     def __init__(
@@ -244,14 +241,9 @@ def life(task: dict[str, Any], signal_to: int | None) -> int:
             module, function = name.split(":")
             getattr(__import__(module, fromlist=["x"]), function)(watch, task)
         take_all_steps(ReleaseRun.prepare(root / "release.yaml", period=task.get("period")), watch)
-    except DPIWError as error:
-        traceback.print_exc()
-        with contextlib.suppress(OSError):
-            (root / "error.txt").write_text(f"{type(error).__name__}: {error}")
-        return error.exit_code
     except BaseException as error:
         traceback.print_exc()
         with contextlib.suppress(OSError):
             (root / "error.txt").write_text(f"{type(error).__name__}: {error}")
-        return 1
+        return error.exit_code if isinstance(error, DPIWError) else 1
     return 0

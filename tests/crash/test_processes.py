@@ -17,6 +17,8 @@ from tests.crash.harness import ROOT, Place, check_charge, check_published, unit
 from tests.flows.conftest import PrefectServer
 from tests.support.patience import SECONDS, until
 
+pytestmark = pytest.mark.crash
+
 # Runs in the stage's own process, before it: the measurement waits until a file is there.
 SLOW_DRAW = """
 import sys
@@ -109,7 +111,6 @@ def state(place: Place) -> StageState:
     return place.ledger().run(place.run.key).stages["fit_generator"].state
 
 
-@pytest.mark.crash
 def test_the_stage_dies_and_the_flow_lives(new_place, slow):
     """The flow learns a code and no more; the next run pays for the draw that was lost."""
     place = new_place()
@@ -125,7 +126,6 @@ def test_the_stage_dies_and_the_flow_lives(new_place, slow):
     assert check_charge(place) == 1
 
 
-@pytest.mark.crash
 def test_the_flow_dies_and_the_stage_lives_on(new_place, slow):
     """An orphan keeps its draw: nobody may settle or repeat it, and its output is used."""
     place = new_place()
@@ -143,7 +143,6 @@ def test_the_flow_dies_and_the_stage_lives_on(new_place, slow):
     assert check_charge(place) == 0
 
 
-@pytest.mark.crash
 def test_both_die(new_place, slow):
     place = new_place(max_attempts=1)
     flow = start_flow(place)
@@ -189,6 +188,16 @@ def armed(place: Place) -> int:
     return sum(entry.kind is EntryKind.ARM for entry in place.ledger().entries())
 
 
+def check_ended(place: Place, server: PrefectServer | None, *, arms: int, again: int) -> None:
+    """Published, perhaps by one more run of the flow, with so many draws and charges beyond one."""
+    if server is not None:
+        done = server.run_flow(place.root / "release.yaml")
+        assert done.returncode == 0, done.stdout + done.stderr
+    check_published(place)
+    assert armed(place) == arms
+    assert check_charge(place) == again
+
+
 def prefect_process(server: PrefectServer, *arguments: str) -> subprocess.Popen[bytes]:
     python_path = os.environ.get("PYTHONPATH", "")
     return subprocess.Popen(
@@ -198,7 +207,6 @@ def prefect_process(server: PrefectServer, *arguments: str) -> subprocess.Popen[
     )  # fmt: skip
 
 
-@pytest.mark.crash
 @pytest.mark.flow
 def test_prefect_retries_the_whole_flow(prefect_server, new_place, slow):
     """A retry after the draw is a second draw: it is paid for, and only as `max_attempts` allow."""
@@ -207,9 +215,7 @@ def test_prefect_retries_the_whole_flow(prefect_server, new_place, slow):
     release = str(place.root / "release.yaml")
     flow = prefect_process(prefect_server, "-c", RETRIED, release)
     assert flow.wait(timeout=SECONDS) == 0
-    check_published(place)
-    assert armed(place) == 3
-    assert check_charge(place) == 1
+    check_ended(place, None, arms=3, again=1)
 
     (slow.folder / "failed").unlink()
     refused = new_place(max_attempts=1)
@@ -219,7 +225,6 @@ def test_prefect_retries_the_whole_flow(prefect_server, new_place, slow):
     assert units(refused.ledger().spent("town")) == units(refused.whole_cost)
 
 
-@pytest.mark.crash
 @pytest.mark.flow
 def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(prefect_server, new_place, slow):
     """kill -9 on flow and stage; Prefect is told that it crashed; a person starts it again."""
@@ -236,14 +241,9 @@ def test_a_flow_killed_in_mid_stage_and_run_again_by_hand(prefect_server, new_pl
     crashed = {"state": {"type": "CRASHED"}, "force": True}
     prefect_server.api(f"flow_runs/{run['id']}/set_state", crashed)
     slow.go()
-    again = prefect_server.run_flow(spec)
-    assert again.returncode == 0, again.stdout + again.stderr
-    check_published(place)
-    assert armed(place) == 3
-    assert check_charge(place) == 1
+    check_ended(place, prefect_server, arms=3, again=1)
 
 
-@pytest.mark.crash
 @pytest.mark.flow
 def test_two_flows_at_once_on_the_same_run(prefect_server, new_place):
     """A duplicate worker: whoever is second is refused or finds it done; it never draws."""
@@ -252,8 +252,4 @@ def test_two_flows_at_once_on_the_same_run(prefect_server, new_place):
     both = [prefect_process(prefect_server, "-m", "flows", spec) for _ in range(2)]
     codes = [flow.wait(timeout=SECONDS) for flow in both]
     assert set(codes) <= {0, GrantSpentError.exit_code, StageFailedError.exit_code}
-    again = prefect_server.run_flow(place.root / "release.yaml")
-    assert again.returncode == 0, again.stdout + again.stderr
-    check_published(place)
-    assert armed(place) == 2
-    assert check_charge(place) == 0
+    check_ended(place, prefect_server, arms=2, again=0)

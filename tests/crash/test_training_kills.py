@@ -16,6 +16,8 @@ from tests.crash.harness import ROOT, STAGES, ForkServer, Place, units
 from tests.crash.stores import on_stores
 from tests.crash.trainings import ONCE, POINTS, RESUMING, SITE, drawn_log
 
+pytestmark = pytest.mark.crash
+
 STEPS, EVERY, RESUMES, ATTEMPTS = 40, 2, 2, 3
 ACCOUNTED = STEPS + EVERY * RESUMES
 KILLED = -signal.SIGKILL
@@ -80,7 +82,6 @@ def lost(place: Place) -> int:
     return place.ledger().run(place.run.key).counted_attempts - 1
 
 
-@pytest.mark.crash
 def test_killed_in_its_own_process_it_resumes_and_is_charged_as_planned(
     new_place, tmp_path, monkeypatch
 ):
@@ -107,7 +108,6 @@ def test_killed_in_its_own_process_it_resumes_and_is_charged_as_planned(
     new_place.done(place)
 
 
-@pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 def test_killed_at_every_point_of_a_training(servers, new_place, figures):
     """At the first, a middle and the last passing of each point, and around the output."""
@@ -133,7 +133,6 @@ def test_killed_at_every_point_of_a_training(servers, new_place, figures):
                 resumed=total[0], lost=total[1], violations=0)  # fmt: skip
 
 
-@pytest.mark.crash
 @on_stores("sqlite", "postgresql")
 def test_killed_at_random_again_and_again(servers, new_place, figures):
     """Until it is through or its attempts are used up; the seed is printed."""

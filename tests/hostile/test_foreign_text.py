@@ -212,6 +212,20 @@ def in_a_page(page: str) -> None:
     harmless("\n".join(line.strip() for line in page.splitlines()))
 
 
+def audited(folder: Path, releases: list[Path]) -> Any:
+    """The report of an audit of the folder's ledger, no line of which steers what is shown."""
+    report = audit(
+        ledger_url=str(folder / "ledger.sqlite"), releases=releases, public_keys=[],
+        clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),
+    )  # fmt: skip
+    for line in found(report):
+        harmless(line)
+        assert "\n" not in line
+    write_report(report, folder / "out")
+    in_a_page((folder / "out" / "audit.html").read_text())
+    return report
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["manifest", "certificate", "schema"])
 @pytest.mark.parametrize("text", [STEERS, MARKUP], ids=["steers", "markup"])
@@ -230,15 +244,7 @@ def test_each_text_of_a_release_is_tried(example, tmp_path, name, text) -> None:
         except ReleaseError:
             continue  # an audit shows the same error
         taken += 1
-        report = audit(
-            ledger_url=str(tmp_path / "ledger.sqlite"), releases=[folder], public_keys=[],
-            clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),
-        )  # fmt: skip
-        for line in found(report):
-            harmless(line)
-            assert "\n" not in line
-        write_report(report, tmp_path / "out")
-        in_a_page((tmp_path / "out" / "audit.html").read_text())
+        audited(tmp_path, [folder])
     assert text == STEERS or name != "certificate" or taken > 10
 
 
@@ -318,14 +324,19 @@ def test_the_rehashed_chain_itself_is_sound(rows) -> None:
     assert replay(later, book=Book(), head=None)[1] is None
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_free_text_as_an_entry_s_time_is_not_shown(tmp_path, text, monkeypatch, capsys) -> None:
-    path = tmp_path / "ledger.sqlite"
-    ledger = Ledger.create(path)
+def registered_at(text: str, folder: Path, monkeypatch) -> Path:
+    """A ledger's file, with an entry of that time."""
+    ledger = Ledger.create(folder / "ledger.sqlite")
     with monkeypatch.context() as patch:
         patch.setattr("dpiw.ledger.reading.label", lambda clock: text)
         patch.setattr(Book, "check", lambda book, entry: None)
         ledger.register(adult())
+    return folder / "ledger.sqlite"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_free_text_as_an_entry_s_time_is_not_shown(tmp_path, text, monkeypatch, capsys) -> None:
+    path = registered_at(text, tmp_path, monkeypatch)
     for command in (["show"], ["show", "--json"], ["show", "--csv"], ["verify"], ["export"]):
         code = main(["ledger", *command, "--ledger", str(path)])
         output = capsys.readouterr()
@@ -338,26 +349,12 @@ def test_a_free_text_as_an_entry_s_time_is_not_shown(tmp_path, text, monkeypatch
 def test_an_audit_shows_none_of_it(example, tmp_path, text, monkeypatch) -> None:
     """Of a ledger, of a release, and of the name of a folder."""
     source, key = example
-    ledger = Ledger.create(tmp_path / "ledger.sqlite")
-    with monkeypatch.context() as patch:
-        patch.setattr("dpiw.ledger.reading.label", lambda clock: text)
-        patch.setattr(Book, "check", lambda book, entry: None)
-        ledger.register(adult())
+    registered_at(text, tmp_path, monkeypatch)
     releases = tmp_path / "releases"
     releases.mkdir()
     forged(source, releases / text.replace("/", "_"), key, "certificate", ("caveats", 0), text)
     forged(source, releases / "other", key, "certificate", ("caveats", 0), "plain")
-    report = audit(
-        ledger_url=str(tmp_path / "ledger.sqlite"), releases=release_folders(releases),
-        public_keys=[], clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),
-    )  # fmt: skip
-    assert report.findings
-    for line in found(report):
-        harmless(line)
-        assert "\n" not in line
-    write_report(report, tmp_path / "out")
-    page = (tmp_path / "out" / "audit.html").read_text()
-    harmless("\n".join(line.strip() for line in page.splitlines()))
+    assert audited(tmp_path, release_folders(releases)).findings
 
 
 @settings(max_examples=300, **PROFILE)

@@ -198,12 +198,9 @@ class Scaled(SeededNoise):
 class World:
     """A mechanism on two neighbouring tables, and an attack on it.
 
-    Attributes:
-        attack: from (with the canary?, noise) to the score of one output.
-        claim: of the mechanism's events.
-        tight: least share of the claim that the full figures must reach.
-        few: the share of the usual number of runs that is affordable.
-        faint: the factor on the noise that the full figures must refute.
+    `attack`: from (with the canary?, noise) to the score of one output. `tight`: least share of the
+    claim that the full figures must reach. `few`: the share of the usual number of runs that is
+    affordable. `faint`: the factor on the noise that the full figures must refute.
     """
 
     attack: Callable[[bool, Any], float]

@@ -112,9 +112,7 @@ class Transcript:
 
     The measurement is drawn on one table and made again on the other with the same answers, so
     that what it computes of them is the same; where it is not, a strict zip says so.
-
-    Args:
-        sharp: how much surer of a selection the attacker is than its law; for planted bugs.
+    `sharp`: how much surer of a selection the attacker is than its law; for planted bugs.
     """
 
     def __init__(self, sharp: float) -> None:

@@ -11,10 +11,7 @@ def around(
 ) -> None:  # fmt: skip
     """Call `before` with the arguments of a function, `after` with its result and them.
 
-    Args:
-        owner, name: where the function is.
-        before, after: what to call.
-        replace: sets the attribute; a test gives `monkeypatch.setattr`.
+    `replace` sets the attribute; a test gives `monkeypatch.setattr`.
     """
     real = getattr(owner, name)
 

@@ -39,11 +39,7 @@ def present() -> Tree:
 
 @cache
 def committed(commit: str) -> Tree:
-    """The files of a commit.
-
-    Raises:
-        CalledProcessError: Git does not have the commit.
-    """
+    """The files of a commit; CalledProcessError if Git does not have it."""
     done = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         files = {member.name: archive.extractfile(member) for member in archive}

@@ -35,9 +35,7 @@ def torch_state() -> tuple[Any, ...]:
 class PosedGPU:
     """The one GPU of a test, for `device: cuda` and `auto`: it may vanish, and come back.
 
-    Args:
-        patch: of the test.
-        device: `cuda`: the real one; `cpu`: the CPU stands in for it.
+    `device`: `cuda`: the real one; `cpu`: the CPU stands in for it.
     """
 
     device = "cuda"

@@ -101,13 +101,7 @@ def environment(tools: Path, **more: str) -> dict[str, str]:
 
 
 def shell(script: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run a script as a reader would; every command of it must succeed.
-
-    Args:
-        script: commands.
-        folder: where; its sibling `tools` gets the programs.
-        more: environment.
-    """
+    """Run a script as a reader would, to its end, with programs in `tools` beside the folder."""
     tools = folder.parent / "tools"
     if not tools.exists():
         programs(tools)

@@ -38,10 +38,7 @@ class Block:
 class Command:
     """One shell command, on one line, without its comment.
 
-    Attributes:
-        page: where it stands, from the repository's root.
-        text: the command.
-        mention: it names a command (`dpiw verify`, `make test`) or an option, and gives no value.
+    `mention`: it names a command (`dpiw verify`, `make test`) or an option, and gives no value.
     """
 
     page: str

@@ -5,8 +5,7 @@ plain list of events foretells, and the test that proves each.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -18,36 +17,28 @@ from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, NoiseLaw
 
 
-@dataclass(frozen=True, kw_only=True)
-class Elsewhere:
+class Elsewhere(NamedTuple):
     """Why `check_draws` cannot judge a method, and the test that does."""
 
     reason: str
     test: str
 
 
+REPEATED = "a resumed training may repeat steps, which are accounted and not drawn"
 PROVED_ELSEWHERE = {
     "aim": Elsewhere(
-        reason="noisy output decides what each round draws, and how many rounds there are",
-        test="dpiw/methods/generators/test_aim.py::test_all_draws_together_are_the_events",
-    ),
+        "noisy output decides what each round draws, and how many rounds there are",
+        "dpiw/methods/generators/test_aim.py::test_all_draws_together_are_the_events"),
     "bayes": Elsewhere(
-        reason="parameters are drawn part by part, and no noise is added",
-        test="proof/test_pseudo_posterior.py::test_the_method_keeps_its_events",
-    ),
+        "parameters are drawn part by part, and no noise is added",
+        "proof/test_pseudo_posterior.py::test_the_method_keeps_its_events"),
     "pategan": Elsewhere(
-        reason="each of a query's counts is an event, and a resumed run may repeat some",
-        test="dpiw/methods/generators/test_pategan.py::test_as_many_counts_as_accounted",
-    ),
+        "each of a query's counts is an event, and a resumed run may repeat some",
+        "dpiw/methods/generators/test_pategan.py::test_as_many_counts_as_accounted"),
     **dict.fromkeys(("dpgan", "dpcgan"), Elsewhere(
-        reason="a resumed training may repeat steps, which are accounted and not drawn",
-        test="dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted",
-    )),
-    "dp_mlp": Elsewhere(
-        reason="a resumed training may repeat steps, which are accounted and not drawn",
-        test="dpiw/methods/neural/test_dp_mlp.py"
-        "::test_events_are_known_before_data_and_are_what_is_drawn",
-    ),
+        REPEATED, "dpiw/methods/generators/test_games.py::test_as_many_draws_as_accounted")),
+    "dp_mlp": Elsewhere(REPEATED, "dpiw/methods/neural/test_dp_mlp.py"
+                        "::test_events_are_known_before_data_and_are_what_is_drawn"),
 }  # fmt: skip
 
 
@@ -103,13 +94,8 @@ def check_draws(
     As many draws as its events count, each of scale multiplier times the stated sensitivity; as
     many selections, each of its epsilon; the law that is stated, which its event accounts for; the
     measurement states what the method does; the table decides neither that nor what is written
-    beside the arrays; and all values of two neighbouring tables together lie
-    no further apart than the events account for, each array of them behind noise.
-
-    Args:
-        method: calibrated.
-        schema, unit: it was calibrated for.
-        neighbours: how it measures two tables that differ by one unit.
+    beside the arrays; and all values of two tables that differ by one unit, as `neighbours`
+    measures them, lie no further apart than the events account for, each array behind noise.
     """
     events = method.events(schema=schema, unit=unit)
     stated = method.released_noise(schema=schema, unit=unit)

@@ -15,12 +15,7 @@ columns:
 
 
 def without_list(place: Any, *, rare: Sequence[str] = ("xylographer",)) -> Any:
-    """The workplace with such a table, and a spec that finds the levels.
-
-    Args:
-        place: a workplace.
-        rare: trades of one person each.
-    """
+    """The workplace with such a table, with rare trades, and a spec that finds the levels."""
     (place.root / "schema.yaml").write_text(DICTIONARY)
     trades = ["smith", "Baker, Jr."] * 190 + [*rare]
     text = io.StringIO()

@@ -19,14 +19,10 @@ _PRODUCTS = "features on this schema; expected at most 8192: .* or name `fourier
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One row of the table.
+    """One row of the table: what the docs say, and a column but for `name` and `nullable`.
 
-    Attributes:
-        said: in the docs.
-        declared: fields of the column, but for `name` and `nullable`.
-        dtypes: of the released cells, without and with missing ones.
-        cells: raw cells, drawn from again and again.
-        refused: by method, what a plan says; by `schema`, what the dictionary's reader says.
+    `dtypes`: of the released cells, without and with missing ones. `cells`: raw, drawn from again
+    and again. `refused`: what a plan says, by method; what the dictionary's reader says, `schema`.
     """
 
     said: str

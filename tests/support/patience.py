@@ -14,11 +14,7 @@ T = TypeVar("T")
 
 
 def until(happens: Callable[[], T], *, every: float = 0.1, what: str = "it") -> T:
-    """What `happens` returns, once that is true.
-
-    Raises:
-        AssertionError: not within `SECONDS`.
-    """
+    """What `happens` returns, once that is true; AssertionError after `SECONDS`."""
     deadline = time.monotonic() + SECONDS
     while not (outcome := happens()):
         assert time.monotonic() < deadline, f"{what} did not happen within {SECONDS} s"

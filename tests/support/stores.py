@@ -97,12 +97,7 @@ def _may_run(path: Path) -> bool:
 
 @dataclass(kw_only=True)
 class PostgreSQLServer:
-    """A server of our own in a folder of its own; started and stopped at will.
-
-    Attributes:
-        folder: data, socket and log.
-        binaries: where `postgres` and `initdb` are.
-    """
+    """A server of our own in a folder of its own; started and stopped at will."""
 
     folder: Path
     binaries: Path

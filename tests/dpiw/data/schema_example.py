@@ -48,7 +48,8 @@ def cells_of(schema, cells, dtype=object):
 
 
 @st.composite
-def scaled_tables(draw, schema=SCHEMA, least_rows=0):
+def scaled_tables(draw, schema=SCHEMA, least_rows=0, *, wild=False):
+    """Admissible tables, or with any numbers and codes."""
     count = draw(st.integers(least_rows, 10))
     columns = {}
     for column in schema.released:
@@ -56,13 +57,14 @@ def scaled_tables(draw, schema=SCHEMA, least_rows=0):
             cell = st.floats(0, 1)
             if column.nullable:
                 cell = st.one_of(cell, st.just(math.nan))
-            dtype = np.float64
+            cell, dtype = st.floats() if wild else cell, np.float64
         else:
             cell = st.integers(-1 if column.nullable else 0, column.cardinality - 1)
-            dtype = np.int32
+            cell, dtype = st.integers(-(2**31), 2**31 - 1) if wild else cell, np.int32
         values = draw(st.lists(cell, min_size=count, max_size=count))
         columns[column.name] = np.array(values, dtype=dtype)
-    return schema.project(ScaledTable(columns, count))
+    table = ScaledTable(columns, count)
+    return table if wild else schema.project(table)
 
 
 # Round trips and projections

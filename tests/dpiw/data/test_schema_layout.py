@@ -37,23 +37,8 @@ def test_unscale_and_scale_are_identities(scaled):
 
 
 @PROPERTY
-@given(st.data())
-def test_any_scaled_table_unscales_to_declared_types_and_ranges(data):
-    rows = 4
-    values = st.floats(allow_nan=True, allow_infinity=True)
-    codes = st.integers(-(2**31), 2**31 - 1)
-    scaled = ScaledTable(
-        {
-            c.name: np.array(
-                data.draw(
-                    st.lists(values if c.is_numeric else codes, min_size=rows, max_size=rows)
-                ),
-                dtype=np.float64 if c.is_numeric else np.int32,
-            )
-            for c in SCHEMA.released
-        },
-        rows,
-    )
+@given(scaled_tables(wild=True))
+def test_any_scaled_table_unscales_to_declared_types_and_ranges(scaled):
     frame = SCHEMA.unscale(scaled)
     assert (frame.dtypes == conforming_frame().dtypes).all()
     assert frame["age"].dropna().between(0, 120).all()

@@ -14,6 +14,8 @@ from dpiw.ledger import EntryKind, Ledger, StageState
 from tests.support.ledger import adult, digest, spend
 from tests.support.stores import both_stores
 
+pytestmark = both_stores
+
 ROOT = Path(__file__).resolve().parents[3]
 
 # One process: reads a task as a line of JSON, does it, answers with a line. Races at length, and
@@ -113,7 +115,6 @@ def ledger(store_url):
     return created
 
 
-@both_stores
 def test_exactly_one_racer_arms(ledger, workers):
     for number in range(10):
         spend(ledger, number)
@@ -124,7 +125,6 @@ def test_exactly_one_racer_arms(ledger, workers):
     assert ledger.verify().ok
 
 
-@both_stores
 def test_a_racing_void_and_arm_never_both_win(ledger, workers):
     for number in range(10):
         spend(ledger, number)
@@ -137,7 +137,6 @@ def test_a_racing_void_and_arm_never_both_win(ledger, workers):
     assert ledger.verify().ok
 
 
-@both_stores
 def test_racers_share_one_reservation_and_register_one_budget(ledger, workers):
     """With the same key, and with other terms."""
     answers = workers.race(ledger.location, [{"do": "same", "run": 7}] * 4)
@@ -149,13 +148,11 @@ def test_racers_share_one_reservation_and_register_one_budget(ledger, workers):
     assert answers.count({"error": "LedgerConflictError"}) == 3
 
 
-@both_stores
 def test_racing_creators_make_one_ledger(store_url, workers):
     answers = workers.race(store_url, [{"do": "create"}] * 4)
     assert answers == [{"ok": Ledger.open(store_url).head().hash}] * 4
 
 
-@both_stores
 @pytest.mark.parametrize(
     ("point", "kept"), [("before_insert", False), ("after_insert", False), ("at_end", True)]
 )

@@ -249,7 +249,7 @@ def test_a_renyi_account_is_lifted_at_every_order(store_url):
     ledger.register(terms(composition=CompositionRule.RENYI))
     vector = RenyiVector(units=tuple(range(10**9, 10**9 + 16)))
     whole = RenyiVector(units=tuple(3 * 10**9 - 10**8 * n for n in range(16)), lost_delta=10**12)
-    held, drawn = Charge(cost=cost("1.1"), renyi=whole), Charge(cost=cost(), renyi=vector)
+    held = Charge(cost=cost("1.1"), renyi=whole)
     drawn = Charge(cost=NONE, renyi=RenyiVector.nothing())
     release = lost(1, charge=Charge(cost=cost(), renyi=vector), held=held, drawn=drawn)
     recovery = ledger.recover("town", [release], loss=cost("0", "2e-6"))

@@ -177,9 +177,7 @@ def test_damaged_rows_are_named_and_not_taken_for_confidential_ones(make_workpla
 def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace):
     """Their ranges are read first: nothing is drawn, and nothing is lost. Then the run goes on."""
     weights = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
-    run, noise = prepared(make_workplace(weights=weights)), SecureNoise()
-    steps.reserve(run)
-    steps.ingest(run)
+    run, noise = ingested(make_workplace(weights=weights)), SecureNoise()
     steps.fit_generator(run, noise=noise)
     steps.draw_synthetic(run)
     path = run.directory / "synthetic_rows.parquet"

@@ -17,13 +17,9 @@ Slip = Callable[[Path], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One line of the table.
+    """One line of the table: what went wrong, what is typed after `dpiw`, and how that ends.
 
-    Attributes:
-        slip: what went wrong before the command.
-        command: what is typed after `dpiw`, in the curator's folder; of a run, its period.
-        code: its exit status.
-        words: what the message holds: the field, its place, the nearest valid word.
+    `command` of a run: its period; `words`: the field, its place, the nearest valid word.
     """
 
     slip: Slip
