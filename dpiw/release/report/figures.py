@@ -2,7 +2,7 @@
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -325,9 +325,7 @@ def answers_of(declared: pd.DataFrame, pairs: pd.DataFrame) -> Answers:
 def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
     numbers = ["estimate", "lower", "upper"]
     finite = lines[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
-    stems = {name.partition(" | ")[0] for name in finite["value"]}
-    stem = f"{stems.pop()} | " if len(stems) == 1 else ""
-    labels = [name.removeprefix(stem) for name in finite["value"]]
+    labels = _labels([*finite["value"]])
     rows = [*zip(labels, *(finite[name] for name in (*numbers, "verdict")), strict=True)]
     return AnswerCard(
         question=question,
@@ -336,6 +334,23 @@ def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
         + (f"; the first {_BARS} are drawn" if len(lines) > len(finite) == _BARS else ""),
         why=tuple(dict.fromkeys(filter(None, lines["why"]))),
     )
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Names of values for a figure, which has room for two short lines.
+
+    Without what all begin with; of two columns, the levels alone: `share(ill=no) | site=north`
+    becomes `no | north`.
+    """
+    stems = {name.partition(" | ")[0] for name in names}
+    stem = f"{stems.pop()} | " if len(stems) == 1 else ""
+    names = [name.removeprefix(stem) for name in names]
+    for mark in (") | ", ", "):
+        parts = [[part.partition("=") for part in name.split(mark)] for name in names]
+        columns = {tuple(column for column, equals, _ in each if equals) for each in parts}
+        if len(columns) == 1 and all(len(each) == len(*columns) == 2 for each in parts):
+            return [mark.removeprefix(")").join(level for *_, level in each) for each in parts]
+    return names
 
 
 def _support(pairs: pd.DataFrame) -> Drawing:

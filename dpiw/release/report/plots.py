@@ -7,6 +7,7 @@ needed, and the same figure gives the same tree.
 from __future__ import annotations
 
 import io
+import math
 import re
 import textwrap
 import unicodedata
@@ -125,7 +126,8 @@ def _attribute(value: str) -> str:
 
 Array = NDArray[np.float64]
 
-_ROW = 28.0
+_ROW, _LETTER = 28.0, 7.0
+"""Height of a row and, at most, width of a letter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,15 +233,17 @@ def intervals(rows: Sequence[tuple[str, float, float, float, str]], *, title: st
     """Draw per (label, value, lower, upper, verdict) an interval; those of `use` in full colour."""
     with _rows([label for label, *_ in rows], "95% interval", right=14.0) as (figure, axes):
         lows, highs = [row[2] for row in rows], [row[3] for row in rows]
-        thin = max(max(highs) - min(lows), 1e-12) / 150
-        for place, (_, value, low, high, verdict) in enumerate(rows):
+        thin = (max(highs) - min(lows) or abs(highs[0]) or 1.0) / 150
+        told = []
+        for place, (label, value, low, high, verdict) in enumerate(rows):
             ink = INKS["after" if verdict == "use" else "before"]
             (line,) = axes.barh(place, max(high - low, thin), 0.14, left=low, color=ink)
             axes.barh(place, thin, 0.5, left=value - thin / 2, color=ink)
-            line.set_gid(f"{HINT}{value:.8g}, from {low:.8g} to {high:.8g}: {verdict}")
-        axes.locator_params(axis="x", nbins=4)
-        axes.ticklabel_format(axis="x", useOffset=False, style="plain")
-        return drawing_of(figure, title)
+            hint = f"{value:.8g}, from {low:.8g} to {high:.8g}: {verdict}"
+            line.set_gid(HINT + hint)
+            told.append(f"{label}: {hint}")
+        _number_ticks(axes, right=14.0)
+        return drawing_of(figure, f"{title}. {'; '.join(told)}")
 
 
 def heat_map(
@@ -303,7 +307,7 @@ def budget_bar(
 @contextmanager
 def _rows(labels: Sequence[str], axis: str, *, right: float) -> Iterator[tuple[Any, Any]]:
     wrapped = [_wrapped(label) for label in labels]
-    left = 20.0 + max(7.0 * _columns(line) for lines in wrapped for line in lines)
+    left = 20.0 + max(_LETTER * _columns(line) for lines in wrapped for line in lines)
     with axes_of(len(labels) * _ROW + 46.0, left=left, bottom=38.0, right=right) as (figure, axes):
         axes.set(ylim=(len(labels) - 0.5, -0.5), yticks=[])
         axes.set_xlabel(axis)
@@ -317,6 +321,42 @@ def _rows(labels: Sequence[str], axis: str, *, right: float) -> Iterator[tuple[A
                 if lines[-1].endswith("…"):
                     text.set_gid(HINT + label)
         yield figure, axes
+
+
+def _number_ticks(axes: Any, *, right: float) -> None:
+    """Label round numbers across: as many as fit, five at most; none touches another."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = axes.get_xlim()
+    unit = WIDTH * axes.get_position().width / (high - low)
+    for most in (4, 3, 2, 1):
+        places = np.asarray(MaxNLocator(most).tick_values(low, high))
+        end, left_out = -math.inf, 0
+        shown: dict[float, str] = {}
+        for place, text in zip(places, _round_numbers(places), strict=True):
+            middle, half = unit * (place - low), _LETTER * (len(text) + 1) / 2
+            if low <= place <= high:
+                fits = end <= middle - half and middle + half <= unit * (high - low) + right
+                shown |= {place: text} if fits else {}
+                end, left_out = (middle + half, left_out) if fits else (end, left_out + 1)
+        if not left_out:
+            break
+    axes.set_xticks([*shown], [*shown.values()])
+
+
+def _round_numbers(places: Array) -> list[str]:
+    """Texts of numbers, with as few digits as a small part of their step needs."""
+    step = float(np.diff(places).min())
+    places = np.where(np.abs(places) < step / 50, 0.0, places)
+    largest = float(np.abs(places).max())
+    for digits in range(17):
+        texts = [np.format_float_scientific(x, precision=digits, exp_digits=1) for x in places]
+        if max(abs(float(text) - x) for text, x in zip(texts, places, strict=True)) <= step / 50:
+            break
+    if 1e-4 <= largest < 1e9:
+        texts = [f"{Decimal(text):,f}" for text in texts]
+    texts = [text.replace(".e", "e").replace("e+", "e").replace("-", "−") for text in texts]
+    return [text if x else "0" for text, x in zip(texts, places, strict=True)]
 
 
 def _beside(axes: Any, value: float, row: int, text: str) -> None:

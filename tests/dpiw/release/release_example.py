@@ -1,5 +1,6 @@
 """A small public example release, built in code, for the tests of the release folder."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema
+from dpiw.methods.weights.questions import parse_questions
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate, CertifiedStage
 from dpiw.release.files import CatalogueEntry, release_contents
@@ -186,6 +189,24 @@ def example_answers(name: str = "visits", level: str = "low <b>") -> Answers:
     })  # fmt: skip
     nothing = declared.tail(1).assign(question="correlation: age, income", value="no answer")
     return answers_of(pd.concat([declared, nothing]), pairs)
+
+
+def answers_of_every_kind() -> Answers:
+    """All kinds of questions, at scales from 1e-190 to 1e188, and 24 columns' pairs."""
+    asked = [
+        {"mean": "age by grade"}, {"share": "smoker by sex <b>&"}, {"quantiles": "age"},
+        {"correlation": ["age", "income"]}, {"regression": "income ~ age + C(grade) + smoker"},
+        {"table": ["sex <b>&", "grade"]},
+    ]  # fmt: skip
+    found = answers((example_frame(), None), parse_questions(asked, SCHEMA))
+    numbers, frames = ["estimate", "lower", "upper"], [found]
+    for scale, start in ((1e-190, 0), (1e-7, 0), (1e-3, 123456), (1e7, 0), (1e188, 0), (0, -7)):
+        moved = found.assign(question=found["question"] + f" times {scale} from {start}")
+        frames.append(moved.assign(**(found[numbers] * scale + start)))
+    names = [f"{column.name} {place}" for place in range(3) for column in SCHEMA.released][:24]
+    pairs = [(*pair, 0.5, 1, 2, 0) for pair in itertools.combinations_with_replacement(names, 2)]
+    columns = ["first", "second", "support", "use", "use with care", "do not use"]
+    return answers_of(pd.concat(frames), pd.DataFrame(pairs, columns=columns))
 
 
 def marginals(frame, *, schema=SCHEMA, weights=None):

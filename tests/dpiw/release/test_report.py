@@ -20,6 +20,7 @@ from dpiw.release.report.figures import BINS, answers_of, axis
 from tests.dpiw.release.release_example import (
     DTYPES,
     SCHEMA,
+    answers_of_every_kind,
     example_answers,
     example_certificate,
     example_frame,
@@ -156,6 +157,15 @@ def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts()
         assert "What can be asked" not in without
     measured = example_certificate(diagnostics={"measured": {"evidence_p_value": 1e-9}})
     assert "This page shows no answers." in _report(measured)
+
+
+def test_a_figure_s_labels_are_apart_and_its_numbers_are_in_its_alternative_text():
+    share, table = (answers_of_every_kind().cards[place] for place in (1, 5))
+    labels = [shape.text for card in (share, table) for shape in card.drawing.shapes if shape.text]
+    assert {"False | female", "True | <i>x</i>", "female, low", "male, missing"} <= {*labels}
+    assert "0.2" in labels  # a tick
+    assert "; female, high: 0.2, from 0.1445" in table.drawing.title
+    assert table.drawing.title.count(": not assessed") == 9
 
 
 @pytest.mark.parametrize(
