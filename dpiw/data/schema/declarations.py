@@ -86,6 +86,9 @@ MAX_INTEGER_RANGE = 2**53
 MOST_DIGITS = 14
 """Digits of a continuous value that doubles keep."""
 
+LARGEST, NARROWEST = 1e60, 1e-60
+"""Largest bound and narrowest range: sums of fourth powers over rows stay within doubles."""
+
 
 def digits(magnitude: float) -> int:
     """Return the digits before the decimal mark of a number > 0."""
@@ -104,8 +107,8 @@ def integer_fault(low: float | int, high: float | int) -> Fault | None:
 def resolution_fault(low: float, high: float, decimals: object) -> Fault | None:
     """What is wrong with the bounds and decimals of a continuous column, or None."""
     largest = max(abs(low), abs(high))
-    if largest > 1e200 or high - low < max(1e-200, largest * 2.0**-32):
-        allowed = "at most 1e200, apart by at least 2^-32 of the larger one"
+    if largest > LARGEST or high - low < max(NARROWEST, largest * 2.0**-32):
+        allowed = f"{LARGEST:g} at most, apart by {NARROWEST:g} and 2^-32 of the larger one"
         return "lower/upper", f"bounds too far apart or too close; expected {allowed}"
     if decimals is None:
         return None
@@ -131,7 +134,7 @@ def values_fault(
     """
     kinds = (int,) if whole else (int, float)
     numbers = [v for v in values if isinstance(v, kinds) and not isinstance(v, bool)]
-    good = len(numbers) == len(values) and all(abs(number) <= 1e200 for number in numbers)
+    good = len(numbers) == len(values) and all(abs(number) <= LARGEST for number in numbers)
     if not good or not 2 <= len(values) <= MOST_VALUES:
         return "values", f"expected 2 to {MOST_VALUES} {'whole ' * whole}numbers"
     numbers = numbers if whole else [*map(float, numbers)]

@@ -42,6 +42,8 @@ def test_roles():
         ({"kind": "continuous", "lower": math.nan, "upper": 1}, "finite"),
         ({"kind": "continuous", "lower": 0, "upper": math.inf}, "finite"),
         ({"kind": "continuous", "lower": -1e308, "upper": 1e308}, "too far apart"),
+        ({"kind": "continuous", "lower": -1e190, "upper": 1e190}, "column c: lower.* 1e\\+60 at"),
+        ({"kind": "continuous", "lower": 0, "upper": 1e-190}, "apart by 1e-60"),
         ({"kind": "continuous", "lower": 1e15, "upper": 1e15 + 1}, "too close"),
         ({"kind": "continuous", "lower": "0", "upper": 2}, "no continuous value"),
         ({"kind": "continuous", "lower": True, "upper": 2}, "no continuous value"),
