@@ -229,11 +229,15 @@ def marked(path: Path, *errors: type[DPIWError]) -> Iterator[None]:
 
 
 def _place(node: Any, field: str) -> Any:
-    """Return where a field stands below a node, or what surrounds it; None if there is no node."""
+    """Return where a field stands below a node, or what surrounds it; None if there is no node.
+
+    Items of a list count from 1 in brackets (`questions[1].mean`), else from 0 (`steps.0`).
+    """
     item = re.fullmatch(r"(column|constraint)s? (.+?)(?: and .+)?(?:: ([\w/]*).*)?", field)
     if item:
         keys = [f"{item[1]}s", item[2], *(item[3] or "").split("/")[:1]]
     else:
+        field = re.sub(r"\[(\d+)\]", lambda number: f".{int(number[1]) - 1}", field)
         keys = re.split(r"[^\w.]", field)[0].split(".")
     mark = None
     for key in keys:

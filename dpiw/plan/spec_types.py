@@ -124,6 +124,7 @@ _KINDS: dict[Any, str] = {
 }
 _ITEMS = {"dict_type": "a mapping such as {step: clip, at: 3}", "string_type": "a text"}
 """Expected items of a list or mapping of settings, by pydantic's type of fault."""
+_QUESTION = "one question, such as {mean: visits by coinsurance}"
 
 
 def validated(model: type[_Model], mapping: dict[str, Any]) -> _Model:
@@ -153,6 +154,8 @@ def _fault(item: Any, model: type[BaseModel]) -> SpecError:
     owner, field = _declared(model, keys)
     where = ".".join(map(_key_text, keys)) or "spec"
     allowed = _allowed(field) if field else _ITEMS.get(kind, "")
+    if len(keys) == 2 and keys[0] == "questions":
+        where, allowed = f"questions[{int(keys[1]) + 1}]", _QUESTION
     message = item["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":
         names = _fields(owner)

@@ -5,7 +5,7 @@ published unweighted. One effort is shared among them.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Self
@@ -16,7 +16,7 @@ from dpiw.methods.generators.base import FindsLevels, MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import make_generator
 from dpiw.methods.weights.base import Normalisation, Weighing, WeightEstimator
 from dpiw.methods.weights.paper.steps import parse_post_processing
-from dpiw.methods.weights.questions import parse_questions
+from dpiw.methods.weights.questions import Question, parse_questions
 from dpiw.methods.weights.registry import make_weights
 from dpiw.plan.spec import ReleaseSpec, compact_json
 from dpiw.privacy.events import PrivacyEvent
@@ -58,6 +58,18 @@ def rehearsable(generator: Synthesizer) -> bool:
     return not isinstance(generator, MadeElsewhere | FindsLevels)
 
 
+def _refuse_repeated(questions: Sequence[Question]) -> None:
+    """Refuse a question that an earlier entry asks: it would be counted and printed twice."""
+    asked = [*map(str, questions)]
+    for place, text in enumerate(asked):
+        if (first := asked.index(text)) < place:
+            raise SpecError(
+                f"asks the same as questions[{first + 1}]",
+                field=f"questions[{place + 1}]",
+                allowed="each question once; `weight` states its importance",
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivateMethods:
     """The methods of a run that read the table; `weights` None publishes rows unweighted."""
@@ -81,6 +93,7 @@ class PrivateMethods:
         if isinstance(generator, MadeElsewhere):
             check_generator(spec, generator, weights)
         questions = parse_questions(spec.questions, schema)
+        _refuse_repeated(questions)
         if questions and weights is None:
             allowed = "weights.method: measured, or no questions"
             raise SpecError("weights.method=none measures none", field="questions", allowed=allowed)

@@ -212,6 +212,8 @@ nominal_rows: {open}   # a public guess at the size, such as a census has; never
 generator: {generator}
 weights: {weights}
 synthetic_rows: 20000  # rows to publish: any number, such as the guess above
+# questions:           # what people will ask; `measured` weights then measure it directly
+#   - mean: COLUMN by COLUMN   # or share, correlation, regression, quantiles, table
 
 state: state          # ledger and confidential workspace. A new ledger knows nothing of what was
                       # spent before: people who have one are charged there, such as

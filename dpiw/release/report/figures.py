@@ -324,15 +324,27 @@ def answers_of(declared: pd.DataFrame, pairs: pd.DataFrame) -> Answers:
 
 def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
     numbers = ["estimate", "lower", "upper"]
-    finite = lines[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
-    labels = _labels([*finite["value"]])
-    rows = [*zip(labels, *(finite[name] for name in (*numbers, "verdict")), strict=True)]
+    labelled = lines.assign(label=_labels([*lines["value"]]))
+    finite = labelled[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
+    rows = [*zip(*(finite[name] for name in ("label", *numbers, "verdict")), strict=True)]
     return AnswerCard(
         question=question,
         drawing=plots.intervals(rows, title=f"Answer to {question}") if rows else None,
         told=counted(lines["verdict"].value_counts())
         + (f"; the first {_BARS} are drawn" if len(lines) > len(finite) == _BARS else ""),
-        why=tuple(dict.fromkeys(filter(None, lines["why"]))),
+        why=_reasons([*labelled["label"]], [*lines["why"]]),
+    )
+
+
+def _reasons(labels: Sequence[str], reasons: Sequence[str]) -> tuple[str, ...]:
+    """Each reason once, with the values that it is about, unless it is about all."""
+    about: dict[str, list[str]] = {}
+    for label, reason in zip(labels, reasons, strict=True):
+        about.setdefault(reason, []).append(label)
+    return tuple(
+        reason if len(whose) == len(labels) else f"{', '.join(whose)}: {reason}"
+        for reason, whose in about.items()
+        if reason
     )
 
 

@@ -146,6 +146,7 @@ def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts()
     for said in (
         "mean: visits by grade", "Values by verdict: use: 1, use with care: 1, do not use: 1.",
         "correlation: age, income Values by verdict: do not use: 1.",
+        "grade=high, grade=nobody: fewer than 100 people",
         "2.5, from 2 to 3: use", "low <b>", "fewer than 100 people are behind it",
         "visits and grade: support 0.40; use with care: 2, do not use: 1",
         "grade: support 0.75; use: 3",

@@ -66,6 +66,7 @@ def run(slip: Slip, code: int, *words: str, period: str = "") -> Mistake:
 
 
 WEIGHTS = "weights: {method: beta_debiased, when_infeasible: keep}"
+ASKED = "weights: {method: measured}\nquestions: [{mean: age}, "
 
 
 def _in_latin(folder: Path) -> None:
@@ -99,6 +100,13 @@ FILES: dict[str, Mistake] = {
         WEIGHTS, "weights: {method: beta_debiased, settings: {penalti: 10}}", "'penalty'?"),
     "a step's setting misspelt": in_spec(
         "keep}", "keep, post_processing: [{step: clip, att: 3}]}", "line 13, column 88", "'at'?"),
+    "a question's column misspelt": in_spec(
+        WEIGHTS, ASKED + "{mean: incme}]", "line 14, column 27: questions[2].mean", "'income'?"),
+    "a question without a colon": in_spec(
+        WEIGHTS, ASKED + "mean income]", "line 14, column 26: questions[2]", "{mean: visits by"),
+    "a question asked twice": in_spec(
+        WEIGHTS, ASKED + "{weight: 2, mean: age}]", "line 14, column 26: questions[2]",
+        "the same as questions[1]"),
     "rows per person without a person": in_spec("delta:", "unit: {max_rows: 3}\ndelta:", "line 10"),
     "a dictionary misspelt": in_spec(
         "schema: schema.yaml", "schema: shema.yaml", "'schema.yaml'?", code=11),
