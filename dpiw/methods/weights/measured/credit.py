@@ -162,6 +162,9 @@ _LEAST_RELATIVE = 1e-3
 _FIRST, _LEAST_FORCED, _FORCINGS = 1e-2, 1e-9, 5
 """First step and least of the credit of what was asked, over alpha; most solutions on the way."""
 
+_NEARER = 4.0
+"""Least factor by which a further step lowers that credit, once a lower one lost too many rows."""
+
 _WORTH = 0.7
 """Least effective base rows after such a step, as a share of those before: noise may ask for means
 that no rows have, and few rows would then carry all weight. Our choice."""
@@ -338,6 +341,8 @@ def _kept(
             break
         lower = max(_LEAST_FORCED, share * max(_FIRST, KEPT / worst / 2))
         lower = max(lower, math.sqrt(share * too_low))
+        if too_low and lower > share / _NEARER:
+            break
         even = np.ones(targets.means.size) if targets.relative is None else targets.relative
         relative = even.copy()
         relative[forced] = lower
@@ -346,7 +351,7 @@ def _kept(
         with suppress(WeightError):
             found = reached(base, lowered, near.credit, near, covariance=near.covariance)
         with suppress(WeightError):
-            found = found or tilt(base, lowered, credit=near.credit)
+            found = found or reached(base, lowered, near.credit, near)
         if found is None or _effective(found) < least_rows:
             too_low = lower
             continue
