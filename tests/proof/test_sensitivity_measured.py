@@ -76,7 +76,8 @@ def some_terms(schema: PublicSchema, rng: np.random.Generator) -> list[str]:
     factors = [(name, form) for name in names for form in (OWN, VALUES)]
     pairs = [*itertools.combinations_with_replacement(factors, 2)]
     alone = [(factor,) for factor in (*factors, *((name, HALVES) for name in names))]
-    present = tuple(name for name in names if rng.random() < 0.5)
+    gaps = [column.name for column in schema.released[:6] if column.nullable]
+    present = tuple(name for name in gaps if rng.random() < 0.8)
     terms = [Term(factors=each, complete=who) for each in (*alone, *pairs) for who in ((), present)]
     keys = {term.key: None for term in (*terms, Term(factors=(), complete=present))}
     valid = [key for key in keys if Term.read(key, schema) is not None]

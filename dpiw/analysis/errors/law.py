@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpiw.analysis.sample import Published, WeightedSample, weighted_sample
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.admission import ADMITTED
 from dpiw.methods.recipe import Played
 from dpiw.methods.weights.measured.features import PARTS
@@ -77,7 +77,7 @@ def law_of_weights(
     except KeyError as reason:
         fault = f"the entry {reason} of its measured weights is missing. {_NO_ERRORS}"
         raise ReleaseError(fault, field="certificate") from None
-    except (TypeError, ValueError, AttributeError, ArithmeticError):
+    except (SpecError, TypeError, ValueError, AttributeError, ArithmeticError):
         fault = f"its numbers about measured weights are not admissible. {_NO_ERRORS}"
         raise ReleaseError(fault, field="certificate") from None
 

@@ -37,8 +37,8 @@ class Term:
     Attributes:
         factors: one or two pairs of a column and what is taken of it, `OWN`, `HALVES` or `VALUES`;
             a number twice is its square. None with `complete`: whether a row is.
-        complete: columns in the schema's order; in a row where one is missing, all coordinates of
-            the factors are zero.
+        complete: columns in the schema's order that may be missing; in a row where one is, all
+            coordinates of the factors are zero.
     """
 
     factors: tuple[tuple[str, str], ...]
@@ -76,6 +76,8 @@ class Term:
         names = {name for name, _ in term.factors}
         twice = len(names) < len(term.factors) and (not term.is_square or term.factors[0][1] != OWN)
         good = (len(forms) in (1, 2) or (complete and not forms)) and all(forms)
+        gaps = {name for name in columns if columns[name].nullable}
+        good = good and (not complete or names & gaps <= {*term.complete} <= gaps)
         return term if good and not squared and not twice and term.key == key else None
 
 

@@ -4,6 +4,7 @@ Nothing is computed from confidential rows. Nobody may look up how strong the co
 dependence is, so several kinds are reported. Seeds are for simulation: no privacy noise is drawn.
 """
 
+import math
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -244,6 +245,13 @@ def released_rows(folder: Path, schema: PublicSchema, *, public_key: Path | None
 
 
 def credit_of(facts: Mapping[str, Any]) -> float | None:
-    """Least credit over people, by what measured weights state."""
-    least = facts.get("least_credit")
-    return None if least is None else float(least) / float(facts["rows"])
+    """Least credit over people, by what measured weights state; ReleaseError for no numbers > 0."""
+    try:
+        least, rows = (float(facts[name]) for name in ("least_credit", "rows"))
+    except KeyError:  # other weights, or an older release
+        return None
+    except (TypeError, ValueError):
+        least = rows = math.nan
+    if not 0 < least / max(rows, 1.0) < math.inf or not rows >= 1:
+        raise ReleaseError(field="certificate", allowed="`least_credit` and `rows` finite and > 0")
+    return least / rows

@@ -63,7 +63,7 @@ MOST_CREDIT = 0.2
 any. Chosen on the populations of benchmarks/results/coverage_measured.md, on other releases."""
 
 FORCED = 0.05
-"""Largest noise variance of a mean that was asked for, in that of its feature among the base rows,
+"""Largest noise variance of a mean that was asked for, in that of its feature among weighted rows,
 for which the weights keep to it; nor may it exceed the prior's, which would then know more."""
 
 KEPT = 0.2

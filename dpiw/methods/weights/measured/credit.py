@@ -304,7 +304,7 @@ def reweight(
     solved, forced, of_forced = solvable(base, targets, credit), np.zeros(0, dtype=np.int64), 1.0
     if asked is not None and asked.size:
         most = loudest(misfit.least_credit())
-        quiet = np.diag(targets.covariance) <= most * np.diag(base.even[1])
+        quiet = np.diag(targets.covariance) <= most * np.diag(solved.covariance)
         forced = asked[quiet[asked]]
         targets, solved, of_forced = _kept(base, targets, solved, forced, most=most)
     return Reweighted(
@@ -330,7 +330,7 @@ def _kept(
     """
     share, too_low, least_rows = 1.0, 0.0, _WORTH * _effective(solved)
     block = np.ix_(forced, forced)
-    spreads, axes = np.linalg.eigh(base.even[1][block])
+    spreads, axes = np.linalg.eigh(solved.covariance[block])
     noise = ((targets.covariance[block] @ axes) * axes).sum(axis=0)
     quiet = noise <= most * spreads
     axes, deviations = axes[:, quiet], np.sqrt(noise[quiet])

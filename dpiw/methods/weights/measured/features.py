@@ -128,8 +128,7 @@ def asked_ranges(
 
         choices = [ends_of(cells, reach) for reach in _REACHES]
         found[name] = min([(0.0, 1.0), *choices], key=cost)
-    halved = [name for name, form, _ in stack.own if form == HALVES]
-    cuts = {name: cuts_of(first.columns[name]) for name in halved}
+    cuts = {name: cuts_of(first.columns[name]) for name in stack.halved}
     asked = {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
     return replace(ranges, asked=asked, cuts=cuts)
 
@@ -203,6 +202,11 @@ class Stack:
                 start = block.stop
         return own
 
+    @property
+    def halved(self) -> set[str]:
+        """Numbers whose quantiles were asked for."""
+        return {name for name, form, _ in self.own if form == HALVES}
+
     @cached_property
     def _by_name(self) -> dict[str, ColumnBlock]:
         names = (column.name for column in self.schema.released)
@@ -245,13 +249,31 @@ class Stack:
         return lines
 
     def _write_halves(self, scaled: ScaledTable, name: str, place: Array) -> None:
-        """Above or below the middle of each half that a number is in; zeros if it is missing."""
+        """Above or below the middle of each half that a number is in; zeros if it is missing.
+
+        And zeros where nothing can be below, or above: the half is the whole.
+        """
         length = math.sqrt(self.own[name, HALVES, ()].squared_norm / HALVINGS)
         known = np.flatnonzero(~np.isnan(scaled.columns[name]))
-        parts = self._parts(name, scaled)[known]
+        parts, is_split = self._parts(name, scaled)[known], self._is_split(name)
         for depth in range(HALVINGS):
-            is_above = parts >> (HALVINGS - 1 - depth) & 1
-            place[known, _node(parts, depth)] = np.where(is_above, length, -length)
+            node, is_above = _node(parts, depth), parts >> (HALVINGS - 1 - depth) & 1
+            place[known, node] = np.where(is_above, length, -length) * is_split[node]
+
+    def _is_split(self, name: str) -> NDArray[np.bool_]:
+        """Whether each half of a number has room on both sides of its middle, by the cuts."""
+        ends = np.array([0.0, *self._cuts(name), np.inf])
+        found = []
+        for depth in range(HALVINGS):
+            size = LAST_HALVES >> depth
+            low, high = ends[:-1:size], ends[size::size]
+            middle = ends[size // 2 :: size]
+            found.append((low < middle) & (middle < high))
+        return np.concatenate(found)
+
+    def _cuts(self, name: str) -> Sequence[float]:
+        cuts = {} if self.ranges is None else self.ranges.cuts
+        return cuts.get(name) or [part / LAST_HALVES for part in range(1, LAST_HALVES)]
 
     def _write_complete(
         self,
@@ -285,27 +307,30 @@ class Stack:
         Its name, and a number > 0 by half, shape (rows,); 1: not even the first halves are known.
         `off`: by how many deviations of the noise each feature's weighted mean is off its noisy
         one, shape (d,); NaN: not measured well enough. A half's share is known if it is off by at
-        most one.
+        most one. Where all rows of a half are on one side of its middle, that side is the half.
         """
         for key, term in self.terms.items():
             if len(term.factors) == 1 and term.factors[0][1] == HALVES:
                 name, own = term.factors[0][0], off[self.places(key)]
                 parts = self._parts(name, scaled)
-                halves, shift, variance = np.ones(scaled.rows, dtype=np.int32), np.zeros(1), 0.0
+                halves = np.ones(scaled.rows, dtype=np.int32)
+                shift, variance = np.zeros(scaled.rows), np.zeros(scaled.rows)
+                present = ~np.isnan(scaled.columns[name])
                 for depth in range(HALVINGS):  # a half's share: half of the whole's and difference
                     half = parts >> (HALVINGS - 1 - depth)
+                    count = np.bincount(half[present], minlength=2 ** (depth + 1))
+                    is_split = count[half ^ 1] > 0
                     change = own[_node(parts, depth)]
-                    shift = (shift + np.where(half & 1, change, -change)) / 2
-                    variance = (variance + 1) / 4
-                    is_known = np.abs(shift) <= math.sqrt(variance)
+                    moved = (shift + np.where(half & 1, change, -change)) / 2
+                    shift = np.where(is_split, moved, shift)
+                    variance = np.where(is_split, (variance + 1) / 4, variance)
+                    is_known = is_split & (np.abs(shift) <= np.sqrt(variance))
                     halves = np.where(is_known, 2 ** (depth + 1) + half, halves)
                 yield name, halves.astype(np.int32)
 
     def _parts(self, name: str, scaled: ScaledTable) -> NDArray[np.intp]:
         """In which of the last halves each number is; for a missing one, any. Shape (rows,)."""
-        cuts = {} if self.ranges is None else self.ranges.cuts
-        even = np.arange(1, LAST_HALVES) / LAST_HALVES
-        return np.searchsorted(cuts.get(name, even), scaled.columns[name], side="right")
+        return np.searchsorted(self._cuts(name), scaled.columns[name], side="right")
 
     def blocks_of(self, part: str) -> list[tuple[ColumnBlock, ColumnBlock | None]]:
         """The blocks whose coordinates, or their products, are a part's features, in order."""

@@ -151,11 +151,14 @@ class MeansLaw:
 
         (C + alpha R/u)^-1 r (1 - 1/u), to first order, r the residual alpha R theta.
         """
-        if self.residual is None:
+        left = self.residual
+        if self.theta is not None:  # by this law's R: that of the fit is about other means
+            left = self.credit * (ridge_of(self.covariance, self.relative) @ self.theta)
+        if left is None:
             return np.zeros_like(self.means)
         spreads, axes = self._shared_axes
         reach = PULLED**0.5 * (1 - 1 / PULL) / (spreads + self.credit / PULL)
-        return np.asarray(axes @ (reach * (axes.T @ self.residual)))
+        return np.asarray(axes @ (reach * (axes.T @ left)))
 
     @cached_property
     def _tilt(self) -> Array:
@@ -308,13 +311,14 @@ def law_of_means(
     `parameters` are those of the calibrated method, `facts` what its weights state, as in the
     certificate; `log_weights`: shape (n,). ReleaseError if they fit no law.
     """
+    ranges = Ranges.from_json(facts, schema)
     stack = Stack(
         schema=schema,
         shares={str(part): float(share) for part, share in parameters["features"].items()},
         scales=tuple(float(scale) for scale in parameters["scales"]),
         frequencies=int(parameters["frequencies"]),
         omega_seed=int(parameters["omega_seed"] or 0),
-        ranges=Ranges.from_json(facts, schema),
+        ranges=ranges,
     )
     one_way = OneWayLaw.from_json(facts["one_way"], schema) if "one_way" in facts else None
     scale = float(parameters["scale"])
@@ -323,6 +327,8 @@ def law_of_means(
     least = float(facts.get("least_credit", credit))
     residual = _of_features(facts, "residual", features.shape[1])
     theta = _of_features(facts, "theta", features.shape[1]) if "theta" in facts else None
+    if stack.halved - ranges.cuts.keys():
+        raise ReleaseError(field="cuts", allowed="those of every number that is halved")
     if not np.isin(facts.get("forced", ()), stack.asked).all():
         raise ReleaseError(field="certificate", allowed="`forced` features that questions declared")
     if not (0 < least <= credit < np.inf and 0 < rows_told < np.inf):
@@ -393,7 +399,7 @@ def _bins(
     bins = dict(known)
     for name, halves in stack.halves_of(rows, off):
         if name in known:
-            is_smaller = _alike(halves) <= _alike(known[name])
+            is_smaller = (halves > 1) & (_alike(halves) <= _alike(known[name]))
             bins[name] = np.where(is_smaller, halves, -1 - known[name])
         elif halves.min() > 1:
             bins[name] = halves
@@ -435,8 +441,9 @@ def expected_law(
     off = np.where(relative < 1, 0.0, np.nan)
     return MeansLaw(
         features=features, weights=np.ones(rows.rows), covariance=noise, rows=nominal_rows,
-        credit=credit or MOST_CREDIT * nominal_rows, relative=relative, calibration=rows.rows,
-        max_rows=max_rows, published=published, bins=_bins(stack, {}, rows.scaled, off=off),
+        credit=MOST_CREDIT * nominal_rows if credit is None else credit, relative=relative,
+        calibration=rows.rows, max_rows=max_rows, published=published,
+        bins=_bins(stack, {}, rows.scaled, off=off),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -45,7 +46,7 @@ class Ranges:
 
     bounds: Mapping[str, tuple[float, float]]
     asked: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    cuts: Mapping[str, Array] = field(default_factory=dict)
+    cuts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: SyntheticTable) -> Self:
@@ -70,7 +71,7 @@ class Ranges:
         stated: dict[str, dict[str, list[float]]] = {
             "ranges": {name: [*ends] for name, ends in self.bounds.items()},
             "asked_ranges": {name: [*ends] for name, ends in self.asked.items()},
-            "cuts": {name: cuts.tolist() for name, cuts in self.cuts.items()},
+            "cuts": {name: [*cuts] for name, cuts in self.cuts.items()},
         }
         return {name: by for name, by in stated.items() if by or name == "ranges"}
 
@@ -107,11 +108,13 @@ def _read_ends(stated: Any, names: set[str]) -> dict[str, tuple[float, float]]:
     return bounds
 
 
-def _read_cuts(stated: Any, names: set[str]) -> dict[str, Array]:
+def _read_cuts(stated: Any, names: set[str]) -> dict[str, tuple[float, ...]]:
     try:
-        cuts = {name: np.asarray(of, dtype=np.float64) for name, of in stated.items()}
-        flat = all(of.shape == (LAST_HALVES - 1,) for of in cuts.values())
-        good = flat and cuts.keys() <= names and all(map(_is_rising, cuts.values()))
+        cuts = {name: tuple(end + 0.0 for end in of) for name, of in stated.items()}
+        flags = [isinstance(end, bool) for of in stated.values() for end in of]
+        full = all(len(of) == LAST_HALVES - 1 for of in cuts.values())
+        rising = all(0 <= a <= b <= 1 for of in cuts.values() for a, b in pairwise(of))
+        good = full and rising and cuts.keys() <= names and not any(flags)
     except (AttributeError, TypeError, ValueError, OverflowError):
         good = False
     if not good:
@@ -120,15 +123,17 @@ def _read_cuts(stated: Any, names: set[str]) -> dict[str, Array]:
     return cuts
 
 
-def _is_rising(cuts: Array) -> bool:
-    return bool(cuts[0] >= 0 and cuts[-1] <= 1 and (np.diff(cuts) >= 0).all())
+def cuts_of(cells: Array) -> tuple[float, ...]:
+    """Between `LAST_HALVES` parts of equally many public cells; of equal width for few cells.
 
-
-def cuts_of(cells: Array) -> Array:
-    """Between `LAST_HALVES` parts of equally many public cells; of equal width for few cells."""
+    A value that many cells have is a cut more than once, with nothing between; nothing is below the
+    least one.
+    """
     known, places = cells[~np.isnan(cells)], np.arange(1, LAST_HALVES) / LAST_HALVES
-    cuts = np.quantile(known, places) if known.size >= LAST_HALVES else places
-    return np.asarray(np.floor(cuts / _STEP) * _STEP)
+    if known.size < LAST_HALVES:
+        return tuple(places.tolist())
+    cuts = np.floor(np.quantile(known, places, method="higher") / _STEP) * _STEP
+    return tuple(np.where(cuts <= known.min(), 0.0, cuts).tolist())
 
 
 def ends_of(cells: Array, deviations: float = _REACH) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from dpiw.methods.weights.measured import sums as feature_sum
 from dpiw.methods.weights.measured.features import PARTS, Stack
 from dpiw.methods.weights.measured.fourier import STEPS, Waves, public_normals
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.measured.ranges import Ranges
+from dpiw.methods.weights.measured.ranges import Ranges, cuts_of
 from dpiw.methods.weights.measured.sums import LOUD, exact_sum
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise
@@ -344,6 +344,15 @@ def test_json_is_read_back_and_nonsense_is_refused():
     ):  # fmt: skip
         with pytest.raises(ReleaseError):
             Ranges.from_json({"ranges": stated}, RANGED)
+    cuts = cuts_of(np.linspace(0.1, 0.9, 999))
+    halved = Ranges(bounds={}, cuts={"a": cuts})
+    assert Ranges.from_json(halved.to_json(), RANGED) == halved
+    for stated in (
+        {"g": cuts}, {"a": cuts[:-1]}, {"a": cuts[::-1]}, {"a": (*cuts[:-1], 1.5)}, {"a": 1}, None,
+        {"a": (float("nan"), *cuts[1:])}, {"a": (True,) * 127}, {"a": ("0.5",) * 127},
+    ):  # fmt: skip
+        with pytest.raises(ReleaseError):
+            Ranges.from_json({"cuts": stated}, RANGED)
 
 
 def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):

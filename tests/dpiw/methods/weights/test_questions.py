@@ -13,14 +13,21 @@ from dpiw.analysis.estimators.quantiles import quantile
 from dpiw.analysis.questions import answer, answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import SpecError
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import FORCED, KEPT, MOVED
 from dpiw.methods.weights.measured.features import PARTS, Stack, with_questions
-from dpiw.methods.weights.measured.ranges import Ranges
+from dpiw.methods.weights.measured.ranges import Ranges, cuts_of
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import exact_sum, sum_noise
-from dpiw.methods.weights.questions import MOST_ASKED, Term, importance, parse_questions, shares_of
+from dpiw.methods.weights.questions import (
+    HALVES,
+    MOST_ASKED,
+    Term,
+    importance,
+    parse_questions,
+    shares_of,
+)
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal.candidates import candidates
 from dpiw.plan.rehearsal.populations import WeightedRows, credit_of
@@ -92,9 +99,12 @@ def test_what_is_no_question_is_refused_by_its_field(stated, field):
 
 
 @pytest.mark.parametrize("key", [
-    "linear", "[]", '["id"]', '["job", "job"]', '[{"cuts": "job"}]', '[{"values": "x"}]',
-    '[ "x"]', "[[1]]", "7", "{", '["x", "pay", "job"]', '[{"cuts": "x"}, "x"]', '[{}]', "null",
-    '[{"cuts": "x"}, {"cuts": "x"}]', '[{"own": "x"}]', '["nobody"]', "[" * 9000,
+    "linear", "[]", '["id"]', '["job", "job"]', '[{"halves": "job"}]', '[{"values": "x"}]',
+    '[ "x"]', "[[1]]", "7", "{", '["x", "pay", "job"]', '[{"halves": "x"}, "x"]', '[{}]', "null",
+    '[{"halves": "x"}, {"halves": "x"}]', '[{"complete": []}]', '[{"complete": ["x"]}]',
+    '["pay", {"complete": ["job"]}]', '["x", {"complete": ["pay", "job"]}]',
+    '["x", {"complete": 1}]',
+    '[{"halves": "x"}, {"complete": ["pay"]}]', '[{"own": "x"}]', '["nobody"]', "[" * 9000,
 ])  # fmt: skip
 def test_no_other_text_is_the_key_of_a_term(key):
     assert Term.read(key, mixed()) is None
@@ -343,6 +353,68 @@ def test_quantiles_hold_the_truth_whether_parts_are_kept_to_or_drowned(
             interval = quantile(sample, "income", p).interval()
             held[place] += interval.lower[0] <= truth <= interval.upper[0]
     assert held.min() >= least
+
+
+def test_a_heap_at_the_lower_bound_leaves_other_quantiles_narrow():
+    """Six in ten have none; nobody is below, so that the first halves have one side alone."""
+    schema = declared(
+        {"name": "drinks", "kind": "integer", "lower": 0, "upper": 1000, "cuts": [1]},
+        {"name": "g", "kind": "categorical", "levels": ["a", "b"]}, name="drinkers",
+    )  # fmt: skip
+    settings_ = {"frequencies": 10, "base_rows": 4000}
+    weights = {"method": "measured", "when_infeasible": "keep", "settings": settings_}
+    plan = compile_plan(spec_of(({"quantiles": "drinks"},), weights=weights), schema)
+    rng = np.random.default_rng(1)
+    drinks = np.where(rng.random(20_000) < 0.6, 0, np.rint(rng.gamma(2, 60, 20_000)).clip(1, 1000))
+    people = ScaledTable(
+        {"drinks": drinks / 1000, "g": rng.integers(0, 2, 20_000).astype(np.int32)}, 20_000
+    )
+    private = PrivateTable(schema=schema, scaled=people)
+    sample = played_sample(play(plan.recipe, private, noise=SeededNoise(1), rng=rng))
+    for p in (0.65, 0.75, 0.9):
+        interval = quantile(sample, "drinks", p).interval()
+        assert interval.upper - interval.lower < 40  # of 1000; without halves 100 and more
+        assert interval.lower - 5 <= np.quantile(drinks, p) <= interval.upper + 5
+
+
+@given(st.floats(0, 0.9), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0, 7, 900]),
+       st.integers(0, 2**32))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_halves_hold_equally_many_rows_beside_a_heap_or_few_whole_numbers(
+    share, heap, values, seed
+):
+    """Every half that the rows split has a feature that no others give; the rest are zero."""
+    schema = declared({"name": "x", "kind": "continuous", "lower": 0, "upper": 1})
+    rng = np.random.default_rng(seed)
+    cells = np.where(rng.random(6000) < share, heap, rng.random(6000) ** 2)
+    cells = np.rint(cells * values) / values if values else cells
+    rows = ScaledTable({"x": cells}, 6000)
+    key = Term(factors=(("x", HALVES),)).key
+    ranges = Ranges(bounds={}, cuts={"x": cuts_of(cells)})
+    stack = Stack(schema=schema, shares={key: 1.0}, ranges=ranges)
+    features = stack.matrix(rows)
+    live = features.std(axis=0) > 0
+    assert (features[:, ~live] == 0).all()
+    assert np.linalg.matrix_rank(features[:, live] - features[:, live].mean(axis=0)) == live.sum()
+    ((_, halves),) = stack.halves_of(rows, np.zeros(stack.dimension))
+    pairs = {*zip(cells.tolist(), halves.tolist(), strict=True)}
+    counts = np.bincount(halves)
+    assert len({value for value, _ in pairs}) == len(pairs)  # a value is in one half
+    most = np.unique(cells, return_counts=True)[1].max()
+    assert counts.max() <= most + 2 * 6000 / 128
+    assert (halves > 1).all() or len(pairs) == 1
+
+
+@pytest.mark.parametrize("facts", [
+    {"least_credit": 0, "rows": 9}, {"least_credit": 1, "rows": 0}, {"least_credit": -1, "rows": 9},
+    {"least_credit": np.inf, "rows": 9}, {"least_credit": 1, "rows": np.nan},
+    {"least_credit": [1], "rows": 9}, {"least_credit": "x", "rows": 9},
+])  # fmt: skip
+def test_a_certificate_s_credit_is_a_number_above_zero(facts):
+    assert credit_of({"least_credit": 3, "rows": 12}) == 0.25
+    assert credit_of({}) is None
+    with pytest.raises(ReleaseError):
+        credit_of(facts)
 
 
 def test_a_plan_forecasts_half_widths_before_data_is_read(asked):
