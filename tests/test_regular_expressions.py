@@ -8,10 +8,10 @@ square of a hostile text's length. Sets of characters are compared over ASCII an
 import ast
 import itertools
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
+from typing import NamedTuple
 
 import pytest
 
@@ -39,8 +39,7 @@ SHORT = {
 """Files with patterns that are flagged, and why their texts are short or their owner's."""
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """Characters at one place, or of a run without a bound."""
 
     characters: frozenset[str]

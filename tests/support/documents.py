@@ -8,8 +8,8 @@ that begins with a program's name. Names in capitals stand for something of the 
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -25,8 +25,7 @@ _MENTION = re.compile(r"make [a-z-]+|dpiw ((ledger|key|workspace|local) )?[a-z]+
 """`make target`, `dpiw command`, `dpiw group command --option`: nothing with a value."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A fenced block of a page."""
 
     page: str
@@ -34,8 +33,7 @@ class Block:
     text: str
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One shell command, on one line, without its comment.
 
     `mention`: it names a command (`dpiw verify`, `make test`) or an option, and gives no value.

@@ -166,10 +166,9 @@ def test_a_ledger_restored_to_before_a_release_neither_draws_nor_publishes(workp
     draw(run)
     finish(run)
     restore(workplace, copy)
-    with pytest.raises(errors.LedgerTamperedError):
-        steps.reserve(run)
-    with pytest.raises(errors.LedgerTamperedError):
-        steps.publish(run)
+    for step in (steps.reserve, steps.publish):
+        with pytest.raises(errors.LedgerTamperedError):
+            step(run)
 
 
 def test_a_stored_effort_above_the_promise_is_refused(workplace):

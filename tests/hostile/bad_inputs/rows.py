@@ -5,7 +5,7 @@ Codes: C configuration (exit 10, 11), S structure (12), V value (no abort), B bu
 I integrity (30-33), R resume. The charge is 0 unless stated.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 VALUES = "hostile/bad_inputs/test_values.py::test_values_are_clamped_or_mapped"
 STRUCTURE = "hostile/bad_inputs/test_structure.py::test_structure_is_refused_without_charge"
@@ -25,8 +25,7 @@ STORE = "dpiw/ledger/test_store_sqlite.py"
 TRANSITIONS = "dpiw/ledger/test_transitions.py"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One row of the table."""
 
     number: int
@@ -38,7 +37,7 @@ class Row:
 
 
 def row(number: int, input: str, code: str, result: str, *tests: str, note: str = "") -> Row:
-    return Row(number=number, input=input, code=code, result=result, tests=tests, note=note)
+    return Row(number, input, code, result, tests, note)
 
 
 ROWS: tuple[Row, ...] = (

@@ -5,11 +5,10 @@
 must have it. docs/privacy.md section 9 is the short form.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leak:
+class Leak(NamedTuple):
     """One path by which a value could leave, or a promise could fail."""
 
     number: int
@@ -24,10 +23,7 @@ class Leak:
 def leak(
     number: int, path: str, severity: str, control: str, where: str, *tests: str, open: str = ""
 ) -> Leak:
-    return Leak(
-        number=number, path=path, severity=severity, control=control,
-        where=tuple(where.split()), tests=tests, open=open,
-    )  # fmt: skip
+    return Leak(number, path, severity, control, tuple(where.split()), tests, open)
 
 
 SCAN = (

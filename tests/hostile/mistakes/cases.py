@@ -4,9 +4,8 @@ One case for each way in which a mistake is found. What a field may hold: tests 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpiw import analysis
 from dpiw.analysis.release import Release
@@ -15,8 +14,7 @@ Slip = Callable[[Path], None]
 """Makes the mistake, in a folder where everything was right."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mistake:
+class Mistake(NamedTuple):
     """One line of the table: what went wrong, what is typed after `dpiw`, and how that ends.
 
     `command` of a run: its period; `words`: the field, its place, the nearest valid word.
@@ -45,24 +43,22 @@ def in_file(name: str, old: str, new: str) -> Slip:
 
 def in_spec(old: str, new: str, *words: str, code: int = 10) -> Mistake:
     """A slip in the release spec, seen by `dpiw plan`."""
-    slip = in_file("release.yaml", old, new)
-    return Mistake(slip=slip, command="plan release.yaml", code=code, words=words)
+    return Mistake(in_file("release.yaml", old, new), "plan release.yaml", code, words)
 
 
 def in_dictionary(old: str, new: str, *words: str) -> Mistake:
     """A slip in the data dictionary, seen by `dpiw plan`."""
-    slip = in_file("schema.yaml", old, new)
-    return Mistake(slip=slip, command="plan release.yaml", code=11, words=words)
+    return Mistake(in_file("schema.yaml", old, new), "plan release.yaml", 11, words)
 
 
 def typed(command: str, code: int, *words: str, slip: Slip = nothing) -> Mistake:
     """A slip on the command line."""
-    return Mistake(slip=slip, command=command, code=code, words=words)
+    return Mistake(slip, command, code, words)
 
 
 def run(slip: Slip, code: int, *words: str, period: str = "") -> Mistake:
     """Seen by a run of the spec."""
-    return Mistake(slip=slip, command=period, code=code, words=words)
+    return Mistake(slip, period, code, words)
 
 
 WEIGHTS = "weights: {method: beta_debiased, when_infeasible: keep}"
@@ -89,8 +85,7 @@ FILES: dict[str, Mistake] = {
     "a format misspelt": in_spec("format: csv}", "format: cvs}", "line 6, column 26", "'csv'?"),
     "an encoding's other name": in_spec("format: csv}", "format: csv, encoding: utf8}", "'utf-8'?"),
     "an encoding's name on Windows": in_spec(
-        "format: csv}", "format: csv, encoding: windows-1252}", "'cp1252'?"
-    ),
+        "format: csv}", "format: csv, encoding: windows-1252}", "'cp1252'?"),
     "dashes for underscores": in_spec(
         "add_or_remove_one", "add-or-remove-one", "'add_or_remove_one'?"),
     "a generator of the comparisons": in_spec(
