@@ -23,16 +23,10 @@ from dpiw.errors import SpecError
 from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
+from dpiw.methods.weights.measured import halves
 from dpiw.methods.weights.measured.fourier import Waves
-from dpiw.methods.weights.measured.ranges import (
-    HALVINGS,
-    LAST_HALVES,
-    MOST_ROWS,
-    Ranges,
-    cut_to,
-    cuts_of,
-    ends_of,
-)
+from dpiw.methods.weights.measured.halves import HALVINGS, LAST_HALVES, cuts_of
+from dpiw.methods.weights.measured.ranges import MOST_ROWS, Ranges, cut_to, ends_of
 from dpiw.methods.weights.questions import (
     HALVES,
     OWN,
@@ -249,31 +243,14 @@ class Stack:
         return lines
 
     def _write_halves(self, scaled: ScaledTable, name: str, place: Array) -> None:
-        """Above or below the middle of each half that a number is in; zeros if it is missing.
-
-        And zeros where nothing can be below, or above: the half is the whole.
-        """
-        length = math.sqrt(self.own[name, HALVES, ()].squared_norm / HALVINGS)
+        """Zeros for a missing number."""
         known = np.flatnonzero(~np.isnan(scaled.columns[name]))
-        parts, is_split = self._parts(name, scaled)[known], self._is_split(name)
-        for depth in range(HALVINGS):
-            node, is_above = _node(parts, depth), parts >> (HALVINGS - 1 - depth) & 1
-            place[known, node] = np.where(is_above, length, -length) * is_split[node]
+        length = math.sqrt(self.own[name, HALVES, ()].squared_norm / HALVINGS)
+        parts = self._parts(name, scaled)[known]
+        place[known] = halves.features(parts, self._cuts(name), length=length)
 
-    def _is_split(self, name: str) -> NDArray[np.bool_]:
-        """Whether each half of a number has room on both sides of its middle, by the cuts."""
-        ends = np.array([0.0, *self._cuts(name), np.inf])
-        found = []
-        for depth in range(HALVINGS):
-            size = LAST_HALVES >> depth
-            low, high = ends[:-1:size], ends[size::size]
-            middle = ends[size // 2 :: size]
-            found.append((low < middle) & (middle < high))
-        return np.concatenate(found)
-
-    def _cuts(self, name: str) -> Sequence[float]:
-        cuts = {} if self.ranges is None else self.ranges.cuts
-        return cuts.get(name) or [part / LAST_HALVES for part in range(1, LAST_HALVES)]
+    def _cuts(self, name: str) -> tuple[float, ...]:
+        return halves.EVEN if self.ranges is None else self.ranges.cuts.get(name, halves.EVEN)
 
     def _write_complete(
         self,
@@ -302,31 +279,15 @@ class Stack:
         return cut_to(cells, self.ranges.asked.get(name, (0.0, 1.0)))
 
     def halves_of(self, scaled: ScaledTable, off: Array) -> Iterator[tuple[str, NDArray[np.int32]]]:
-        """Each number that is halved, and the smallest half of each row whose share is known.
+        """Each number that is halved, and its rows' halves by `halves.known_halves`.
 
-        Its name, and a number > 0 by half, shape (rows,); 1: not even the first halves are known.
-        `off`: by how many deviations of the noise each feature's weighted mean is off its noisy
-        one, shape (d,); NaN: not measured well enough. A half's share is known if it is off by at
-        most one. Where all rows of a half are on one side of its middle, that side is the half.
+        `off`: of all features, shape (d,).
         """
         for key, term in self.terms.items():
             if len(term.factors) == 1 and term.factors[0][1] == HALVES:
-                name, own = term.factors[0][0], off[self.places(key)]
+                name, present = term.factors[0][0], ~np.isnan(scaled.columns[term.factors[0][0]])
                 parts = self._parts(name, scaled)
-                halves = np.ones(scaled.rows, dtype=np.int32)
-                shift, variance = np.zeros(scaled.rows), np.zeros(scaled.rows)
-                present = ~np.isnan(scaled.columns[name])
-                for depth in range(HALVINGS):  # a half's share: half of the whole's and difference
-                    half = parts >> (HALVINGS - 1 - depth)
-                    count = np.bincount(half[present], minlength=2 ** (depth + 1))
-                    is_split = count[half ^ 1] > 0
-                    change = own[_node(parts, depth)]
-                    moved = (shift + np.where(half & 1, change, -change)) / 2
-                    shift = np.where(is_split, moved, shift)
-                    variance = np.where(is_split, (variance + 1) / 4, variance)
-                    is_known = is_split & (np.abs(shift) <= np.sqrt(variance))
-                    halves = np.where(is_known, 2 ** (depth + 1) + half, halves)
-                yield name, halves.astype(np.int32)
+                yield name, halves.known_halves(parts, present, off[self.places(key)])
 
     def _parts(self, name: str, scaled: ScaledTable) -> NDArray[np.intp]:
         """In which of the last halves each number is; for a missing one, any. Shape (rows,)."""
@@ -489,11 +450,6 @@ class Stack:
 def _lines(term: Term) -> list[Line]:
     """The lines of a term's factors; that of complete rows if it has none."""
     return [(name, form, term.complete) for name, form in term.factors or (("", OWN),)]
-
-
-def _node(parts: NDArray[np.intp], depth: int) -> NDArray[np.intp]:
-    """Which feature says in what half of its half, of so many halvings, each part is."""
-    return np.asarray(2**depth - 1 + (parts >> (HALVINGS - depth)))
 
 
 def all_features(stack: Stack, known: OneWayLaw | None, scaled: ScaledTable) -> Array:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
+from dpiw.methods.weights.measured.halves import LAST_HALVES
 
 Array = NDArray[np.float64]
 
@@ -25,12 +26,6 @@ _LEAST = 1 / 16
 
 _STEP = 2.0**-20
 """Unit of the ends."""
-
-HALVINGS = 7
-"""How often a number whose quantiles are asked for is halved."""
-
-LAST_HALVES = 2**HALVINGS
-"""Last halves."""
 
 MOST_ROWS = 20_000
 """Most rows read: more would move an end by a hundredth of the range."""
@@ -121,19 +116,6 @@ def _read_cuts(stated: Any, names: set[str]) -> dict[str, tuple[float, ...]]:
         allowed = f"{LAST_HALVES - 1} ascending numbers in [0, 1] by column of numbers"
         raise ReleaseError(field="cuts", allowed=allowed)
     return cuts
-
-
-def cuts_of(cells: Array) -> tuple[float, ...]:
-    """Between `LAST_HALVES` parts of equally many public cells; of equal width for few cells.
-
-    A value that many cells have is a cut more than once, with nothing between; nothing is below the
-    least one.
-    """
-    known, places = cells[~np.isnan(cells)], np.arange(1, LAST_HALVES) / LAST_HALVES
-    if known.size < LAST_HALVES:
-        return tuple(places.tolist())
-    cuts = np.floor(np.quantile(known, places, method="higher") / _STEP) * _STEP
-    return tuple(np.where(cuts <= known.min(), 0.0, cuts).tolist())
 
 
 def ends_of(cells: Array, deviations: float = _REACH) -> tuple[float, float]:

@@ -16,8 +16,9 @@ from dpiw.errors import ReleaseError, SpecError, WeightError
 from dpiw.methods.weights.measured import sums as feature_sum
 from dpiw.methods.weights.measured.features import PARTS, Stack
 from dpiw.methods.weights.measured.fourier import STEPS, Waves, public_normals
+from dpiw.methods.weights.measured.halves import cuts_of
 from dpiw.methods.weights.measured.method import Measured
-from dpiw.methods.weights.measured.ranges import Ranges, cuts_of
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.sums import LOUD, exact_sum
 from dpiw.methods.weights.measured.weighing import weigh_measured
 from dpiw.privacy.randomness import SeededNoise

@@ -17,7 +17,8 @@ from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured.constants import FORCED, KEPT, MOVED
 from dpiw.methods.weights.measured.features import PARTS, Stack, with_questions
-from dpiw.methods.weights.measured.ranges import Ranges, cuts_of
+from dpiw.methods.weights.measured.halves import cuts_of
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import exact_sum, sum_noise
 from dpiw.methods.weights.questions import (
