@@ -30,8 +30,8 @@ columns:
   - {name: real, kind: continuous, lower: -10, upper: 10, nullable: true}
   - {name: real_grid, kind: continuous, lower: 0, upper: 1000, decimals: 2, fill: 12.5,
      missing: ["-9", "999", "12.34"]}
-  - {name: real_huge, kind: continuous, lower: -1.0e+200, upper: 1.0e+200}
-  - {name: real_tiny, kind: continuous, lower: 0, upper: 1.0e-200, nullable: true}
+  - {name: real_huge, kind: continuous, lower: -1.0e+60, upper: 1.0e+60}
+  - {name: real_tiny, kind: continuous, lower: 0, upper: 1.0e-60, nullable: true}
   - {name: whole, kind: integer, lower: 0, upper: 100, nullable: true}
   - {name: whole_low, kind: integer, lower: -9223372036854775808, upper: -9223372036854775000}
   - {name: whole_high, kind: integer, lower: 9214364837600034815, upper: 9223372036854775807,
