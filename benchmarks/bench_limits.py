@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-import scale
 from bench_record import Cost, Found, NotRunError, Place, in_turns, median, timed
 from scale_table import dictionary, write_table
 from study import ROOT
@@ -23,6 +25,7 @@ from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, write_snapshot
 from dpiw.data.tables import PrivateTable
+from dpiw.ledger import Ledger, Population
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured.features import with_first_moments
@@ -30,10 +33,44 @@ from dpiw.methods.weights.measured.many_rows import StreamedRows
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import exact_sum
+from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.signing import create_key_pair
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
 
 BLOCK = 8192
 """Rows of one matrix product."""
 
+SPEC = """format: 1
+name: {name}
+population: town
+cadence: once
+source: {{path: table.csv, format: csv}}
+schema: schema.yaml
+relation: add_or_remove_one
+epsilon: 1
+delta: 1e-8
+nominal_rows: {rows}
+generator: {{method: {generator}}}
+weights: {{method: {weights}}}
+synthetic_rows: {rows}
+state: state
+signing_key: state/keys/scale.key
+publish_to: state/releases
+"""
+REFERENCE = """import sys
+import pyarrow.csv, pyarrow.parquet
+pyarrow.parquet.write_table(pyarrow.csv.read_csv(sys.argv[1]), sys.argv[2])
+for _ in range(2):
+    pyarrow.parquet.read_table(sys.argv[2])
+"""
+STEP = """import sys
+from pathlib import Path
+from dpiw.run import steps
+from dpiw.run.run import ReleaseRun
+steps.{step}(ReleaseRun.load(Path(sys.argv[1])))
+"""
+VERIFY = "import sys; from dpiw.cli.main import main; sys.exit(main(['verify', sys.argv[1]]))"
 REWRITE = """import glob, sys
 import pyarrow.parquet
 table = pyarrow.parquet.read_table(glob.glob(sys.argv[1] + "/synthetic*.parquet"))
@@ -66,7 +103,7 @@ IMPORTS = "import prefect, great_expectations, pandas, scipy.stats, sqlalchemy"
 
 
 def made_up(rows: int) -> tuple[PublicSchema, ScaledTable]:
-    """Rows of the columns of `scale.py`, each drawn by itself."""
+    """Rows of the columns of `scale_table.py`, each drawn by itself."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "schema.yaml")
         path.write_text(dictionary())
@@ -155,19 +192,83 @@ def marginals(place: Place) -> dict[str, Found]:
     return {"one-way, memory": memory, "one-way, disk": disk}
 
 
-def release(place: Place, rows: int) -> dict[str, scale.Used]:
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """What a process took: seconds, and bytes at its peak."""
+
+    wall: float
+    cpu: float
+    peak: int
+
+
+def used(arguments: list[str]) -> Used:
+    """Run Python; it must end well."""
+    started = time.perf_counter()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment
+    ) as process:
+        _, status, resources = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(arguments[:3])}: ended with {process.returncode}")
+    return Used(
+        wall=time.perf_counter() - started,
+        cpu=resources.ru_utime + resources.ru_stime,
+        peak=resources.ru_maxrss * 1024,
+    )
+
+
+def workplace(root: Path) -> None:
+    """A table's dictionary, a key, and a population with budget enough."""
+    (root / "state" / "keys").mkdir(mode=0o700, parents=True)
+    (root / "state").chmod(0o700)
+    (root / "schema.yaml").write_text(dictionary())
+    create_key_pair(root / "state" / "keys", "scale")
+    town = Population(
+        name="town", relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=1, id_column=None,
+        epsilon=Decimal(20), delta=Decimal("1e-4"),
+    )  # fmt: skip
+    Ledger.create(root / "state" / "ledger.sqlite").register(town)
+
+
+def reserved(root: Path, generator: str, rows: int, *, weights: str = "none") -> ReleaseRun:
+    """A run whose budget is held."""
+    path = root / f"{generator}.yaml"
+    name = f"scale-{generator}"
+    path.write_text(SPEC.format(name=name, rows=rows, generator=generator, weights=weights))
+    run = ReleaseRun.prepare(path, period="once")
+    steps.reserve(run)
+    return run
+
+
+def stage(name: str, run: ReleaseRun) -> Used:
+    """A step of a run in a process of its own; a confidential one as a release starts it."""
+    if name in ("ingest", "fit_generator", "fit_weights"):
+        return used(["-m", "dpiw.run.process", name, str(run.directory)])
+    if name == "verify":
+        return used(["-c", VERIFY, str(Path(run.spec.publish_to) / run.release_id)])
+    return used(["-c", STEP.format(step=name), str(run.directory)])
+
+
+def release(place: Place, rows: int) -> dict[str, Used]:
     """Every stage of a release of so many rows from as many, a process each; and pyarrow."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=place.scratch) as folder:
         root = Path(folder)
         write_table(root / "table.csv", rows)
-        scale.workplace(root, most=1)
-        stages = {"pyarrow": scale.reference(root)}
-        stages |= dict(scale.fits(root, rows, ["histogram", "privbayes", "mst"], most=1))
-        steps = scale.public(root, rows, rows, ["histogram"], most=1)
-        stages |= {name.removeprefix("histogram: "): used for name, used in steps}
-        (published,) = (root / "state" / "releases").glob("scale-histogram-*")
-        again = ["-c", REWRITE, str(published), str(root / "again.parquet")]
-        stages["rewrite"] = scale.used(again)
+        workplace(root)
+        table, copy, again = (str(root / name) for name in ("table.csv", "copy.parquet", "again"))
+        stages = {"pyarrow": used(["-c", REFERENCE, table, copy])}
+        run = reserved(root, "histogram", rows, weights="measured, settings: {omega_seed: 1}")
+        stages |= {"ingest": stage("ingest", run), "histogram": stage("fit_generator", run)}
+        for generator in ("privbayes", "mst"):
+            other = reserved(root, generator, rows)
+            os.link(run.snapshot, other.snapshot)
+            stages[generator] = stage("fit_generator", other)
+        stages |= {name: stage(name, run) for name in (*RELEASE[2:], "verify")}
+        stages["rewrite"] = used(
+            ["-c", REWRITE, str(Path(run.spec.publish_to) / run.release_id), again]
+        )
     return stages
 
 
@@ -226,7 +327,7 @@ def starts(place: Place) -> dict[str, Found]:
     for _ in range(max(1, place.repeats - 1)):
         with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
             root = copied(ROOT, Path(folder))
-            imported = scale.used(["-c", IMPORTS])
+            imported = used(["-c", IMPORTS])
             reference.append(Cost(wall=imported.wall, cpu=imported.cpu))
             for name, words in COMMANDS.items():
                 costs[name].append(command(root, words))

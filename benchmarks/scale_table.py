@@ -41,27 +41,17 @@ def _columns(suffix: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _suffixes(copies: int) -> list[str]:
-    return ["", *(f"_{number}" for number in range(2, copies + 1))]
-
-
 def dictionary(copies: int = 1) -> str:
     """The table's data dictionary, with so many copies of its columns side by side."""
-    columns = [line for suffix in _suffixes(copies) for line in _columns(suffix)]
+    suffixes = ["", *(f"_{number}" for number in range(2, copies + 1))]
+    columns = [line for suffix in suffixes for line in _columns(suffix)]
     head = ["name: scale", "columns:", "  - {name: id, role: identifier}"]
     return "\n".join([*head, *columns, ""])
 
 
-def batch(rng: np.random.Generator, start: int, rows: int, copies: int = 1) -> pa.Table:
+def batch(rng: np.random.Generator, start: int, rows: int) -> pa.Table:
     """Some rows, two of each person."""
-    columns = {"id": pa.array((start + np.arange(rows)) // 2)}
-    for suffix in _suffixes(copies):
-        columns |= {f"{name}{suffix}": values for name, values in _values(rng, rows).items()}
-    return pa.table(columns)
-
-
-def _values(rng: np.random.Generator, rows: int) -> dict[str, pa.Array]:
-    columns = {}
+    columns = {"id": (start + np.arange(rows)) // 2}
     for name, (low, high) in NUMBERS.items():
         if isinstance(low, int):
             columns[name] = rng.integers(low, high + 1, rows)
@@ -73,17 +63,18 @@ def _values(rng: np.random.Generator, rows: int) -> dict[str, pa.Array]:
     columns["born"] = np.datetime64("1930-01-01") + rng.integers(0, 29_000, rows)
     columns["seen"] = np.datetime64("2010-01-01T00:00:00") + rng.integers(0, 47 * 10**7, rows)
     gaps = rng.random(rows) < 0.05
-    return {
-        name: pa.array(values, mask=gaps if name == "bmi" else None)
-        for name, values in columns.items()
-    }
+    return pa.table(
+        {
+            name: pa.array(values, mask=gaps if name == "bmi" else None)
+            for name, values in columns.items()
+        }
+    )
 
 
-def write_table(path: Path, rows: int, *, copies: int = 1) -> None:
+def write_table(path: Path, rows: int) -> None:
     """As CSV, batch by batch."""
     rng = np.random.default_rng(17)
     with path.open("wb") as file:
         for start in range(0, rows, BATCH):
             options = pyarrow.csv.WriteOptions(include_header=start == 0, quoting_style="none")
-            some = batch(rng, start, min(BATCH, rows - start), copies)
-            pyarrow.csv.write_csv(some, file, options)
+            pyarrow.csv.write_csv(batch(rng, start, min(BATCH, rows - start)), file, options)

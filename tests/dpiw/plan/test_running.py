@@ -52,7 +52,8 @@ MEASURED = [
     ("measured", 3, 10_000, 18.5, 657),
 ]  # fmt: skip
 """Of each method: how many times the 15 columns of `benchmarks/scale_table.py`, rows, and seconds
-and MiB beyond those of `histogram`, by `benchmarks/scale.py`, on one of two shared cores."""
+and MiB beyond those of `histogram`, by `benchmarks/scale.py` of df7790b4, on one of two shared
+cores."""
 
 
 @pytest.mark.nightly_cases("-2-", "-3-")
