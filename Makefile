@@ -27,6 +27,7 @@ help:
 	@echo "make bench-weights DATA=folder    measured weights on five data sets, one total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
 	@echo "make bench-mnist DATA=folder      images by convolutions at the paper's epsilon, on torch"
+	@echo "make bench-boards DATA=folder     NIST's and Tab-PE's scores at epsilon 1 (resumes)"
 	@echo "make bench-local DATA=folder      learning from local reports: excess risk by their number"
 	@echo "make paper-quick DATA=folder      the paper's tables in 2 runs, its other figures in 1"
 	@echo "make paper DATA=folder            10 runs, MNIST too; it resumes where it stopped"
@@ -163,6 +164,11 @@ bench-neural: $(VENV)/.bench
 .PHONY: bench-mnist
 bench-mnist: $(VENV)/.test
 	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/mnist.py --data $(DATA)
+
+.PHONY: bench-boards
+bench-boards: $(VENV)/.bench $(VENV)/.marginals
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/nist.py --data $(DATA)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabpe.py --data $(DATA)
 
 bench-local: $(VENV)/.pipeline
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/local_iwp.py --data $(DATA)
