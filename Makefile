@@ -19,7 +19,7 @@ help:
 	@echo "make release-all the same data with all 30 columns, at epsilon 1"
 	@echo "make release-bayes the worked example's columns from Bayesian synthesis"
 	@echo "make population  a simulated population of 50,000 people with known truth"
-	@echo "make mst         the same population from MST, corrected by weights; installs private-pgm"
+	@echo "make mst         the same population from MST, corrected by weights"
 	@echo "make external    rows that two other tools made of the same population, corrected by weights"
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
@@ -40,11 +40,7 @@ $(VENV)/.pipeline: pyproject.toml $(LOCK)
 
 $(VENV)/.test: $(VENV)/.pipeline
 	@echo "installing the test tools and torch (0.2 GB for the CPU, gigabytes with CUDA) into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals,neural,test,docs]'
-	@touch $@
-
-$(VENV)/.marginals: $(VENV)/.pipeline
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,marginals]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(LOCK) -e '.[pipeline,neural,test,docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.pipeline
@@ -67,7 +63,7 @@ population: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
 	@$(BIN)/dpiw release examples/population/release.yaml
 
-mst: $(VENV)/.marginals
+mst: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py population
 	@$(BIN)/dpiw release examples/population/mst.yaml
 	@$(BIN)/dpiw verify .dpiw/releases/population-mst-once-* --key .dpiw/keys/demo.pub
@@ -101,7 +97,7 @@ test-oldest: $(VENV)/.test
 	@mkdir -p build
 	@$(BIN)/python -m tests.oldest > build/oldest.txt
 	@test -x build/oldest/bin/python || $(PYTHON) -m venv build/oldest
-	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,marginals,neural,test,docs]'
+	@build/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c build/oldest.txt '.[pipeline,neural,test,docs]'
 	build/oldest/bin/python -m pytest -n $(JOBS) --dist worksteal
 	@$(BIN)/python -m tests.oldest formula plot > build/light.txt
 	@test -x build/light/bin/python || $(PYTHON) -m venv build/light
@@ -110,7 +106,7 @@ test-oldest: $(VENV)/.test
 
 test-newest:
 	@test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
-	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,marginals,neural,test,docs]'
+	@build/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager '.[pipeline,neural,test,docs]'
 	build/newest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 # What needs a GPU; where torch finds none, each test says so and is skipped. The twins on the CPU run in every suite.
@@ -152,7 +148,7 @@ serve: $(VENV)/.pipeline
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
 
 # DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py.
-bench: $(VENV)/.bench $(VENV)/.marginals
+bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(OPTIONS)
 
 bench-weights: $(VENV)/.bench
@@ -166,7 +162,7 @@ bench-mnist: $(VENV)/.test
 	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python benchmarks/mnist.py --data $(DATA)
 
 .PHONY: bench-boards
-bench-boards: $(VENV)/.bench $(VENV)/.marginals
+bench-boards: $(VENV)/.bench
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/nist.py --data $(DATA)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/tabpe.py --data $(DATA)
 

@@ -102,7 +102,7 @@ ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
 }
 """What is measured and kept as one, the quick ones first; besides: `release-ROWS`."""
 
-PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-expectations", "mbi")
+PACKAGES = ("numpy", "scipy", "pandas", "pyarrow", "opendp", "prefect", "great-expectations")
 
 
 def machine() -> str:

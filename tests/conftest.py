@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 
 # Before NumPy: two workers on two cores with two threads each wait for one another, and a sum in
 # several threads rounds otherwise. The long suites set it too (tests/suite.sh).
@@ -49,15 +48,6 @@ def pytest_sessionstart() -> None:
 def pytest_collection_finish() -> None:
     """Importing `flows` closes files for the rest of a process: not for the tests of this one."""
     os.umask(UMASK)
-
-
-def pytest_runtest_setup() -> None:
-    """Keep the log handler of absl, which jax brings, off the stream that pytest captures.
-
-    Whoever configures logging closes that handler, as Prefect does, and the handler its stream.
-    """
-    if (absl := sys.modules.get("absl.logging")) is not None:
-        absl.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -67,7 +67,7 @@ def clone(tmp_path_factory) -> Path:
             shutil.copy2(ROOT / name, folder / name)
     (folder / ".venv").mkdir()
     programs(folder / ".venv" / "bin")
-    for stamp in (".pipeline", ".test", ".marginals"):  # what `make` leaves when it has installed
+    for stamp in (".pipeline", ".test"):  # what `make` leaves when it has installed
         (folder / ".venv" / stamp).touch()
     for name in ("banknote", "adult"):
         (folder / "downloads").mkdir(exist_ok=True)

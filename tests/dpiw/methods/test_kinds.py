@@ -85,8 +85,8 @@ def read_back(one, path):
 
 
 @pytest.fixture(autouse=True)
-def _no_process():
-    """MST and AIM fit in this process; `test_admission.py` has their own fits."""
+def _at_once():
+    """MST and AIM fit at once; `test_admission.py` has their own fits."""
     with fitted_at_once():
         yield
 

@@ -192,7 +192,6 @@ def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights,
 
 @pytest.mark.nightly
 def test_nor_does_a_checkpoint_of_rounds(make_run, monkeypatch):
-    pytest.importorskip("mbi")
     take_up, calls = make_run(AIM, weights="none"), iter(range(1))
 
     def dies(*drawn, **terms):

@@ -17,8 +17,8 @@ from dpiw.methods.generators.estimation import NoisyMarginal, one_way_tables, po
 from dpiw.methods.generators.marginal_noise import noise_scale
 from dpiw.methods.generators.pgm.inference import (
     FittedModel,
-    Inference,
     families_of,
+    fit,
     pairs_cells,
     rows_of,
 )
@@ -90,7 +90,7 @@ class Workload:
     def held_bytes(self) -> int:
         """Public bound on the memory of rounds besides the table.
 
-        Counts models before and after (twice in transit), one column's answers, and all counts.
+        Counts models before and after and two of a fit, one column's answers, and all counts.
         """
         sizes = self.sizes
         largest = min(MOST_CELLS, prod(sizes))
@@ -174,10 +174,10 @@ def spent(drawn: Measurement) -> int:
     return sum(parts for _, parts, _ in drawn.facts["network"])
 
 
-def fitted(process: Inference, drawn: Measurement) -> FittedModel:
-    """Fit all that was drawn; the process receives noisy counts alone."""
+def fitted(drawn: Measurement) -> FittedModel:
+    """Fit all that was drawn, of noisy counts alone."""
     marginals = pooled(drawn_marginals(drawn))
-    return process.fit(marginals, drawn.facts["sizes"], total=rows_of(marginals))
+    return fit(marginals, drawn.facts["sizes"], total=rows_of(marginals))
 
 
 def draw_round(

@@ -1,35 +1,30 @@
-"""Graphical models of noisy marginals, fitted in a separate process (`inference_process`).
+"""Graphical models of noisy marginals: their junction trees, fits, pairs and rows.
 
-The process alone loads mbi and jax, and receives only noisy counts and public facts: free
-post-processing. Models factorise along a triangulation of the cliques' graph.
+Fits (`descent`) receive only noisy counts and public facts: free post-processing. Models factorise
+along a triangulation of the cliques' graph.
 Source: Koller & Friedman (2009), section 9.4.3 (greedy elimination by the size of the new table).
 """
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 from math import prod
 from string import ascii_letters
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.tables import SyntheticTable
-from dpiw.errors import SpecError, StageFailedError, install
 from dpiw.methods.generators.bayesian_network import Conditional, Family, NetworkModel
 from dpiw.methods.generators.estimation import NoisyMarginal, estimate_total
-from dpiw.methods.generators.pgm.inference_process import receive, send
+from dpiw.methods.generators.pgm.descent import nearest_tables
 from dpiw.methods.generators.pgm.pairs import Merging, spread
 from dpiw.methods.one_way import OneWayMarginals
-from dpiw.privacy.measurement import Measurement
 
 
 def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple[Family, ...]:
@@ -56,33 +51,8 @@ def families_of(sizes: Sequence[int], cliques: Iterable[Sequence[int]]) -> tuple
 
 Array = NDArray[np.float64]
 
-ITERATIONS = 1000
-"""Iterations of mirror descent between rounds."""
-
-FINAL_ITERATIONS = 2500
-"""Iterations of the fit that rows are drawn from; compiling takes longer on most tables."""
-
-PROBE_ITERATIONS = 100
-"""Iterations of the fit that tests the process."""
-
 BLOCK_CELLS = 1 << 23
 """Numbers that pairs hold on their way through a tree; more only where its tables have more."""
-
-
-def check_installed(method: str) -> None:
-    """Raise SpecError where mbi is not installed, before anything is reserved."""
-    if importlib.util.find_spec("mbi") is None:
-        raise SpecError(
-            f"fitting it needs private-pgm, which is not installed; run: {install('marginals')}",
-            field=f"generator.method={method}",
-        )
-
-
-@cache
-def check_fits() -> None:
-    """Fit public counts once before a method's first draw; StageFailedError if that fails."""
-    with Inference() as process:
-        process.probe()
 
 
 def pairs_cells(model_cells: int, largest: int) -> int:
@@ -195,70 +165,11 @@ def _joint(
     return np.asarray(np.einsum(f"a{near},{both}->a{behind}", message.values, law))
 
 
-class Inference:
-    """A context manager: a process that fits models."""
-
-    def __init__(self) -> None:
-        self._process: Any = None
-
-    def __enter__(self) -> Self:
-        """Start the process; it inherits and receives no more than its parent has."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "dpiw.methods.generators.pgm.inference_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def probe(self) -> None:
-        """Fit two codes of public counts; StageFailedError if the process or its library fails."""
-        marginal = NoisyMarginal(columns=(0,), values=np.array([3.0, 1.0]), variance=0.01)
-        (table,) = self.fit([marginal], (2,), total=4.0, iterations=PROBE_ITERATIONS).tables
-        if not np.allclose(table, (0.75, 0.25), atol=0.01):
-            raise StageFailedError("fit", StageFailedError.exit_code)
-
-    def fit(
-        self,
-        marginals: Sequence[NoisyMarginal],
-        sizes: Sequence[int],
-        *,
-        total: float,
-        iterations: int = ITERATIONS,
-    ) -> FittedModel:
-        """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
-
-        StageFailedError if the process ended, or its answer is no distribution.
-        """
-        families = families_of(sizes, [marginal.columns for marginal in marginals])
-        question = Measurement(
-            kind="fit",
-            arrays={
-                f"{name}_{i}": np.ravel(values)
-                for i, marginal in enumerate(marginals)
-                for name, values in (("values", marginal.values), ("stddev", marginal.stddev))
-            },
-            facts={
-                "sizes": list(sizes),
-                "cliques": [list(marginal.columns) for marginal in marginals],
-                "families": [list(family.members) for family in families],
-                "total": total,
-                "iterations": iterations,
-            },
-            publishable=True,
-        )
-        try:
-            send(self._process.stdin, question)
-            answer = receive(self._process.stdout)
-        except OSError:
-            answer = None
-        if answer is None or not all(np.isfinite(array).all() for array in answer.arrays.values()):
-            raise StageFailedError("fit", StageFailedError.exit_code)
-        tables = tuple(answer.arrays[f"table_{i}"] for i in range(len(families)))
-        return FittedModel(families=families, tables=tables)
+def fit(marginals: Sequence[NoisyMarginal], sizes: Sequence[int], *, total: float) -> FittedModel:
+    """Return the maximal-entropy model whose marginals are nearest to the noisy ones."""
+    families = families_of(sizes, [marginal.columns for marginal in marginals])
+    tables = nearest_tables(families, sizes, marginals, total=total)
+    return FittedModel(families=families, tables=tables)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,17 +186,9 @@ class GraphicalModel:
 
     @cached_property
     def network(self) -> NetworkModel:
-        """The fit as a network in junction-tree order.
-
-        Rows are drawn from it, not by mbi, whose default gives children of one parent equal ranks.
-        """
-        with Inference() as process:
-            fitted = process.fit(
-                self.marginals,
-                [merger.size for merger in self.merging],
-                total=rows_of(self.marginals),
-                iterations=FINAL_ITERATIONS,
-            )
+        """The fit as a network in junction-tree order."""
+        sizes = [merger.size for merger in self.merging]
+        fitted = fit(self.marginals, sizes, total=rows_of(self.marginals))
         conditionals = []
         for family, table in zip(fitted.families, fitted.tables, strict=True):
             joint = spread(table, [self.merging[j] for j in family.members])
@@ -294,7 +197,7 @@ class GraphicalModel:
         return NetworkModel(domain=self.domain, conditionals=conditionals, one_way=self.one_way)
 
     def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Draw `rows` independent rows, reproducible by `rng`; StageFailedError without a fit."""
+        """Draw `rows` independent rows, reproducible by `rng`."""
         return self.network.sample(rows, rng=rng)
 
 

@@ -4,13 +4,12 @@ import math
 from dataclasses import replace
 from itertools import combinations
 from math import pi, prod, sqrt
-from unittest import mock
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema.schema import Column, ColumnKind
-from dpiw.errors import PrivacyError, SpecError, StageFailedError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.generators.bayesian_network import score_sensitivity
 from dpiw.methods.generators.estimation import NoisyMarginal, pooled
 from dpiw.methods.generators.pgm import aim, aim_rounds
@@ -22,7 +21,7 @@ from dpiw.privacy.events import GaussianEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.around import around
-from tests.support.fits import Independent, fitted_at_once
+from tests.support.fits import fitted_at_once
 from tests.support.training_watch import KilledError, Recorder
 from tests.support.worlds import UNITS, levels, repeated
 
@@ -30,7 +29,7 @@ ADD, _, REPLACE, THREE_ROWS = UNITS
 
 
 @pytest.fixture(autouse=True)
-def _no_process():
+def _at_once():
     with fitted_at_once():
         yield
 
@@ -158,7 +157,7 @@ def test_a_checkpoint_without_a_reserve_is_refused():
 
 
 class Telling:
-    """What mechanisms released, and what the process of the fit was told, fit by fit."""
+    """What mechanisms released, and what each fit was told."""
 
     def __init__(self, patch):
         self.released = []
@@ -167,11 +166,11 @@ class Telling:
         def noisy_counts(values, *_, law, **__):
             self.released.append((values.copy(), law.scale))
 
-        def fit(_, marginals, *__, total, **___):
+        def fit(marginals, *_, total):
             self.told.append((list(marginals), total))
 
         around(mechanisms, "noisy_counts", after=noisy_counts, replace=patch.setattr)
-        around(Independent, "fit", before=fit, replace=patch.setattr)
+        around(aim_rounds, "fit", before=fit, replace=patch.setattr)
 
     def check(self, measured):
         """Every number told is a pooled released one: all arrays, their variances, the total."""
@@ -203,8 +202,8 @@ class Telling:
         }
 
 
-def test_the_process_is_told_noisy_counts_alone(monkeypatch):
-    """Every number that leaves for it was drawn by a mechanism, or is a public scale."""
+def test_a_fit_is_told_noisy_counts_alone(monkeypatch):
+    """Every number of it was drawn by a mechanism, or is a public scale."""
     telling = Telling(monkeypatch)
     measured = ready().measure(TABLE, noise=SeededNoise(1))
     assert len(telling.told) > 3
@@ -215,10 +214,10 @@ EXACT = {(a, b): np.diag(np.bincount(ROWS[:, 0], minlength=3)) for a, b in [(0, 
 
 
 @pytest.mark.parametrize("plant", ["counts", "more_counts", "total"])
-def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
+def test_exact_numbers_told_to_a_fit_are_found(plant, monkeypatch):
     """Planted bugs: exact counts of pairs, beside or in place of noisy ones; the exact total."""
 
-    def fitted(process, drawn):
+    def fitted(drawn):
         marginals = pooled(aim_rounds.drawn_marginals(drawn))
         total = aim_rounds.rows_of(aim_rounds.drawn_marginals(drawn))
         if plant == "counts":
@@ -230,22 +229,13 @@ def test_exact_numbers_told_to_the_process_are_found(plant, monkeypatch):
             exact = [NoisyMarginal(columns=c, values=v, variance=1e-6) for c, v in EXACT.items()]
             marginals = marginals + exact
         total = len(ROWS) if plant == "total" else total
-        return process.fit(marginals, drawn.facts["sizes"], total=total)
+        return aim_rounds.fit(marginals, drawn.facts["sizes"], total=total)
 
     monkeypatch.setattr(aim, "fitted", fitted)
     telling = Telling(monkeypatch)
     measured = ready().measure(TABLE, noise=SeededNoise(1))
     with pytest.raises(AssertionError):
         telling.check(measured)
-
-
-def test_nothing_is_drawn_where_nothing_fits(monkeypatch):
-    broken = StageFailedError("fit", StageFailedError.exit_code)
-    monkeypatch.setattr(aim, "check_fits", mock.Mock(side_effect=broken))
-    spending = Spending(monkeypatch, ADD)
-    with pytest.raises(StageFailedError):
-        ready().measure(TABLE, noise=SeededNoise(1))
-    assert spending.total == 0
 
 
 def test_scores_move_by_their_weight():

@@ -1,18 +1,15 @@
-"""Junction trees, what is read from them, and the process that fits."""
+"""Junction trees, what is read from them, and their fits."""
 
-import os
 import tracemalloc
-from contextlib import nullcontext
 from itertools import combinations, permutations
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
-from dpiw.errors import StageFailedError
 from dpiw.methods.generators.estimation import NoisyMarginal
-from dpiw.methods.generators.pgm import inference
+from dpiw.methods.generators.pgm import descent, inference
 
 
 def random_cliques(rng, columns):
@@ -122,66 +119,77 @@ CHAIN = np.array([[[6.0, 2.0], [1.0, 3.0]], [[2.0, 4.0], [5.0, 7.0]]])
 """Counts of three columns."""
 
 
-def test_a_process_that_is_gone_is_told_so():
-    with inference.Inference() as process:
-        process._process.kill()
-        process._process.wait()
-        noisy = NoisyMarginal(columns=(0,), values=np.ones(2), variance=1.0)
-        with pytest.raises(StageFailedError):
-            process.fit([noisy], (2,), total=2.0)
-
-
-JAX = "class config:\n    update = staticmethod(lambda *setting: None)\n"
-
-
-def test_a_library_that_cannot_fit_is_told_at_once(tmp_path, monkeypatch):
-    """It is there, under its name, and is another one: the process ends at the first question."""
-    (tmp_path / "jax.py").write_text(JAX)
-    (tmp_path / "mbi.py").write_text("class Domain:\n    pass\n")
-    code = Path(inference.__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{code}")
-    with pytest.raises(StageFailedError):
-        inference.check_fits()
-
-
-def test_a_library_that_fits_something_else_is_told_at_once(monkeypatch):
-    for law, refused in (((0.75, 0.25), False), ((0.5, 0.5), True)):
-        (family,) = inference.families_of((2,), [])
-        model = inference.FittedModel(families=(family,), tables=(np.array(law),))
-        monkeypatch.setattr(inference.Inference, "fit", lambda *_, model=model, **__: model)
-        with pytest.raises(StageFailedError) if refused else nullcontext():
-            inference.Inference().probe()
+def chained(*pairs, variance):
+    return [
+        NoisyMarginal(columns=columns, values=over(CHAIN, columns), variance=variance)
+        for columns in pairs
+    ]
 
 
 def test_a_tree_without_noise_is_fitted_exactly():
     """Two pairs of one column: P(a, b) P(b, c) / P(b)."""
-    pytest.importorskip("mbi")
-    total = float(CHAIN.sum())
-    marginals = [
-        NoisyMarginal(columns=columns, values=over(CHAIN, columns), variance=0.01)
-        for columns in ((0, 1), (1, 2))
-    ]
-    with inference.Inference() as process:
-        process.probe()
-        model = process.fit(marginals, (2, 2, 2), total=total)
+    total, exact = float(CHAIN.sum()), chained((0, 1), (1, 2), variance=1e-8)
+    model = inference.fit(exact, (2, 2, 2), total=total)
     first, second = over(CHAIN, (0, 1)) / total, over(CHAIN, (1, 2)) / total
     middle, pairs = first.sum(axis=0), model.pairs(0, (1, 2))
     assert pairs[1] == pytest.approx(first, abs=1e-4)
     assert pairs[2] == pytest.approx(first @ (second / middle[:, None]), abs=1e-4)
 
 
-@pytest.mark.nightly
 def test_a_cycle_is_fitted_to_the_nearest_marginals():
     """Three pairs, made of one table: all of them are met, also with merged cells."""
-    pytest.importorskip("mbi")
     total, sizes = float(CHAIN.sum()), (2, 2, 2)
     marginals = [
-        NoisyMarginal(columns=c, values=over(CHAIN, c), variance=0.01, merged=np.ones((2, 2)))
+        NoisyMarginal(columns=c, values=over(CHAIN, c), variance=1e-8, merged=np.ones((2, 2)))
         for c in ((0, 1), (1, 2), (0, 2))
     ]
-    with inference.Inference() as process:
-        model = process.fit(marginals, sizes, total=total, iterations=3000)
-        assert len(model.families[-1].parents) == 2
-        for a, b in permutations(range(3), 2):
-            wanted = over(CHAIN, (a, b)) / total
-            assert model.pairs(a, [b])[b] == pytest.approx(wanted, abs=1e-3)
+    model = inference.fit(marginals, sizes, total=total)
+    assert len(model.families[-1].parents) == 2
+    for a, b in permutations(range(3), 2):
+        wanted = over(CHAIN, (a, b)) / total
+        assert model.pairs(a, [b])[b] == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_fit_is_as_near_as_any_table_and_of_maximal_entropy(seed):
+    """Against a search over all joint tables; noise of another size in each marginal."""
+    rng, sizes, total = np.random.default_rng(seed), (3, 4, 2, 3), 500.0
+    joint = rng.dirichlet(np.ones(prod(sizes)) / 2).reshape(sizes)
+    marginals = []
+    for columns in [(0,), (1,), (2,), (3,), *random_cliques(rng, 4)[:4], (2, 0)]:
+        deviation = rng.choice([2.0, 10.0])
+        exact = total * np.einsum(joint, [0, 1, 2, 3], list(columns))
+        noisy = exact + deviation * rng.normal(size=exact.shape)
+        marginals.append(NoisyMarginal(columns=columns, values=noisy, variance=deviation**2))
+
+    def loss(table):
+        found = (total * np.einsum(table, [0, 1, 2, 3], list(m.columns)) for m in marginals)
+        gaps = (one - m.values for one, m in zip(found, marginals, strict=True))
+        return sum((g**2).sum() / m.variance for g, m in zip(gaps, marginals, strict=True)) / 2
+
+    def softmax(x):
+        table = np.exp(x - x.max())
+        return (table / table.sum()).reshape(sizes)
+
+    best = minimize(lambda x: loss(softmax(x)), np.zeros(prod(sizes)), method="L-BFGS-B")
+    model = inference.fit(marginals, sizes, total=total)
+    table = np.ones(sizes)
+    for family, law in zip(model.families, model.tables, strict=True):
+        base = law.sum(axis=-1, keepdims=True)
+        given = np.divide(law, base, out=np.zeros_like(law), where=base > 0)
+        order = sorted(family.members)
+        given = given.transpose([family.members.index(j) for j in order])
+        table = table * given.reshape([sizes[j] if j in order else 1 for j in range(4)])
+    assert loss(table) <= best.fun + descent.ENOUGH
+    # Of maximal entropy: its logarithm is a sum of tables of the measured columns.
+    cells = np.indices(sizes).reshape(4, -1)
+    parts = [
+        np.equal.outer(
+            np.ravel_multi_index(cells[[*m.columns]], m.values.shape), np.arange(m.values.size)
+        )
+        for m in marginals
+    ]
+    span = np.concatenate(parts, axis=1).astype(float)
+    logs = np.log(np.maximum(table.ravel(), 1e-300))
+    away = logs - span @ np.linalg.lstsq(span, logs, rcond=None)[0]
+    assert np.abs(away).max() < 1e-6

@@ -1,13 +1,11 @@
 """MST: what it declares is what it does, and its selections have their law."""
 
-import importlib.util
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from dpiw.errors import SpecError
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.marginal_noise import noise_scale
@@ -22,7 +20,6 @@ from dpiw.methods.generators.pgm.pairs import (
     spread,
     unmerged_votes,
 )
-from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
@@ -182,11 +179,3 @@ def test_rare_levels_enter_the_fit_with_their_summed_noise():
     assert first.stddev == pytest.approx(scale * np.sqrt([1, 1, 4]))
     assert pair.values.shape == (3, 3)
     assert Merging.of(replace(first, merged=1.0)).size <= 3
-
-
-@pytest.mark.parametrize("method", ["mst", "aim"])
-def test_without_the_library_a_spec_is_refused_with_the_command(method, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    facts = {"rho": 1.0, "schema": levels(2, 2), "unit": ADD, "nominal_rows": 100}
-    with pytest.raises(SpecError, match=r"pip install"):
-        make_generator(method, {}, pure=False).calibrate(**facts)
