@@ -326,13 +326,14 @@ def _answer(question: str, lines: pd.DataFrame) -> AnswerCard:
     numbers = ["estimate", "lower", "upper"]
     labelled = lines.assign(label=_labels([*lines["value"]]))
     finite = labelled[np.isfinite(lines[numbers]).all(axis=1)].head(_BARS)
+    first = labelled.head(_BARS)
     rows = [*zip(*(finite[name] for name in ("label", *numbers, "verdict")), strict=True)]
     return AnswerCard(
         question=question,
         drawing=plots.intervals(rows, title=f"Answer to {question}") if rows else None,
         told=counted(lines["verdict"].value_counts())
         + (f"; the first {_BARS} are drawn" if len(lines) > len(finite) == _BARS else ""),
-        why=_reasons([*labelled["label"]], [*lines["why"]]),
+        why=_reasons([*first["label"]], [*first["why"]]),
     )
 
 

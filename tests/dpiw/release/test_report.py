@@ -160,6 +160,16 @@ def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts()
     assert "This page shows no answers." in _report(measured)
 
 
+def test_of_many_values_the_first_are_drawn_and_have_their_reasons():
+    groups = [f"mean(age) | village={number}" for number in range(60)]
+    told = {"question": "mean: age by village", "estimate": 1.0, "lower": 0.0, "upper": 2.0}
+    lines = pd.DataFrame({"value": groups, "verdict": "do not use", "why": groups, **told})
+    (card,) = answers_of(lines, pd.DataFrame()).cards
+    assert len(card.why) == card.drawing.title.count(": do not use") == 12
+    assert card.why[0] == "village=0: mean(age) | village=0"
+    assert card.told == "do not use: 60; the first 12 are drawn"
+
+
 def test_a_figure_s_labels_are_apart_and_its_numbers_are_in_its_alternative_text():
     share, table = (answers_of_every_kind().cards[place] for place in (1, 5))
     labels = [shape.text for card in (share, table) for shape in card.drawing.shapes if shape.text]
