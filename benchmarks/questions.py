@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -146,14 +146,30 @@ def plan_for(cell: Cell, data: Path) -> Plan:
     )  # fmt: skip
 
 
-def earlier(name: str, epsilon: str, data: Path) -> WeightedRows:
-    """An earlier release without questions, of other people and noise."""
-    source, plan = (
-        source_of(name, data),
-        plan_for(Cell(run=0, source=name, epsilon=epsilon, asked=False), data),
-    )
-    rng = np.random.default_rng([EARLIER, len(name), int(epsilon)])
-    private = PrivateTable(schema=source.schema, scaled=source.draw(rng, name))
+HOW = ("blind", "like", "same")
+"""A forecast without an earlier release, or by one of other people and noise: without questions, or
+with the same ones."""
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Outlook:
+    """The plan's forecasts for one population."""
+
+    source: str
+    epsilon: str
+    how: str
+
+    @property
+    def name(self) -> str:
+        """A file name."""
+        return f"forecast-{self.source}-{self.epsilon}-{self.how}"
+
+
+def earlier(cell: Cell, data: Path) -> WeightedRows:
+    """An earlier release of this kind."""
+    source, plan = source_of(cell.source, data), plan_for(cell, data)
+    rng = np.random.default_rng([EARLIER, len(cell.source), int(cell.epsilon)])
+    private = PrivateTable(schema=source.schema, scaled=source.draw(rng, cell.source))
     noise = SeededNoise(int(rng.integers(2**62)))
     played = play(plan.recipe, private, noise=noise, rng=rng)
     weights = np.exp(played.weights.log_weights - played.weights.log_weights.max())
@@ -164,19 +180,32 @@ def earlier(name: str, epsilon: str, data: Path) -> WeightedRows:
     )
 
 
-@lru_cache(maxsize=32)
-def forecasts(name: str, epsilon: str, how: str, data: Path) -> list[tuple[str, float, int]]:
-    """Of each declared question: name, half-width, and the least step of its intervals' widths.
+def outlook(cell: Outlook, store: Store) -> dict[str, Any]:
+    """Of each question: half-width, and by how much widths of its intervals can differ least.
 
-    The step is that of whole numbers' quantiles; else 0.
+    That is one for whole numbers' quantiles, else 0.
     """
-    plan = plan_for(Cell(run=0, source=name, epsilon=epsilon, asked=True), data)
-    found, schema = [], source_of(name, data).schema
-    for each in plan.forecasts(earlier(name, epsilon, data) if how == "like" else None):
-        asked = each.question
-        is_whole = asked.kind == "quantiles" and schema.column(asked.target).is_whole
-        found.append((str(asked), each.half_width, int(is_whole)))
-    return found
+
+    def made() -> dict[str, Any]:
+        kind = Cell(run=0, source=cell.source, epsilon=cell.epsilon, asked=cell.how == "same")
+        schema = source_of(cell.source, store.data).schema
+        like = None if cell.how == "blind" else earlier(kind, store.data)
+        found = {
+            str(each.question): [
+                each.half_width,
+                int(each.question.kind == "quantiles"
+                    and schema.column(each.question.target).is_whole),
+            ]
+            for each in plan_for(replace(kind, asked=True), store.data).forecasts(like)
+        }  # fmt: skip
+        return vars(cell) | {"found": found}
+
+    return store.kept(cell.name, made, files_of(cell.source, store))
+
+
+def files_of(source: str, store: Store) -> list[Path]:
+    """The file of a source, if it is a table."""
+    return [store.data / DATASETS[source].file] if source in DATASETS else []
 
 
 def compute(cell: Cell, store: Store) -> dict[str, Any]:
@@ -196,63 +225,78 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
         both = found.merge(exact, on=["question", "value"], suffixes=("", "_exact"))
         both = both.merge(source.truth[["question", "value", "estimate"]].rename(
             columns={"estimate": "truth"}), on=["question", "value"])  # fmt: skip
-        answered = found[np.isfinite(found["estimate"])].assign(half=found.upper - found.lower)
+        answered = found[np.isfinite(found["estimate"])].assign(
+            half=(found.upper - found.lower) / 2
+        )
         widest = answered.sort_values("half").groupby("question").last()
-        near = {
-            how: [
-                [2 * half / widest["half"][name], widest["verdict"][name],
-                 bool(abs(2 * half - widest["half"][name]) <= step)]
-                for name, half, step in forecasts(cell.source, cell.epsilon, how, store.data)
-            ]
-            for how in ("blind", "like") if cell.asked
-        }  # fmt: skip
+        ends = widest[["half", "verdict"]].to_dict("split")
         return vars(cell) | {
             "kinds": both["question"].str.partition(":")[0].to_list(),
             "ratio": ((both.upper - both.lower) / (both.upper_exact - both.lower_exact)).to_list(),
             "held": both["truth"].between(both.lower, both.upper).to_list(),
             "verdict": both["verdict"].to_list(),
-            "forecast": near,
+            "widest": dict(zip(ends["index"], ends["data"], strict=True)) if cell.asked else {},
         }
 
-    data = [store.data / DATASETS[cell.source].file] if cell.source in DATASETS else []
-    return store.kept(cell.name, made, data)
+    return store.kept(cell.name, made, files_of(cell.source, store))
 
 
-def summary(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A line for each source, epsilon and kind, with and without questions."""
+def values_of(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A line for each value of each answer."""
     parts = [
         pd.DataFrame({name: one[name] for name in ("kinds", "ratio", "held", "verdict")}).assign(
             source=one["source"], epsilon=one["epsilon"], asked=one["asked"]
         )
         for one in found
     ]
-    lines = []
-    for key, part in pd.concat(parts).groupby(["source", "epsilon", "asked", "kinds"]):
-        finite = part["ratio"].replace([np.inf, -np.inf], math.nan).dropna()
-        lines.append(
-            dict(zip(("source", "epsilon", "asked", "kind"), key, strict=True))
-            | {
-                "values": len(part), "width": float(f"{finite.median():.4g}"),
-                "held": float(f"{part['held'].mean():.4g}"),
-                "use": float(f"{(part['verdict'] == 'use').mean():.4g}"),
-            }
-        )  # fmt: skip
-    return lines
+    values = pd.concat(parts).rename(columns={"kinds": "kind"})
+    return values.assign(ratio=values["ratio"].replace([np.inf, -np.inf], math.nan))
 
 
-def near(found: Sequence[Mapping[str, Any]], how: str) -> list[list[float]]:
-    """Share of forecasts within 20%, or a step, of the real width, and their number; of `use`."""
-    told = [one for each in found for one in each["forecast"].get(how, ())]
-    used = [one for one in told if one[1] == "use"]
+def figures(part: pd.DataFrame) -> dict[str, Any]:
+    """Of some values: their number, median width, and shares that held and that may be used."""
+    shares = {"held": part["held"].mean(), "use": (part["verdict"] == "use").mean()}
+    figures = {"width": part["ratio"].median(), **shares}
+    return {"values": len(part)} | {name: float(f"{of:.4g}") for name, of in figures.items()}
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each source, epsilon and kind, with and without questions."""
+    keys = ["source", "epsilon", "asked", "kind"]
     return [
-        [float(np.mean([1 / 1.2 < ratio < 1.2 or beside for ratio, _, beside in part])), len(part)]
-        for part in (told, used)
+        dict(zip(keys, key, strict=True)) | figures(part)
+        for key, part in values_of(found).groupby(keys)
     ]
+
+
+def by_kind(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each kind of declared question: of all, and of large populations at epsilon 2."""
+    asked = values_of([one for one in found if one["asked"]])
+    large = asked[(asked["source"] != "banknote") & (asked["epsilon"] == "2")]
+    return [
+        {"kind": kind, "all": figures(part), "large": figures(large[large["kind"] == kind])}
+        for kind, part in asked.groupby("kind")
+    ]
+
+
+def near(found: Sequence[Mapping[str, Any]], seen: Mapping[str, Any]) -> list[list[float]]:
+    """Share of forecasts within 20%, or a step, of the real width, and their number; of `use`."""
+    told = []
+    for one in found:
+        if (one["source"], one["epsilon"]) == (seen["source"], seen["epsilon"]):
+            for name, (real, verdict) in one["widest"].items():
+                half, step = seen["found"][name]
+                is_near = real / 1.2 < half < 1.2 * real or 2 * abs(half - real) <= step
+                told.append((is_near, verdict == "use"))
+    used = [is_near for is_near, is_use in told if is_use]
+    return [[sum(is_near for is_near, _ in told), len(told)], [sum(used), len(used)]]
 
 
 def page(record: Mapping[str, Any]) -> list[str]:
     """The page of a record."""
-    blind, like = record["near"]["blind"], record["near"]["like"]
+    blind, like, same = (
+        [f"{close / of:.0%} of {of}" for close, of in record["near"][how]] for how in HOW
+    )
     lines = [
         "# Declared questions, at equal total epsilon",
         "",
@@ -267,10 +311,18 @@ def page(record: Mapping[str, Any]) -> list[str]:
         " that verdict.",
         "- The plan's forecast of a question's widest interval is within a factor of 1.2 of the"
         " real width, or a whole number (the least step) for quantiles of whole numbers, in"
-        f" {blind[0][0]:.0%} of {blind[0][1]:.0f} cases; for people like those of an"
-        f" earlier release (`--like`; other people and noise, no questions) in {like[0][0]:.0%},"
-        f" and in {like[1][0]:.0%} of the {like[1][1]:.0f} whose widest interval is `use`.",
+        f" {blind[0]} cases ({blind[1]} whose widest interval is `use`). With `--like` an earlier"
+        f" release, of other people and noise: {like[0]} ({like[1]}) if it had no questions,"
+        f" {same[0]} ({same[1]}) if it had the same.",
     ]
+    titles = ["declared", "values", "held", "use", "width at epsilon 2, 20,000 people and more"]
+    lines += ["", *head([*titles, "held", "use"])]
+    for each in record["kinds"]:
+        whole, large = each["all"], each["large"]
+        shown = [f"{one[of]:.1%}" for one in (whole, large) for of in ("held", "use")]
+        lines.append(
+            row([each["kind"], whole["values"], *shown[:2], f"{large['width']:.3g}", *shown[2:]])
+        )
     for name in dict.fromkeys(cell["source"] for cell in record["cells"]):
         lines += ["", f"## {name}", ""]
         titles = ["epsilon", "kind", "values", "width, general", "width, asked"]
@@ -304,8 +356,16 @@ def main(arguments: list[str]) -> int:
     ]  # fmt: skip
     stamped = stamp(f"python benchmarks/questions.py --data FOLDER --runs {chosen.runs}")
     found = records(grid, partial(compute, store=store), chosen.jobs)
-    both = {how: near(found, how) for how in ("blind", "like")}
-    facts = {"runs": chosen.runs, "near": both, "cells": summary(found)}
+    views = [
+        Outlook(source=source, epsilon=epsilon, how=how)
+        for how in HOW for source in chosen.sources for epsilon in EPSILONS
+    ]  # fmt: skip
+    seen = records(views, partial(outlook, store=store), chosen.jobs)
+    both = {
+        how: np.sum([near(found, one) for one in seen if one["how"] == how], axis=0).tolist()
+        for how in HOW
+    }
+    facts = {"runs": chosen.runs, "near": both, "cells": summary(found), "kinds": by_kind(found)}
     write(out, "questions", {**stamped, **facts}, page)
     return 0
 
