@@ -2,8 +2,8 @@
 
 The law of the noise is public. What the people are like is not: the forecast is for public rows,
 those of an earlier release, or reference rows with independent columns, no missing cells, levels of
-equal shares, and numbers spread evenly over their bounds or as `spread` says (of two for one
-column, the last).
+equal shares, and numbers with a standard deviation of a sixth of their range or as `spread` says
+(of two for one column, the last).
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from dpiw.plan.rehearsal.populations import WeightedRows
 RARE = 0.05
 """Share of the first level or value in the second forecast of a question that tells them apart."""
 
+USUAL = 1 / 6
+"""Standard deviation of a number without a declared `spread`, over its range: of a bell whose six
+deviations fill the bounds. Wide bounds make it smaller, and relations harder."""
+
 WIDE = 2.0
 """Half-widths over those without privacy from which a plan warns: our choice."""
 
@@ -56,8 +60,8 @@ class Forecast:
         without: the same without privacy, for `nominal_rows` people.
         rare: half-width for a level of share `RARE`; None without levels.
         verdict: which the interval is likely to get.
-        loudest: half-width if weights kept to the means whatever their noise, at least `half_width`
-            if that is wide.
+        loudest: half-width if weights kept to the means whatever their noise, and nothing were cut
+            to what is possible; of a wide answer.
     """
 
     question: Question
@@ -113,11 +117,13 @@ def forecasts(
     frame = rows.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, without, verdict = _widest(expected(rows, question), question, rows, frame)
-        rare, loudest = None, half_width
+        half_width, without, verdict, loudest = _widest(
+            expected(rows, question), question, rows, frame
+        )
+        rare = None
         if like is not None and half_width > WIDE * without:
             bound = expected(rows, question, credit=None)
-            loudest = max(half_width, _widest(bound, question, rows, frame)[0])
+            loudest = max(loudest, _widest(bound, question, rows, frame)[-1])
         tells_apart = levelled & {question.target, *question.others} or question.levels
         if like is None and tells_apart:
             rare, *_ = _widest(expected(uneven, question), question, uneven, uneven_frame)
@@ -143,14 +149,13 @@ def _reference(
             count = column.cardinality
             codes = rng.choice(count, size=size, p=_shares(count, rare=rare))
             cells[column.name] = codes.astype(np.int32)
-        elif column.name in spreads:
-            deviation = spreads[column.name] / (column.upper_number - column.lower_number)
-            drawn = 0.5 + deviation * rng.standard_normal(size)
-            cells[column.name] = np.clip(drawn, 0.0, 1.0)
-        elif count := (points := value_points(column)).size:
+        elif column.name not in spreads and (count := (points := value_points(column)).size):
             cells[column.name] = points[rng.choice(count, size=size, p=_shares(count, rare=rare))]
         else:
-            cells[column.name] = rng.random(size)
+            span = column.upper_number - column.lower_number
+            deviation = spreads.get(column.name, USUAL * span) / span
+            drawn = 0.5 + deviation * rng.standard_normal(size)
+            cells[column.name] = np.clip(drawn, 0.0, 1.0)
     return SyntheticTable(schema=schema, scaled=ScaledTable(cells, size))
 
 
@@ -167,28 +172,29 @@ def _widest(
     question: Question,
     rows: SyntheticTable,
     frame: pd.DataFrame,
-) -> tuple[float, float, str]:
-    """Of the widest answer: half-width, the same without privacy, and verdict.
+) -> tuple[float, float, str, float]:
+    """Of the widest answer: half-width, that without privacy, verdict, and half-width if not cut.
 
     NaN where the reference rows have no answer, such as for bounds of 10^190.
     """
     if law is None:
-        return math.nan, math.nan, NO_FORECAST
+        return math.nan, math.nan, NO_FORECAST, math.nan
     sample = WeightedSample(frame=frame, weights=np.ones(len(frame)), law=law, schema=rows.schema)
     try:
         with np.errstate(all="ignore"):
             estimate = answer(sample, question)
             interval = confidence_interval(estimate)
     except (DPIWError, ValueError):
-        return math.nan, math.nan, NO_FORECAST
+        return math.nan, math.nan, NO_FORECAST, math.nan
     known = np.isfinite(interval.values + np.sum([*interval.parts.values()], axis=0))
     half_widths = np.where(known, (interval.upper - interval.lower) / 2, np.nan)
     if not np.isfinite(half_widths).any():
-        return math.nan, math.nan, NO_FORECAST
+        return math.nan, math.nan, NO_FORECAST, math.nan
     place = int(np.nanargmax(half_widths))
     people = estimate.influence.std(axis=0)
     reach = _NORMAL * people / math.sqrt(law.rows)
     low, high = estimate.reached(reach)
     without = max(float(high[place] - low[place]) / 2, float(reach[place]))
     without = min(without, float(half_widths[place]))  # of one whole number, both are narrow
-    return float(half_widths[place]), without, interval.verdicts[place]
+    uncut = _NORMAL * math.sqrt(sum(float(part[place]) for part in interval.parts.values()))
+    return float(half_widths[place]), without, interval.verdicts[place], uncut

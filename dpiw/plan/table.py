@@ -116,7 +116,7 @@ def _questions(plan: Plan, like: WeightedRows | None) -> list[str]:
     found = plan.forecasts(like)
     people = "people like those of the release"
     if like is None:
-        people = "levels of equal shares, numbers spread evenly or by `spread`, independent columns"
+        people = "levels of equal shares, independent columns, a sixth of each range as `spread`"
     lines = [f"questions: half-widths of 95% intervals, forecast for {people}"] * bool(found)
     for forecast in found:
         lines.append(f"  {forecast}")

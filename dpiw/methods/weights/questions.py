@@ -97,7 +97,7 @@ class Question:
         others: the column of the groups, the second column, or the regressors.
         weight: importance beside the other questions, > 0.
         spread: the public guess at the standard deviation of the target, in its own unit, for the
-            forecast alone; None: that of numbers spread evenly over the bounds.
+            forecast alone; None: a sixth of its range.
     """
 
     kind: str
@@ -200,6 +200,9 @@ class _Reader:
     def question(self, entry: Any) -> Question:
         given = entry if isinstance(entry, Mapping) else {}
         kinds = [key for key in given if key not in ("weight", "spread")]
+        if len(kinds) > 1 and len(unknown := [key for key in kinds if key not in KINDS]) == 1:
+            allowed = one_of(str(unknown[0]), ("weight", "spread"))
+            raise SpecError(field=f"{self.field}.{unknown[0]}", allowed=allowed)
         if len(kinds) != 1:
             allowed = f"one question, such as `mean: COLUMN by COLUMN`; {', '.join(KINDS)}"
             raise SpecError(field=self.field, allowed=allowed)
@@ -287,7 +290,7 @@ class _Reader:
             levels = (
                 f"a column of levels, of listed `values`, or of at most {FEW_VALUES} whole numbers"
             )
-            allowed = "a column of numbers" if numeric else levels
+            allowed = f"a column of numbers; of levels ask `share: {name}`" if numeric else levels
             raise SpecError(f"column {name} is {column.kind.value}", field=field, allowed=allowed)
         return name
 

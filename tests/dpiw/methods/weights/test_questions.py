@@ -88,7 +88,8 @@ BAD = [
     ({"mean": "visits", "spread": -1}, "spread"), ({"mean": "visits", "spread": 1e-9}, "spread"),
     ({"mean": "born"}, "[1].mean"), ({"quantiles": "born"}, "[1].quantiles"),
     ({"correlation": ["born", "age"]}, "[1].correlation"), ({"share": "one"}, "[1].share"),
-    ({"mean": "age by one"}, "[1].mean"), ({"share": "site", "spread": 1}, "spread"),
+    ({"mean": "visits", "wieght": 2}, "[1].wieght"), ({"mean": "age by one"}, "[1].mean"),
+    ({"share": "site", "spread": 1}, "spread"),
 ]  # fmt: skip
 
 
@@ -451,8 +452,7 @@ def test_a_forecast_for_people_like_these_is_nearer_to_every_half_width(asked):
         real = answer(sample, pair[0].question).interval()
         widest = ((real.upper - real.lower) / 2)[np.isfinite(real.values)].max()
         off[:, place] = [abs(np.log(forecast.half_width / widest)) for forecast in pair]
-    assert off[0].max() < np.log(1.5)
-    assert off[1].max() > np.log(2)
+    assert off[0].max() < np.log(1.5) < off[1].max()
 
 
 @pytest.mark.parametrize("epsilon", ["0.02", "0.2", "2", "10"])
@@ -480,7 +480,7 @@ def test_a_plan_warns_of_a_wide_answer_and_names_an_epsilon_that_suffices():
     assert told.count("warning: ") >= sum(forecast.is_wide for forecast in forecasts)
     worst = max(forecasts, key=lambda each: each.half_width / each.without)
     enough = worst.enough(0.5)
-    again = compile_plan(spec_of(**small | {"epsilon": f"{1.2 * enough:.3f}"}), SCHEMA)
+    again = compile_plan(spec_of(**small | {"epsilon": f"{1.3 * enough:.3f}"}), SCHEMA)
     assert not again.forecasts()[forecasts.index(worst)].is_wide
     assert "over 2 times" not in plan_table(compile_plan(spec_of(), SCHEMA))
 
