@@ -84,12 +84,13 @@ def _quantile(
     estimate = refit(sample.weights)
     density = _density(observed, mass, probability)
     share = float((sample.weights * present).mean())
-    # Among ties use the nearer share: at or below the quantile, or below it.
+    # Among ties use the nearer share: at or below the quantile, or below it if anybody is.
     reached, under = (
         float(mass @ rows / mass.sum())
         for rows in (observed <= estimate[0], observed < estimate[0])
     )
-    tied = abs(under - probability) < abs(reached - probability)
+    nearer = abs(under - probability) < abs(reached - probability)
+    tied = under > 0 and (nearer or reached >= 1 - 1e-12)
     below = np.where(present, values < estimate[0] if tied else values <= estimate[0], probability)
     reached = under if tied else reached
     pull = np.where(present, (reached - below) / (density * share), 0.0)
@@ -132,4 +133,5 @@ def _density(values: Array, weights: Array, probability: float) -> float:
         if high > low:
             return float(2 * half / (high - low))
         half = min(2 * half, 0.999 * min(probability, 1 - probability))
-    return np.inf
+    spread = float(np.ptp(values))  # a heap on both sides: any slope gives the share's interval
+    return 1 / spread if spread > 0 else np.inf

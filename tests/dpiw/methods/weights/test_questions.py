@@ -377,6 +377,9 @@ def test_a_heap_at_the_lower_bound_leaves_other_quantiles_narrow():
         interval = quantile(sample, "drinks", p).interval()
         assert interval.upper - interval.lower < 40  # of 1000; without halves 100 and more
         assert interval.lower - 5 <= np.quantile(drinks, p) <= interval.upper + 5
+    bottom = quantile(sample, "drinks", 0.1).interval()  # the heap is well known
+    assert bottom.verdicts == ("use",)
+    assert bottom.values == bottom.lower == 0
 
 
 @given(st.floats(0, 0.9), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0, 7, 900]),
