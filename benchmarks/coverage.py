@@ -4,8 +4,8 @@
 
 For each population, generator and feature map: many releases at the same plan, each with a fresh
 confidential table, noise and synthetic rows; every estimand by every method; how often its nominal
-95% interval holds the truth. Releases are kept one per line in `--cache`, so the study can be
-stopped and grown. Noise is seeded per release: the tables can be made again to the digit.
+95% interval holds the truth. Releases are kept in `--cache`, in a folder named by the code, so the
+study can be stopped and grown. Noise is seeded per release: tables can be made again to the digit.
 
 Methods: `unweighted` and `weighted` take the sandwich over synthetic rows, what common tools print;
 `noise_aware` is `dpiw.analysis.confidence_interval` of the same weighted estimate; `replicates`,
@@ -17,24 +17,20 @@ verdict is the interval's (may it be believed?), and public.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from coverage_populations import EVERY, POPULATIONS, Population, truth
 from provenance import RESULTS, stamp
-from study import CODE, ROOT, table, write
+from scipy.stats import binom
+from study import ROOT, Store, records, table, write
 
 from dpiw.analysis.errors.law import played_sample
 from dpiw.data.tables import PrivateTable
@@ -63,39 +59,53 @@ KINDS = {"mean": "mean", "count": "mean", "share": "mean", "hours": "mean", "gro
 BANDS = [-np.inf, SUPPORT_CARE, SUPPORT_USE, 0.8, 0.95, np.inf]
 
 
-def plan_for(population: Population, generator: str, features: str, chosen: Any) -> Plan:
+BY_NAME = {population.name: population for population in EVERY}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Releases at one plan; `seed`: of the study."""
+
+    population: str
+    generator: str
+    features: str
+    rows: int
+    synthetic: int
+    epsilon: str
+    seed: int
+    replicates: int
+
+
+@cache
+def plan_for(own: Setting) -> Plan:
+    population, (weights, settings) = BY_NAME[own.population], MAPS[own.features]
+    person = population.schema.identifier
+    unit = {} if person is None else {"id_column": person.name, "max_rows": population.max_rows}
     spec = parse_spec(
         {
             "format": 1, "name": "coverage", "population": "coverage", "schema": "unused",
-            "source": {"path": "unused", "format": "csv"}, "epsilon": chosen.epsilon,
-            "delta": "1e-6", "nominal_rows": chosen.rows, "synthetic_rows": chosen.synthetic,
-            "generator": {"method": generator}, "unit": _unit(population),
-            "weights": {"method": MAPS[features][0], "settings": MAPS[features][1],
-                        "when_infeasible": "keep"},
+            "source": {"path": "unused", "format": "csv"}, "epsilon": own.epsilon,
+            "delta": "1e-6", "nominal_rows": own.rows, "synthetic_rows": own.synthetic,
+            "generator": {"method": own.generator}, "unit": unit,
+            "weights": {"method": weights, "settings": settings, "when_infeasible": "keep"},
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
         }
     )  # fmt: skip
     return compile_plan(spec, population.schema)
 
 
-def _unit(population: Population) -> dict[str, Any]:
-    person = population.schema.identifier
-    return {} if person is None else {"id_column": person.name, "max_rows": population.max_rows}
-
-
-def one_release(plan: Plan, population: Population, chosen: Any, seed: int) -> Any:
+def one_release(own: Setting, seed: int) -> Any:
     """Weighted rows as a release would hold them.
 
     Draws are a population's and a generator's own, so that an unlucky sample of people counts once;
     weights and no weights see the same people.
     """
-    own = zlib.crc32(f"{population.name}/{plan.spec.generator.method}".encode())
-    schema, rng = population.schema, np.random.default_rng([chosen.seed, seed, own])
-    scaled = schema.scale(population.draw(chosen.rows, rng))
-    private = PrivateTable(schema=schema, scaled=scaled)
+    draws = zlib.crc32(f"{own.population}/{own.generator}".encode())
+    population, rng = BY_NAME[own.population], np.random.default_rng([own.seed, seed, draws])
+    scaled = population.schema.scale(population.draw(own.rows, rng))
+    private = PrivateTable(schema=population.schema, scaled=scaled)
     noise = SeededNoise(int(rng.integers(2**62)))
-    played = play(plan.recipe, private, noise=noise, rng=rng)
-    return played_sample(played)
+    return played_sample(play(plan_for(own).recipe, private, noise=noise, rng=rng))
 
 
 def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
@@ -140,68 +150,39 @@ def intervals(
     return by_key
 
 
-def run_cell(cell: tuple[str, str, str], chosen: Any) -> str:
-    name, generator, features = cell
-    population = next(p for p in EVERY if p.name == name)
-    path = cache_of(cell, chosen)
-    done = len(path.read_text().splitlines()) if path.exists() else 0
-    if done >= chosen.releases:
-        return f"{'/'.join(cell)}: {done} kept"
-    plan = plan_for(population, generator, features, chosen)
-    started = time.monotonic()
-    with path.open("a") as file:
-        for seed in range(done, chosen.releases):
-            sample = one_release(plan, population, chosen, seed)
-            line = {"seed": seed,
-                    "estimands": intervals(population, sample, replicates=chosen.replicates,
-                                           seed=seed)}  # fmt: skip
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-    seconds = (time.monotonic() - started) / (chosen.releases - done)
-    return f"{'/'.join(cell)}: {chosen.releases - done} new, {seconds:.2f} s each"
+def compute(cell: tuple[Setting, int], store: Store) -> dict[str, Any]:
+    """A release's intervals: from the store, or made and kept."""
+    own, seed = cell
+
+    def made() -> dict[str, Any]:
+        sample, population = one_release(own, seed), BY_NAME[own.population]
+        return intervals(population, sample, replicates=own.replicates, seed=seed)
+
+    return store.kept(f"{'-'.join(map(str, vars(own).values()))}/{seed}", made)
 
 
-def cache_of(cell: tuple[str, str, str], chosen: Any) -> Path:
-    settings = f"n{chosen.rows}-m{chosen.synthetic}-e{chosen.epsilon}-s{chosen.seed}-own"
-    settings += f"-r{chosen.replicates}" if chosen.replicates else ""
-    folder = chosen.cache / f"{settings}-{CODE[:12]}"  # other code, other releases
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / ("-".join(cell) + ".jsonl")
-
-
-def truths(names: list[str], cache: Path) -> dict[str, dict[str, float]]:
-    cache.mkdir(parents=True, exist_ok=True)
-    by_population = {}
-    for population in EVERY:
-        if population.name in names:
-            path = cache / f"truth-{population.name}.json"
-            if not path.exists():
-                path.write_text(json.dumps(truth(population)))
-            by_population[population.name] = json.loads(path.read_text())
-    return by_population
-
-
-def records(cells: list[tuple[str, str, str]], chosen: Any) -> Iterator[dict[str, Any]]:
-    known = truths([cell[0] for cell in cells], chosen.cache)
-    for cell in cells:
-        for text in cache_of(cell, chosen).read_text().splitlines()[: chosen.releases]:
-            line = json.loads(text)
-            for key, entry in line["estimands"].items():
-                if key not in known[cell[0]]:
-                    continue
-                facts = dict(zip(("population", "generator", "features"), cell, strict=True))
-                share = entry.get("support_noise_aware", np.nan)
-                verdict = entry.get("verdict_noise_aware", ORDER[-1])
-                for method in METHODS:
-                    if method in entry:
-                        value, low, high = entry[method]
-                        yield {
-                            **facts, "estimand": key, "method": method, "support": share,
-                            "verdict": verdict,
-                            "kind": KINDS[key.split(".")[0]],
-                            "error": value - known[cell[0]][key], "width": high - low,
-                            "covered": low <= known[cell[0]][key] <= high,
-                        }  # fmt: skip
+def lines(
+    cells: Sequence[tuple[Setting, int]], found: Sequence[Mapping[str, Any]], store: Store
+) -> Iterator[dict[str, Any]]:
+    """Every interval beside the truth."""
+    known = {
+        name: store.kept(f"truth-{name}", partial(truth, BY_NAME[name]))
+        for name in dict.fromkeys(own.population for own, _ in cells)
+    }
+    for (own, _), release in zip(cells, found, strict=True):
+        for key, entry in release.items():
+            exact = known[own.population].get(key)
+            for method in METHODS:
+                if method in entry and exact is not None:
+                    value, low, high = entry[method]
+                    yield {
+                        "population": own.population, "generator": own.generator,
+                        "features": own.features, "estimand": key, "method": method,
+                        "support": entry.get("support_noise_aware", np.nan),
+                        "verdict": entry.get("verdict_noise_aware", ORDER[-1]),
+                        "kind": KINDS[key.split(".")[0]], "error": value - exact,
+                        "width": high - low, "covered": low <= exact <= high,
+                    }  # fmt: skip
 
 
 def _table(frame: pd.DataFrame, by: str) -> list[list[str]]:
@@ -330,18 +311,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "coverage")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
-    cells = [
-        (p, g, f) for p in chosen.populations for g in chosen.generators for f in chosen.features
-    ]
+    store = Store(folder=chosen.cache.resolve(), data=ROOT)
     stamped = stamp(" ".join(["python benchmarks/coverage.py", *arguments]))
-    truths(chosen.populations, chosen.cache)
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-        for future in as_completed([pool.submit(run_cell, cell, chosen) for cell in cells]):
-            print(future.result(), flush=True)
-    frame = pd.DataFrame(records(cells, chosen))
+    same = ("rows", "synthetic", "epsilon", "seed", "replicates")
+    cells = [
+        (Setting(population=population, generator=generator, features=features,
+                 **{name: getattr(chosen, name) for name in same}), seed)
+        for population in chosen.populations for generator in chosen.generators
+        for features in chosen.features for seed in range(chosen.releases)
+    ]  # fmt: skip
+    found = records(cells, partial(compute, store=store), chosen.jobs)
+    frame = pd.DataFrame(lines(cells, found, store))
     record = {
         **stamped, "releases": chosen.releases,
-        "weighted": chosen.releases * sum(features != "none" for _, _, features in cells),
+        "weighted": sum(own.features != "none" for own, _ in cells),
         "rows": chosen.rows, "synthetic": chosen.synthetic,
         "epsilon": chosen.epsilon, "sections": summary(frame, chosen.releases),
     }  # fmt: skip
