@@ -179,13 +179,10 @@ class Perceptron:
         epochs = math.ceil(self.steps / math.ceil(len(x) / self.batch))
         kind = MLPRegressor if regression else MLPClassifier
         model = kind(
-            hidden_layer_sizes=(self.hidden,),
-            batch_size=min(self.batch, len(x)),
-            learning_rate_init=self.learning_rate,
-            max_iter=epochs,
-            n_iter_no_change=epochs,
+            hidden_layer_sizes=(self.hidden,), batch_size=min(self.batch, len(x)),
+            learning_rate_init=self.learning_rate, max_iter=epochs, n_iter_no_change=epochs,
             random_state=seed,
-        )
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(x, y, sample_weight=w / w.mean())
@@ -237,12 +234,7 @@ def wasserstein_1d_sum(
 def sliced_wasserstein(one: Array, w: Array, two: Array, *, directions: int, seed: int) -> float:
     """Mean over random unit directions of the Wasserstein-1 distance of the projections.
 
-    Args:
-        one: rows, shape (n, p).
-        w: their weights, shape (n,).
-        two: rows, shape (m, p), of weight one.
-        directions: how many, uniform on the sphere.
-        seed: of the directions.
+    Of rows `one`, shape (n, p), by weights w, from rows `two`, shape (m, p), of weight one.
     """
     axes = np.random.default_rng(seed).standard_normal((one.shape[1], directions))
     axes /= np.linalg.norm(axes, axis=0)
@@ -266,11 +258,7 @@ def total_variation(
 ) -> tuple[float, float]:
     """Mean total variation over all one-way and over all two-way margins.
 
-    Args:
-        one: codes, shape (n, d), column j in 0 .. sizes[j] - 1.
-        two: codes, shape (m, d), of weight one.
-        sizes: number of codes of each column.
-        w: weights of the rows of `one`.
+    Of codes `one`, shape (n, d), by weights w, from codes `two`, shape (m, d), of weight one.
     """
 
     def distance(columns: tuple[int, ...]) -> float:

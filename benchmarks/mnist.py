@@ -65,12 +65,7 @@ SIDE, DIGITS, GRID = 28, 10, 10
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Size:
-    """How large a run is.
-
-    Attributes:
-        side: pixels of an image's side; 28 is divisible by it.
-        settings: of the generator, where not its defaults.
-    """
+    """How large a run is: pixels of an image's side, and settings of the generator."""
 
     side: int
     settings: Mapping[str, Any]
@@ -201,12 +196,7 @@ def slopes(model: LogisticRegression) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """What classifiers make of digits, on the real test digits.
-
-    Attributes:
-        schema: of the images.
-        test: pixels and digits.
-    """
+    """What classifiers make of digits, on the real test digits (pixels and digits)."""
 
     schema: PublicSchema
     test: tuple[Array, Array]

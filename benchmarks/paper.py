@@ -56,12 +56,8 @@ from dpiw.privacy.randomness import SeededNoise
 
 REAL = "real"
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
-    "dpgan": {},
-    "dpcgan": {},
-    "privbayes": {"degree": 2, "bins": 16},
-    "gan": {},
-    "cgan": {},
-}
+    "dpgan": {}, "dpcgan": {}, "privbayes": {"degree": 2, "bins": 16}, "gan": {}, "cgan": {},
+}  # fmt: skip
 CONDITIONAL = ("dpcgan", "cgan")
 PRIVATE = ("dpgan", "dpcgan", "privbayes")
 JOINT = {"joint_linear": "beta_debiased", "joint_measured": "measured"}
@@ -97,10 +93,7 @@ QUICK = {"tables": 2, "poster": 1, "bayes": 1, "steps": 1, "mnist": 0, "toy": 1}
 class Cell:
     """One release; with generator `real`, the confidential rows themselves.
 
-    Attributes:
-        part: one of `PARTS`.
-        epsilon: of each stage, or of both together for `joint_*`: efforts 1:1, or the usual ones of
-            `measured`.
+    Epsilon: of each stage, or of both together for `joint_*`: efforts 1:1, or `measured`'s own.
     """
 
     part: str

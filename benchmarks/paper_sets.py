@@ -46,23 +46,19 @@ TGFB_COLUMNS = 20
 """Of the 1,000 probe sets the first so many in the file's order: 209 rows cannot carry more."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PaperSet:
     """A data set and the public facts its releases use.
 
-    Attributes:
-        file: in the folder of data.
-        schema: YAML of this repository; empty for a schema made here.
-        nominal_rows: 80% of the published size, which is public.
-        regression: whether the target is a number.
-        published: name in the paper's tables; empty if it is in none of them.
+    Without `schema` it is made here; nominal rows: 80% of the published size, which is public;
+    `regression`: whether the target is a number; `published`: its name in the paper's tables.
     """
 
     file: str
-    schema: str = ""
+    schema: str
     nominal_rows: int
-    regression: bool = False
     published: str = ""
+    regression: bool = False
 
     @property
     def delta(self) -> float:
@@ -71,27 +67,13 @@ class PaperSet:
 
 
 SETS: Mapping[str, PaperSet] = {
-    "breast": PaperSet(
-        file="breast.csv",
-        schema="examples/breast-cancer-all/schema.yaml",
-        nominal_rows=455,
-        published="Breast",
-    ),
-    "banknote": PaperSet(
-        file="banknote.csv",
-        schema="examples/banknote/schema.yaml",
-        nominal_rows=1097,
-        published="Banknote",
-    ),
+    "breast": PaperSet("breast.csv", "examples/breast-cancer-all/schema.yaml", 455, "Breast"),
+    "banknote": PaperSet("banknote.csv", "examples/banknote/schema.yaml", 1097, "Banknote"),
     "boston": PaperSet(
-        file="boston.csv",
-        schema="benchmarks/schemas/boston.yaml",
-        nominal_rows=404,
-        regression=True,
-        published="Boston",
+        "boston.csv", "benchmarks/schemas/boston.yaml", 404, "Boston", regression=True
     ),
-    "iris": PaperSet(file="iris.csv", nominal_rows=120),
-    "tgfb": PaperSet(file="tgfb.csv.gz", nominal_rows=209, regression=True),
+    "iris": PaperSet("iris.csv", "", 120),
+    "tgfb": PaperSet("tgfb.csv.gz", "", 209, regression=True),
 }
 
 
@@ -119,12 +101,7 @@ def _read(name: str, data: Path) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Ruler:
-    """The scale of the metrics: every column to [0, 1] by the whole file's minimum and maximum.
-
-    Attributes:
-        schema: of the rows.
-        lower, span: shape (columns,), in the schema's order.
-    """
+    """The scale of the metrics: every column to [0, 1] by the file's minimum and maximum."""
 
     schema: PublicSchema
     lower: Array
@@ -159,20 +136,15 @@ class Ruler:
 def table(name: str, data: Path) -> tuple[PublicSchema, ScaledTable, Ruler]:
     """Schema, all rows on the public scale, and the metrics' scale."""
     facts, frame = SETS[name], _read(name, data)
-    schema = (
-        PublicSchema.from_yaml(ROOT / facts.schema) if facts.schema else _own_schema(name, frame)
-    )
+    own = facts.schema
+    schema = PublicSchema.from_yaml(ROOT / own) if own else _own_schema(name, frame)
     every = schema.scale(frame)
     return schema, every, Ruler.of(schema, every)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Halves:
-    """One random split: 80% confidential, 20% to test on.
-
-    Attributes:
-        public: rows that are in neither part, for a beta calibration; none by default.
-    """
+    """One random split: 80% confidential, 20% to test on; of the former some may be public."""
 
     name: str
     schema: PublicSchema
@@ -232,25 +204,15 @@ def _truths(name: str, run: int, data: Path) -> tuple[Array, Array]:
     halves = split(name, run, data)
     x, y = halves.ruler.parts(halves.test)
     ones, regression = np.ones(len(x)), halves.regression
-    printed, fair = (
-        slopes(x, y, ones, regression=regression),
-        linear_fit(x, y, ones, regression=regression),
-    )
+    printed = slopes(x, y, ones, regression=regression)
+    fair = linear_fit(x, y, ones, regression=regression)
     assert printed is not None
     assert fair is not None
     return printed, fair.coefficients
 
 
 def measure(halves: Halves, rows: Array, w: Array, *, run: int, data: Path) -> dict[str, float]:
-    """Every metric of weighted rows on the metrics' scale.
-
-    Args:
-        halves: the split.
-        rows: with the target, shape (n, columns).
-        w: weights > 0 of any scale, shape (n,).
-        run: seeds the perceptron.
-        data: folder, for the test part's own fits.
-    """
+    """Every metric of weighted rows, with the target, on the metrics' scale."""
     x, y = halves.ruler.parts(rows)
     tx, ty = halves.ruler.parts(halves.test)
     regression = halves.regression

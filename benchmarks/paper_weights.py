@@ -124,14 +124,8 @@ def weights_of(
 ) -> Array:
     """Weights of the rows, of any positive scale, shape (n,).
 
-    Args:
-        kind: one of `PAPER_KINDS`, or `beta_exact`.
-        tables: what there is.
-        model: of the generator, for `discriminator`.
-        ready: calibrated, for private kinds and `beta_exact`.
-        seed: of the noise.
-        run: of the network without privacy.
-        steps: of post-processing, for private kinds.
+    `model` is for `discriminator`, `ready` (calibrated) for private kinds and `beta_exact`; `seed`
+    is that of the noise, `run` that of the network without privacy.
     """
     if kind == "none":
         return np.ones(tables.rows.rows)

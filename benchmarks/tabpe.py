@@ -32,7 +32,7 @@ LEAF = 2
 """Rows of a leaf: real rows of `characters` then score what they do with Tab-PE's classifier."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Source:
     """A table, and what its publisher reports of others on it: accuracies in per cent."""
 
@@ -43,21 +43,18 @@ class Source:
 
 SOURCES: Mapping[str, Source] = {
     "characters": Source(
-        files="artificial_characters_*.csv",
-        schema="benchmarks/schemas/characters.yaml",
-        published="real 80.8, AIM 23.2, PrivMRF 13.6, RAP++ 33.3, PrivGSD 40.4, Tab-PE 49.4",
+        "artificial_characters_*.csv", "benchmarks/schemas/characters.yaml",
+        "real 80.8, AIM 23.2, PrivMRF 13.6, RAP++ 33.3, PrivGSD 40.4, Tab-PE 49.4",
     ),
     "breast": Source(
-        files="breast.csv",
-        schema="examples/breast-cancer-all/schema.yaml",
-        published="real 97.7, AIM 89.3, PrivMRF 60.4, RAP++ 84.8, PrivGSD 60.0, Tab-PE 88.5",
+        "breast.csv", "examples/breast-cancer-all/schema.yaml",
+        "real 97.7, AIM 89.3, PrivMRF 60.4, RAP++ 84.8, PrivGSD 60.0, Tab-PE 88.5",
     ),
     "adult": Source(
-        files="adult.csv",
-        schema="examples/adult/schema.yaml",
-        published="real 84.4, AIM 83.4, PrivMRF 83.2, RAP++ 80.9, PrivGSD 82.1, Tab-PE 82.2",
+        "adult.csv", "examples/adult/schema.yaml",
+        "real 84.4, AIM 83.4, PrivMRF 83.2, RAP++ 80.9, PrivGSD 82.1, Tab-PE 82.2",
     ),
-}
+}  # fmt: skip
 TITLES = {"accuracy": "accuracy, %", "f1": "macro F1, %"}
 
 

@@ -48,7 +48,7 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 UNIT = PrivacyUnit(relation=NeighbouringRelation.ADD_OR_REMOVE_ONE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Dataset:
     """A table, and the public facts its specs use."""
 
@@ -59,38 +59,12 @@ class Dataset:
 
 
 DATASETS: Mapping[str, Dataset] = {
-    "banknote": Dataset(
-        file="banknote.csv",
-        schema="examples/banknote/schema.yaml",
-        nominal_rows=1100,
-    ),
-    "breast": Dataset(
-        file="breast.csv",
-        schema="examples/breast-cancer-all/schema.yaml",
-        nominal_rows=450,
-    ),
-    "boston": Dataset(
-        file="boston.csv",
-        schema="benchmarks/schemas/boston.yaml",
-        nominal_rows=400,
-    ),
-    "adult": Dataset(
-        file="adult.csv",
-        schema="examples/adult/schema.yaml",
-        nominal_rows=39_000,
-        synthetic_rows=20_000,
-    ),
-    "acs": Dataset(
-        file="acs_ma2019.csv",
-        schema="benchmarks/schemas/acs.yaml",
-        nominal_rows=6100,
-        synthetic_rows=6000,
-    ),
-    "iris": Dataset(
-        file="iris.csv",
-        schema="benchmarks/schemas/iris.yaml",
-        nominal_rows=120,
-    ),
+    "banknote": Dataset("banknote.csv", "examples/banknote/schema.yaml", 1100),
+    "breast": Dataset("breast.csv", "examples/breast-cancer-all/schema.yaml", 450),
+    "boston": Dataset("boston.csv", "benchmarks/schemas/boston.yaml", 400),
+    "adult": Dataset("adult.csv", "examples/adult/schema.yaml", 39_000, 20_000),
+    "acs": Dataset("acs_ma2019.csv", "benchmarks/schemas/acs.yaml", 6100, 6000),
+    "iris": Dataset("iris.csv", "benchmarks/schemas/iris.yaml", 120),
 }
 """Nominal rows: about 80% of the published sizes, which are public."""
 
