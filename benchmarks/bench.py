@@ -116,15 +116,10 @@ def machine() -> str:
     stated = dict(re.findall(r"^(model name|cpu family|model|flags)\s*: (.+)$", text, re.M))
     if "model name" not in stated:
         return platform.machine()
-    vectors = [
-        name for name in ("avx512f", "avx2", "avx") if name in stated.get("flags", "").split()
-    ]
-    facts = [
-        platform.machine(),
-        *(f"{name} {stated[name]}" for name in ("cpu family", "model") if name in stated),
-        *vectors[:1],
-    ]
-    return f"{stated['model name']} ({', '.join(facts)})"
+    flags = stated.get("flags", "").split()
+    vectors = [name for name in ("avx512f", "avx2", "avx") if name in flags]
+    numbers = [f"{name} {stated[name]}" for name in ("cpu family", "model") if name in stated]
+    return f"{stated['model name']} ({', '.join([platform.machine(), *numbers, *vectors[:1]])})"
 
 
 def kept(folder: Path, item: str) -> dict[str, Any] | None:
@@ -162,13 +157,12 @@ def measured(item: str, place: Place) -> dict[str, Any]:
 def _found(item: str, place: Place) -> dict[str, Any]:
     if item.startswith("release-"):
         stages = limits.release(place, int(item.removeprefix("release-")))
-        return {
-            "stages": {
-                name: {"wall": used.wall, "cpu": used.cpu, "peak": used.peak}
-                for name, used in stages.items()
-            }
-        }
-    return {"lines": {name: asdict(line) for name, line in ITEMS[item](place).items()}}
+        return {"stages": {name: asdict(used) for name, used in stages.items()}}
+    return _lines(ITEMS[item](place))
+
+
+def _lines(found: Mapping[str, Found]) -> dict[str, Any]:
+    return {"lines": {name: asdict(line) for name, line in found.items()}}
 
 
 def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
@@ -182,9 +176,7 @@ def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     if sizes:
         most = max(sizes)
         lines = limits.of_release(sizes[most]["stages"], most)
-        by_item["release"] = sizes[most] | {
-            "lines": {name: asdict(line) for name, line in lines.items()}
-        }
+        by_item["release"] = sizes[most] | _lines(lines)
     return by_item, dict(sorted(sizes.items()))
 
 

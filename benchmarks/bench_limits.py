@@ -193,11 +193,9 @@ def marginals(place: Place) -> dict[str, Found]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Used:
-    """What a process took: seconds, and bytes at its peak."""
+class Used(Cost):
+    """What a process took, and bytes at its peak."""
 
-    wall: float
-    cpu: float
     peak: int
 
 
@@ -327,8 +325,7 @@ def starts(place: Place) -> dict[str, Found]:
     for _ in range(max(1, place.repeats - 1)):
         with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
             root = copied(ROOT, Path(folder))
-            imported = used(["-c", IMPORTS])
-            reference.append(Cost(wall=imported.wall, cpu=imported.cpu))
+            reference.append(used(["-c", IMPORTS]))
             for name, words in COMMANDS.items():
                 costs[name].append(command(root, words))
     return {

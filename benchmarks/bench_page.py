@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_limits import RELEASE, UNWEIGHTED
+from study import head
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A comparison of the page.
+    """A comparison of the page, made and kept with its date and load as a part of an item.
 
-    Attributes:
-        name: as its functions name it.
-        item: what makes it, and is kept with its date and load.
-        ours, reference: what is timed.
-        target: most that ours may take, in times the reference; or, of a peer, how many times
-            faster ours shall be; or seconds. None: none was set.
-        kind: `limit`, `peer` or `seconds`.
+    Target: most that ours may take, in times the reference; or, of a peer, how many times faster
+    ours shall be; or seconds. Kind: `limit`, `peer` or `seconds`.
     """
 
     name: str
@@ -52,6 +48,8 @@ class Line:
         return words[self.kind].format(self.target)
 
 
+HEAD = ("ours", "reference", "ours took", "it took", "times", "times, CPU", "target", "met",
+        "measured")  # fmt: skip
 HEADS: Mapping[str, tuple[str, str]] = {
     "limit": (
         "Against the machine's limits",
@@ -122,9 +120,7 @@ def tables(lines: Sequence[Line], records: Mapping[str, Record]) -> list[str]:
     """A table for each kind of line."""
     text = []
     for kind, (title, said) in HEADS.items():
-        text += ["", f"## {title}", "", said, "",
-                 "| ours | reference | ours took | it took | times | times, CPU | target | met |"
-                 " measured |", "|---" * 9 + "|"]  # fmt: skip
+        text += ["", f"## {title}", "", said, "", *head(HEAD)]
         text += [row(line, records.get(line.item)) for line in lines if line.kind == kind]
     return text
 
@@ -144,8 +140,7 @@ def by_rows(sizes: Mapping[int, Record]) -> list[str]:
         " the same in each. Not a part of releases: pyarrow, and `rewrite`, pyarrow's"
         " reading and writing of the published rows. Memory: no less is told than the process holds"
         " that starts the others, about 0.3 GiB.", "",
-        "| stage | " + " | ".join([*heads, *slopes]) + " | most memory, MiB |",
-        "|---" * (len(heads) + len(slopes) + 2) + "|",
+        *head(["stage", *heads, *slopes, "most memory, MiB"]),
     ]  # fmt: skip
     alone = {stage: (stage,) for stage in sizes[counts[0]]["stages"]}
     for name, stages in (alone | TOGETHER).items():

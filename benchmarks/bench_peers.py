@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import marginal_peers
 import numpy as np
 from bench_record import Cost, Found, NotRunError, Place, median, timed
-from marginal_peers import HERE, PeerError
+from marginal_peers import HERE, environment, made
 from metrics import total_variation
 from study import ROOT
 from weights_cells import calibrated, table
@@ -32,69 +31,37 @@ CELLS = {1: 100, 2: 100}
 """Bins of each column, by the number of columns of a histogram."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Peer:
-    """A package of others.
+    """A package of others: its version, as a page says it, and its environment."""
 
-    Attributes:
-        requirements: the file of its environment.
-        folder: of the environment; that of MST and AIM is `marginal_peers`' own.
-        version: as a page says it.
-    """
-
+    version: str
     requirements: str
     folder: str
-    version: str
 
 
 PEERS: Mapping[str, Peer] = {
     "smartnoise-synth": Peer(
-        requirements="requirements.txt", folder="peers",
-        version="smartnoise-synth 1.0.8 on private-pgm (mbi) 1.1.0",
+        "smartnoise-synth 1.0.8 on private-pgm (mbi) 1.1.0", "requirements.txt", "peers"
     ),
-    "DataSynthesizer": Peer(
-        requirements="datasynthesizer.txt", folder="datasynthesizer",
-        version="DataSynthesizer 0.1.13",
-    ),
-    "diffprivlib": Peer(
-        requirements="diffprivlib.txt", folder="diffprivlib", version="diffprivlib 0.6.6"
-    ),
-}  # fmt: skip
-
-
-def environment(folder: Path, peer: str) -> Path:
-    """A peer's Python, made on the first call in that folder.
-
-    Raises:
-        NotRunError: it cannot be made.
-    """
-    own = PEERS[peer]
-    try:
-        return marginal_peers.environment(folder, own.folder, own.requirements)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise NotRunError(f"{peer}: its environment could not be made") from error
+    "DataSynthesizer": Peer("DataSynthesizer 0.1.13", "datasynthesizer.txt", "datasynthesizer"),
+    "diffprivlib": Peer("diffprivlib 0.6.6", "diffprivlib.txt", "diffprivlib"),
+}
 
 
 def fitted(
     python: Path, script: str, given: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray], Cost]:
-    """What `peers/SCRIPT.py` makes in a peer's environment, and what it took; no imports.
-
-    Raises:
-        NotRunError: the peer failed.
-    """
-    try:
-        arrays = marginal_peers.made(python, script, given)
-    except PeerError as reason:
-        raise NotRunError(f"the peer failed: {reason}") from reason
+    """What `peers/SCRIPT.py` makes in a peer's environment, and what it took; no imports."""
+    arrays = made(python, script, given)
     return arrays, Cost(wall=float(arrays.pop("wall")), cpu=float(arrays.pop("cpu")))
 
 
 def python_of(place: Place, peer: str) -> Path:
-    """As `environment`, if peers are wanted."""
+    """A peer's Python, made on the first call, if peers are wanted."""
     if not place.with_peers:
         raise NotRunError("without peers, as asked")
-    return environment(place.environments, peer)
+    return environment(place.environments, PEERS[peer].folder, PEERS[peer].requirements)
 
 
 def _rows(place: Place, dataset: str) -> tuple[PublicSchema, ScaledTable]:
@@ -235,9 +202,7 @@ def training(place: Place) -> dict[str, Found]:
     }
     return {
         f"dp-sgd: {name}": Found(
-            ours=steps["ours"],
-            reference=steps[name],
-            told="the best turn; of CPU the median",
+            ours=steps["ours"], reference=steps[name], told="the best turn; of CPU the median"
         )
         for name in ("Opacus, hooks, its loader", "Opacus, ghost, its loader", "torch, no privacy")
     }

@@ -19,14 +19,8 @@ class NotRunError(Exception):
 class Place:
     """What every comparison is told.
 
-    Attributes:
-        data: folder with the public data sets, if there is one.
-        environments: folder in which the peers' environments are made.
-        scratch: folder for tables while they are used.
-        rows: of the tables that are read and counted in one process.
-        repeats: turns of what takes little.
-        with_peers: whether peers are compared at all.
-        neural: a Python with torch and Opacus, if there is one.
+    Folders of the public data sets, of the peers' environments, and of tables while they are used;
+    rows of tables that are read in one process; turns; and a Python with torch and Opacus.
     """
 
     data: Path | None

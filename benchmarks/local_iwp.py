@@ -50,16 +50,10 @@ People = tuple[Array, NDArray[np.int64]]
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Whom is asked, and what it costs them.
+    """Who is asked, and what it costs them.
 
-    Attributes:
-        name: of the people.
-        features: that they tell.
-        radius: of the ball; None: that of all records.
-        guess: at the norm of the parameters, for the split; twice it is the ball, where the noise
-            allows so much.
-        draw: people of some number.
-        population: so many that their risk stands for everybody's.
+    `radius`: of the features' ball; None: that of all records. `guess`: at the norm of the
+    parameters, for the split; twice it is their ball, where the noise allows so much.
     """
 
     name: str

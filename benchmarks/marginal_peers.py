@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_record import NotRunError
 
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
@@ -29,45 +30,41 @@ LIMIT_S = 1800
 SINGLE = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
 
 
+class PeerError(NotRunError):
+    """An environment or a fit that fails, or a fit that runs into the time limit; the reason."""
+
+
 def environment(folder: Path, name: str = "peers", requirements: str = "requirements.txt") -> Path:
     """The Python of a peer's environment in that folder, made on the first call.
 
     Raises:
-        OSError, CalledProcessError: it cannot be made.
+        PeerError: it cannot be made.
     """
     place, wanted = folder / name, (HERE / requirements).read_text()
     python, ready = place / "bin" / "python", place / ".ready"
     if ready.exists() and ready.read_text() == wanted:
         return python
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
-    subprocess.run(
-        [*pip, "--no-deps", "-r", str(HERE / requirements)], check=True, capture_output=True
-    )
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]
+    try:
+        for words in (
+            [sys.executable, "-m", "venv", place], [python, *install, HERE / requirements]
+        ):  # fmt: skip
+            subprocess.run(words, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise PeerError(f"{requirements}: the environment could not be made") from error
     ready.write_text(wanted)
     return python
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One fit by a peer.
-
-    Attributes:
-        method: `mst` or `aim`.
-        epsilon, delta: of the fit, which is all that reads rows.
-        rows: to draw, each by itself.
-        seed: of selection and draws; the noise has none.
-    """
+    """One fit by a peer, and rows to draw; the seed is of selection and draws, not of the noise."""
 
     method: str
     epsilon: float
     delta: float
     rows: int
     seed: int
-
-
-class PeerError(Exception):
-    """A fit that fails or runs into the time limit; the message is the reason."""
 
 
 def made(python: Path, script: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -23,9 +23,7 @@ def parents_of(
 ) -> dict[str, tuple[str, ...]]:
     """What each column is drawn given: its neighbours that come before it in the order.
 
-    Args:
-        order: of drawing; its reverse eliminates the columns.
-        cliques: of the graph triangulated by that elimination.
+    The order's reverse eliminates the columns; cliques: of the graph triangulated by that.
     """
     found = {}
     for place, column in enumerate(order):
@@ -39,11 +37,7 @@ def independent_rows(
 ) -> dict[str, np.ndarray]:
     """Codes of every column, each shape (rows,): every row and every column by a draw of its own.
 
-    Args:
-        parents: of each column, in the order of drawing.
-        margin: of a column after its parents.
-        rows: how many.
-        rng: of all draws.
+    Columns are drawn in the order of `parents`, each after its own; `margin`: of both together.
     """
     found: dict[str, np.ndarray] = {}
     for column, given in parents.items():

@@ -94,7 +94,7 @@ def test_a_peer_s_call_is_timed_without_its_imports_and_its_failure_is_told(tmp_
         "import time\ntime.sleep(0.6)\n"
         "def fit(given):\n    print('noise')\n    return {'rows': given['codes'] + 1}\n"
     )
-    monkeypatch.setattr(peers.marginal_peers, "HERE", tmp_path)
+    monkeypatch.setattr(load("marginal_peers"), "HERE", tmp_path)
     result, took = peers.fitted(sys.executable, "slow", {"codes": np.arange(3)})
     assert result["rows"].tolist() == [1, 2, 3]
     assert 0 < took.wall < 0.6
