@@ -13,6 +13,7 @@ Writes bench.md and bench.json.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -36,6 +37,7 @@ from bench_record import Found, NotRunError, Place
 from provenance import ROOT, foot, stamp
 
 COMMAND = "make bench DATA=folder"
+SMARTNOISE = "smartnoise-synth"
 MST = "MST of smartnoise-synth on private-pgm"
 LINES = (
     Line(name="features", item="features", ours="feature sums of measured weights",
@@ -95,10 +97,12 @@ ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "starts": limits.starts,
     "counts": peers.counts,
     "dp-sgd": peers.training,
-    "privbayes": peers.privbayes,
-    "banknote-mst": partial(peers.marginals, dataset="banknote", method="mst"),
-    "banknote-aim": partial(peers.marginals, dataset="banknote", method="aim"),
-    "adult-mst": partial(peers.marginals, dataset="adult", method="mst"),
+    "privbayes": partial(
+        peers.fits, peer="DataSynthesizer", dataset="adult", method="privbayes", delta=0.0
+    ),
+    "banknote-mst": partial(peers.fits, peer=SMARTNOISE, dataset="banknote", method="mst"),
+    "banknote-aim": partial(peers.fits, peer=SMARTNOISE, dataset="banknote", method="aim"),
+    "adult-mst": partial(peers.fits, peer=SMARTNOISE, dataset="adult", method="mst"),
 }
 """What is measured and kept as one, the quick ones first; besides: `release-ROWS`."""
 
@@ -167,12 +171,11 @@ def _lines(found: Mapping[str, Found]) -> dict[str, Any]:
 
 def records_of(folder: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     """What is kept: by item, and releases by rows; the largest release gives lines."""
-    records = {name: kept(folder, name) for name in ITEMS}
-    by_item = {name: record for name, record in records.items() if record is not None}
-    sizes = {}
-    for path in folder.glob("release-*.json"):
-        record = json.loads(path.read_text())
-        sizes[int(path.stem.removeprefix("release-"))] = record
+    by_item = {name: record for name in ITEMS if (record := kept(folder, name)) is not None}
+    sizes = {
+        int(path.stem.removeprefix("release-")): json.loads(path.read_text())
+        for path in folder.glob("release-*.json")
+    }
     if sizes:
         most = max(sizes)
         lines = limits.of_release(sizes[most]["stages"], most)
@@ -185,10 +188,8 @@ def written(cache: Path, out: Path) -> None:
     records, sizes = records_of(cache)
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     versions += [peer.version for peer in peers.PEERS.values()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     facts = {
@@ -210,8 +211,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--table-rows", type=int, default=10**6, help="of counts and sums")
     parser.add_argument("--repeats", type=int, default=3, help="turns of what takes little")
     parser.add_argument("--without-peers", action="store_true")
-    parser.add_argument("--neural", type=Path, help="a Python with torch and Opacus",
-                        default=ROOT / ".venv" / "bin" / "python")  # fmt: skip
     parser.add_argument("--only", nargs="+", metavar="ITEM", help="of what the page shows")
     parser.add_argument("--again", action="store_true", help="measure anew what is kept")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "bench")
@@ -224,7 +223,6 @@ def main(arguments: list[str]) -> int:
         data=chosen.data and chosen.data.resolve(), environments=chosen.environments.resolve(),
         scratch=chosen.folder, rows=chosen.table_rows, repeats=chosen.repeats,
         with_peers=not chosen.without_peers,
-        neural=chosen.neural.absolute() if chosen.neural.exists() else None,
     )  # fmt: skip
     items = [*ITEMS, *(f"release-{rows}" for rows in sorted(chosen.rows))]
     unknown = sorted(set(chosen.only or ()) - set(items))

@@ -72,10 +72,7 @@ HEADS: Mapping[str, tuple[str, str]] = {
 MOST_MEMORY = 2 * 10**9
 """Bytes that no process of a release may hold: the target."""
 
-TOGETHER = {
-    "**release without weights**": UNWEIGHTED,
-    "**release, measured weights**": RELEASE,
-}
+TOGETHER = {"**release without weights**": UNWEIGHTED, "**release, measured weights**": RELEASE}
 
 Record = Mapping[str, Any]
 

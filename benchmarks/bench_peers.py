@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,8 @@ from bench_record import Cost, Found, NotRunError, Place, median, timed
 from marginal_peers import HERE, environment, made
 from metrics import total_variation
 from study import ROOT
-from weights_cells import calibrated, table
+from weights_cells import calibrated, table, unit_table
 
-from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
@@ -104,45 +104,31 @@ def _distance(domain: Domain, rows: ScaledTable, codes: np.ndarray) -> float:
     return total_variation(domain.codes(rows), codes, domain.sizes)[1]
 
 
-def privbayes(place: Place) -> dict[str, Found]:
-    """PrivBayes on Adult, pure epsilon, beside DataSynthesizer's."""
-    python = python_of(place, "DataSynthesizer")
-    schema, rows = _rows(place, "adult")
-    ours, distance, domain = Own(schema=schema, rows=rows, method="privbayes", delta=0.0).made(
-        place.repeats
-    )
-    given = {"codes": domain.codes(rows), "epsilon": EPSILON, "seed": 1}
-    arrays, took = fitted(python, "privbayes", given)
-    text = _distances(distance, _distance(domain, rows, arrays["rows"]))
-    return {"privbayes": Found(ours=ours, reference=took, told=text)}
-
-
-def _distances(ours: float, theirs: float) -> str:
-    worse = " (**worse**)" if ours > theirs else ""
-    return f"2-way distance {ours:.3f}{worse}, theirs {theirs:.3f}"
-
-
-def marginals(place: Place, dataset: str, method: str) -> dict[str, Found]:
-    """MST or AIM of smartnoise-synth beside ours; on Adult PrivBayes beside their MST as well."""
-    python = python_of(place, "smartnoise-synth")
+def fits(
+    place: Place, peer: str, dataset: str, method: str, *, delta: float = DELTA
+) -> dict[str, Found]:
+    """A generator of a peer beside ours; on Adult PrivBayes beside their MST as well."""
+    python = python_of(place, peer)
     schema, rows = _rows(place, dataset)
-    ours = {method: Own(schema=schema, rows=rows, method=method, delta=DELTA)}
-    if dataset == "adult":
-        ours["privbayes"] = Own(schema=schema, rows=rows, method="privbayes", delta=DELTA)
+    names = (method, "privbayes") if (dataset, method) == ("adult", "mst") else (method,)
     results = {
-        name: release.made(1 if name == method else place.repeats) for name, release in ours.items()
+        name: Own(schema=schema, rows=rows, method=name, delta=delta).made(
+            place.repeats if name == "privbayes" else 1
+        )
+        for name in names
     }
     domain = results[method][2]
     given = {"codes": domain.codes(rows), "sizes": np.array(domain.sizes), "method": method,
-             "epsilon": EPSILON, "delta": DELTA, "seed": 1}  # fmt: skip
-    arrays, took = fitted(python, "marginals", given)
+             "epsilon": EPSILON, "delta": delta, "seed": 1}  # fmt: skip
+    arrays, took = fitted(python, "marginals" if delta else method, given)
     theirs = _distance(domain, rows, arrays["rows"])
-    return {
-        f"{name}-{dataset}-{method}": Found(
-            ours=cost, reference=took, told=_distances(distance, theirs)
-        )
-        for name, (cost, distance, _) in results.items()
-    }
+    lines = {}
+    for name, (cost, distance, _) in results.items():
+        worse = " (**worse**)" if distance > theirs else ""
+        text = f"2-way distance {distance:.3f}{worse}, theirs {theirs:.3f}"
+        key = f"{name}-{dataset}-{method}" if delta else name
+        lines[key] = Found(ours=cost, reference=took, told=text)
+    return lines
 
 
 def counts(place: Place) -> dict[str, Found]:
@@ -150,14 +136,7 @@ def counts(place: Place) -> dict[str, Found]:
     python, lines = python_of(place, "diffprivlib"), {}
     for columns, bins in CELLS.items():
         values = np.random.default_rng(columns).random((place.rows, columns))
-        names = [f"x{j}" for j in range(columns)]
-        schema = PublicSchema(
-            name="numbers",
-            columns=tuple(
-                Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1) for name in names
-            ),
-        )
-        rows = ScaledTable(dict(zip(names, values.T, strict=True)), place.rows)
+        schema, rows = unit_table(values)
         private = PrivateTable(schema=schema, scaled=rows)
         domain = Domain.from_schema(schema, bins=bins)
 
@@ -184,18 +163,16 @@ print(json.dumps(dp_sgd.measure(int(sys.argv[2]))))
 
 
 def training(place: Place) -> dict[str, Found]:
-    """DP-SGD of a perceptron, by `dp_sgd.py` in a Python with torch: seconds of a step."""
+    """DP-SGD of a perceptron, by `dp_sgd.py` in a process of its own: seconds of a step."""
     if not place.with_peers:
         raise NotRunError("without peers, as asked")
-    if place.neural is None:
-        raise NotRunError("no Python with torch and Opacus: make test")
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    command = [str(place.neural), "-c", TRAINING, str(HERE.parent), str(20 * place.repeats)]
+    command = [sys.executable, "-c", TRAINING, str(HERE.parent), str(20 * place.repeats)]
     done = subprocess.run(
         command, env=os.environ | single | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     if done.returncode:
-        raise NotRunError("torch and Opacus are not usable there: make test")
+        raise NotRunError("torch and Opacus are not usable here: make test")
     steps = {
         name: Cost(wall=row["wall_us"] / 1e6, cpu=row["cpu_us"] / 1e6)
         for name, row in json.loads(done.stdout).items()

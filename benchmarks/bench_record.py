@@ -20,7 +20,7 @@ class Place:
     """What every comparison is told.
 
     Folders of the public data sets, of the peers' environments, and of tables while they are used;
-    rows of tables that are read in one process; turns; and a Python with torch and Opacus.
+    rows of tables that are read in one process, and turns.
     """
 
     data: Path | None
@@ -29,7 +29,6 @@ class Place:
     rows: int = 10**6
     repeats: int = 3
     with_peers: bool = True
-    neural: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,11 @@ against the rooms' direction count imports in functions and for type checkers.
 from __future__ import annotations
 
 import argparse
-import ast
 import io
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -43,17 +41,6 @@ def lines(checkout: Path, *folders: str) -> list[int]:
     """Lines of every Python file below some folders."""
     paths = [path for folder in folders for path in (checkout / folder).rglob("*.py")]
     return [len(path.read_text().splitlines()) for path in paths]
-
-
-def prose(paths: Iterable[Path]) -> int:
-    """Lines of docstrings, texts below constants, and comments."""
-    count = 0
-    for path in paths:
-        count += sum(line.lstrip().startswith("#") for line in path.read_text().splitlines())
-        for node in source.walked(path):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                count += node.end_lineno - node.lineno + 1
-    return count
 
 
 def words(checkout: Path) -> int:
@@ -85,20 +72,14 @@ def numbers(checkout: Path) -> dict[str, int | None]:
     imported = set[str]().union(*edges.values())
     starts = {name for name, path in known.items() if path.name in ("__init__.py", "__main__.py")}
     product = lines(checkout, *source.PRODUCT)
-    inside = sorted((checkout / "dpiw").iterdir())
     return {
-        "entries of dpiw/": sum(p.suffix == ".py" or (p / "__init__.py").exists() for p in inside),
         "files of product": len(product),
         "lines of product": sum(product),
-        "lines of prose in product": prose(known.values()),
         "lines of tests": sum(lines(checkout, "tests")),
         "lines of benchmarks": sum(lines(checkout, "benchmarks")),
         f"files of product over {LONG} lines": sum(count > LONG for count in product),
         f"files of product under {source.SMALL} lines that do something": sum(
             map(source.is_small, known.values())
-        ),
-        "modules that one other imports": sum(
-            sum(name in below for below in edges.values()) == 1 for name in known
         ),
         "modules that nobody imports": len(known.keys() - imported - starts),
         "circles": len(circles),

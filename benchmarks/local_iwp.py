@@ -1,6 +1,6 @@
 """One pass of unbiased gradients over local reports: excess risk against their number.
 
-    python benchmarks/local_iwp.py --data FOLDER [--out benchmarks/results] [--quick]
+    python benchmarks/local_iwp.py --data FOLDER [--out benchmarks/results]
 
 Exponential loss, penalty 5, replace-one, delta 1e-5. For each size, people are drawn anew, each
 reports once, and `dpiw.local.learn.fit_margin` learns from the reports. Excess risk is
@@ -14,7 +14,6 @@ client, in floats (a client's own draws are a thousand times slower).
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import math
 import time
@@ -40,8 +39,8 @@ PENALTY, DELTA = 5.0, Decimal("1e-5")
 ORDERS = (0, 1, 2, 3)
 """Terms of the logistic loss's inverse beyond the first."""
 
-SIZES = (1000, 10_000, 100_000, 1_000_000)
 RUNS = {1000: 100, 10_000: 40, 100_000: 20, 1_000_000: 8}
+SIZES = (*RUNS,)
 
 Array = NDArray[np.float64]
 People = tuple[Array, NDArray[np.int64]]
@@ -215,7 +214,7 @@ def parameters_of(setting: Setting, epsilon: str) -> LocalParameters:
     )  # fmt: skip
 
 
-def study(setting: Setting, epsilon: str, *, quick: bool, logistic: bool = False) -> list[Cell]:
+def study(setting: Setting, epsilon: str, *, logistic: bool = False) -> list[Cell]:
     """Every size of a setting; `logistic`: by the surrogate of that loss."""
     parameters = parameters_of(setting, epsilon)
     norm = min(parameters.largest_norm, 2 * setting.guess)
@@ -233,8 +232,7 @@ def study(setting: Setting, epsilon: str, *, quick: bool, logistic: bool = False
         return float((b - best) @ curvature @ (b - best)) / 2
 
     cells = []
-    for size in SIZES[: 2 if quick else None]:
-        runs = 4 if quick else RUNS[size]
+    for size, runs in RUNS.items():
         started, losses, naive, covered, ends = time.process_time(), [], [], [], []
         for run in range(runs):
             rng = np.random.default_rng([size, run])
@@ -328,13 +326,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of acs_ma2019.csv")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="two sizes, four runs")
     arguments = parser.parse_args()
     stamped = stamp("python benchmarks/local_iwp.py --data FOLDER")
-    run = functools.partial(study, quick=arguments.quick)
     two, ten, acs = synthetic(2, 0.1), synthetic(10, 0.1), survey(arguments.data)
-    studies = [run(two, "2"), run(two, "8"), run(ten, "5"), run(acs, "2"), run(acs, "4"),
-               run(acs, "10"), run(acs, "2", logistic=True)]  # fmt: skip
+    studies = [study(two, "2"), study(two, "8"), study(ten, "5"), study(acs, "2"),
+               study(acs, "4"), study(acs, "10"), study(acs, "2", logistic=True)]  # fmt: skip
     cells = [asdict(cell) for part in studies for cell in part]
     cut = truncation(acs.population, parameters_of(acs, "2").stddev)
     write(arguments.out, "local", {**stamped, "cells": cells, "truncation": cut}, page)

@@ -45,10 +45,9 @@ def environment(folder: Path, name: str = "peers", requirements: str = "requirem
     if ready.exists() and ready.read_text() == wanted:
         return python
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]
+    made_by = ([sys.executable, "-m", "venv", place], [python, *install, HERE / requirements])
     try:
-        for words in (
-            [sys.executable, "-m", "venv", place], [python, *install, HERE / requirements]
-        ):  # fmt: skip
+        for words in made_by:
             subprocess.run(words, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise PeerError(f"{requirements}: the environment could not be made") from error

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 from metrics import Array
 from paper_weights import NOT_PRIVATE, Tables, alone, weights_of
+from weights_cells import unit_table
 
-from dpiw.data.schema.columns import Column, ColumnKind
-from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 
 EPSILON = 1.0
@@ -34,18 +33,13 @@ class Known:
     @property
     def tables(self) -> Tables:
         """Rows as the package holds them."""
-        names = [f"x{j}" for j in range(self.real.shape[1])]
-        kind = ColumnKind.CONTINUOUS
-        columns = [Column(name=name, kind=kind, lower=0, upper=1) for name in names]
-        schema = PublicSchema(name="known", columns=tuple(columns))
-        scaled = [
-            ScaledTable(dict(zip(names, rows.T.copy(), strict=True)), len(rows))
-            for rows in (self.real, self.fitting, self.published)
-        ]
+        (schema, real), (_, fitting), (_, rows) = map(
+            unit_table, (self.real, self.fitting, self.published)
+        )
         return Tables(
-            private=PrivateTable(schema=schema, scaled=scaled[0]),
-            fitting=SyntheticTable(schema=schema, scaled=scaled[1]),
-            rows=SyntheticTable(schema=schema, scaled=scaled[2]),
+            private=PrivateTable(schema=schema, scaled=real),
+            fitting=SyntheticTable(schema=schema, scaled=fitting),
+            rows=SyntheticTable(schema=schema, scaled=rows),
         )
 
 
