@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 
 METHODS = ("privbayes", "mst", "aim")
-EPSILON = "1"
+EPSILON, REAL = "1", "real"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -31,7 +32,7 @@ class Cell:
 
     run: int
     table: str
-    method: str = "real"
+    method: str = REAL
     weighted: bool = False
 
     @property
@@ -42,18 +43,10 @@ class Cell:
 
 def grid(runs: int, tables: Iterable[str], methods: Sequence[str]) -> list[Cell]:
     """Every cell, run by run."""
+    ways = [(REAL, False), *product(methods, (False, True))]
     return [
-        cell
-        for run in range(runs)
-        for table in tables
-        for cell in (
-            Cell(run=run, table=table),
-            *(
-                Cell(run=run, table=table, method=method, weighted=weighted)
-                for method in methods
-                for weighted in (False, True)
-            ),
-        )
+        Cell(run=run, table=table, method=method, weighted=weighted)
+        for run, table, (method, weighted) in product(range(runs), tables, ways)
     ]
 
 

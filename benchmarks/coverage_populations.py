@@ -164,24 +164,17 @@ def wards(rows: int, rng: np.random.Generator) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _mean(column: Any) -> Callable[[Any], Any]:
-    return lambda source: analysis.mean(source, column)
+def _asked(function: Any) -> Callable[..., Callable[[Any], Any]]:
+    return lambda *words: lambda source: function(source, *words)
 
 
-def _quantile(column: str, p: float) -> Callable[[Any], Any]:
-    return lambda source: analysis.quantile(source, column, p)
+def _fit(function: Any) -> Callable[..., Callable[[Any], Any]]:
+    return lambda target, *features: lambda source: function(source, target, features)
 
 
-def _correlation(first: str, second: str) -> Callable[[Any], Any]:
-    return lambda source: analysis.correlation(source, first, second)
-
-
-def _linear(target: str, *features: str) -> Callable[[Any], Any]:
-    return lambda source: analysis.linear_regression(source, target, features)
-
-
-def _logit(target: str, *features: str) -> Callable[[Any], Any]:
-    return lambda source: analysis.logistic_regression(source, target, features)
+_mean, _quantile = _asked(analysis.mean), _asked(analysis.quantile)
+_correlation = _asked(analysis.correlation)
+_linear, _logit = map(_fit, (analysis.linear_regression, analysis.logistic_regression))
 
 
 POPULATIONS = (

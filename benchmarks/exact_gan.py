@@ -14,7 +14,7 @@ from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import UncalibratedError
-from dpiw.methods.base import check_effort
+from dpiw.methods.base import StatedNoise, check_effort
 from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.game import Game
@@ -25,11 +25,11 @@ from dpiw.methods.generators.gan.training import Array, PublicRandom, loss_of
 from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.marginal_noise import useful_bins
 from dpiw.methods.neural.backend import CPU, library
-from dpiw.methods.neural.checkpoints import Adam, TrainingState
+from dpiw.methods.neural.checkpoints import TrainingState
 from dpiw.methods.neural.dp_sgd import PublicGradient
 from dpiw.methods.neural.networks import Network
 from dpiw.privacy.events import PrivacyEvent
-from dpiw.privacy.measurement import Measurement, ReleasedNoise
+from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.randomness import NoiseSource
 from dpiw.privacy.units import PrivacyUnit
 
@@ -43,13 +43,9 @@ class _ExactPlayer:
     rows: Array
     chance: PublicRandom
 
-    @property
-    def _optimiser(self) -> Adam:
-        return self.settings.discriminator_optimiser
-
     def start(self) -> TrainingState:
         initial = self.design.discriminator_architecture.initial(self.chance.rng("discriminator"))
-        moments = self._optimiser.start(initial.size)
+        moments = self.settings.discriminator_optimiser.start(initial.size)
         return TrainingState(
             step=0, parameters=initial, moments=moments, average=initial, settings="",
             publishable=False,
@@ -70,7 +66,7 @@ class _ExactPlayer:
         real = self.mean_gradient(network, CPU.array(self.rows[lot]), real=True)
         gradient = CPU.to_numpy(real + public(network, state.step))
         step = state.step + 1
-        parameters, moments = self._optimiser.update(
+        parameters, moments = self.settings.discriminator_optimiser.update(
             state.parameters, gradient, state.moments, step
         )
         return replace(state, step=step, parameters=parameters, moments=moments, average=parameters)
@@ -118,9 +114,7 @@ class GAN(GANSettings):
         """None that an accountant could compose."""
         return ()
 
-    def released_noise(
-        self, *, schema: PublicSchema, unit: PrivacyUnit
-    ) -> tuple[ReleasedNoise, ...]:
+    def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """Return nothing: no noise is drawn."""
         return ()
 

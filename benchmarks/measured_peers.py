@@ -18,10 +18,13 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dp_accounting import GaussianDpEvent
+from dp_accounting.rdp import RdpAccountant
 from marginal_peers import Asked, PeerError, environment, fitted
 from provenance import RESULTS, stamp
 from scipy.optimize import brentq
@@ -42,26 +45,25 @@ AIM_ON = ("banknote",)
 BASE_ROWS = 20_000
 """Of MST, to be weighted."""
 
+ORDERS = 1 + np.exp(np.linspace(-7, 12, 4000))
+"""Of Renyi divergence, between which rho-zCDP is turned into (epsilon, delta)."""
 
-def zcdp_delta(rho: float, epsilon: float) -> float:
-    """Least delta of rho-zCDP at epsilon (Canonne, Kamath, Steinke 2020, proposition 12)."""
 
-    def log_delta(a: float) -> float:
-        return (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
-
-    orders = 1 + np.exp(np.linspace(-7, 12, 4000))
-    return float(math.exp(min(0.0, min(log_delta(float(a)) for a in orders))))
+def _spent(rho: float) -> RdpAccountant:
+    """An accountant that has met rho-zCDP: a Gaussian's Renyi divergence."""
+    return RdpAccountant(ORDERS).compose(GaussianDpEvent(math.sqrt(1 / (2 * rho))))
 
 
 def zcdp_of(epsilon: float, delta: float) -> float:
     """Largest rho whose delta at epsilon is at most `delta`."""
-    return float(brentq(lambda r: zcdp_delta(r, epsilon) - delta, 1e-9, epsilon, xtol=1e-12))
+    return float(
+        brentq(lambda rho: _spent(rho).get_delta(epsilon) - delta, 1e-9, epsilon, xtol=1e-12)
+    )
 
 
 def epsilon_of(rho: float, delta: float) -> float:
     """Least epsilon of rho-zCDP at delta; rounded up."""
-    top = rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1
-    return float(brentq(lambda e: zcdp_delta(rho, e) - delta, rho, top, xtol=1e-10)) + 1e-9
+    return float(_spent(rho).get_epsilon(delta)) + 1e-9
 
 
 def peer_cell(cell: Cell, halves: Halves, python: Path) -> dict[str, Any]:
@@ -227,18 +229,15 @@ def main(arguments: list[str]) -> int:
     store = Store(folder=chosen.cache.resolve(), data=chosen.data.resolve())
     keys = [
         (dataset, epsilon, method, run)
-        for run in range(chosen.runs)
-        for dataset in chosen.datasets
-        for epsilon in chosen.epsilons
+        for run, dataset, epsilon in product(range(chosen.runs), chosen.datasets, chosen.epsilons)
         for method in methods_on(dataset)
     ]
     stamped = stamp("python benchmarks/measured_peers.py --data FOLDER")
     work = partial(kept, store=store, python=environment(store.folder))
     grid = [cell_of(method, dataset, epsilon, run) for dataset, epsilon, method, run in keys]
     runs: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
-    for (dataset, epsilon, method, run), found in zip(
-        keys, records(grid, work, chosen.jobs), strict=True
-    ):
+    done = records(grid, work, chosen.jobs)
+    for (dataset, epsilon, method, run), found in zip(keys, done, strict=True):
         if "metrics" in found:
             runs.setdefault((dataset, epsilon, method), {})[run] = found["metrics"]
     write(out, "measured_peers", {**stamped, **summary(runs)}, page)

@@ -163,13 +163,11 @@ def plan_of(size: Size, device: str) -> Plan:
     return compile_plan(spec, size.schema)
 
 
-def classified(train: tuple[Array, Array], w: Array, test: tuple[Array, Array]) -> dict[str, float]:
-    """Macro one-vs-rest AUC and accuracy on real digits of a perceptron fitted on `train`."""
-    scores = CLASSIFIER.score(*train, w, test[0], regression=False, seed=SEED, levels=DIGITS)
+def classified(scores: Array | None, digits: Array) -> list[float]:
+    """Macro one-vs-rest AUC and accuracy of scores; by chance alone without them."""
     if scores is None:
-        return {"auc": 0.5, "accuracy": 1 / DIGITS}
-    hits = np.argmax(scores, axis=1) == test[1]
-    return {"auc": auc(test[1], scores), "accuracy": float(hits.mean())}
+        return [0.5, 1 / DIGITS]
+    return [auc(digits, scores), float((np.argmax(scores, axis=1) == digits).mean())]
 
 
 def spread(x: Array, y: Array, w: Array) -> float:
@@ -213,13 +211,12 @@ class Judge:
         """Of both classifiers; with weights, their share of effective rows too."""
         x, y = design(self.schema, rows)
         weights = np.ones(len(y)) if w is None else w
-        model = linear(x, y, weights)
-        score = level_scores(model, self.test[0], DIGITS)
-        hits = np.argmax(score, axis=1) == self.test[1]
+        model, (tx, ty) = linear(x, y, weights), self.test
+        deep = CLASSIFIER.score(x, y, weights, tx, regression=False, seed=SEED, levels=DIGITS)
+        names = ("auc", "accuracy", "linear_auc", "linear_accuracy")
+        scores = classified(deep, ty) + classified(level_scores(model, tx, DIGITS), ty)
         return {
-            **classified((x, y), weights, self.test),
-            "linear_auc": auc(self.test[1], score),
-            "linear_accuracy": float(hits.mean()),
+            **dict(zip(names, scores, strict=True)),
             "variety": self.variety(x, y, weights),
             "beta_mse": float(((slopes(model) - self._slopes) ** 2).mean()),
         } | ({} if w is None else {"ess_share": ess_share(w)})

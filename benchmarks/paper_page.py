@@ -52,6 +52,8 @@ POSTER: Mapping[tuple[str, str], tuple[float, float]] = {
 
 LINEAR, NETWORKS = ("beta_noised", "beta_debiased"), ("discriminator", "dp_mlp")
 REAL, MNIST = "real", "mnist"
+NAMES = {"wst": "WST", "beta_mse": "beta MSE", "beta_relative": "beta, relative error",
+         "ess_share": "ESS share", "k_hat": "k-hat"}  # fmt: skip
 COMPARED = (*PAPER_METRICS, "beta_relative")
 CONSTANT_MSE: Mapping[str, float] = {"boston": (9.1971 / 45) ** 2}
 """Mean squared error of predicting the mean, target on [0, 1]: the published standard deviation of
@@ -59,12 +61,6 @@ MEDV over its published range, 5 to 50."""
 
 
 # Summary
-
-
-def is_higher_better(dataset: str, metric: str) -> bool:
-    """In the metric's direction on that data set."""
-    regression = dataset in SETS and SETS[dataset].regression
-    return higher_is_better(metric, regression=regression)
 
 
 def printed(path: Path) -> list[list[Any]]:
@@ -82,7 +78,7 @@ def _differences(
 ) -> dict[str, list[float]]:
     """By metric, above zero where mine is better, over the runs that both have."""
     runs = sorted(mine.keys() & base.keys())
-    signs = {m: 1 if is_higher_better(dataset, m) else -1 for m in COMPARED if runs}
+    signs = {m: 1 if higher_is_better(dataset, m) else -1 for m in COMPARED if runs}
     return {
         m: [sign * (mine[run][m] - base[run][m]) for run in runs]
         for m, sign in signs.items()
@@ -139,18 +135,16 @@ def _plain(value: float, digits: int) -> str:
 
 
 def _name(dataset: str, metric: str) -> str:
-    mlp = "MLP MSE" if dataset in SETS and SETS[dataset].regression else "MLP ROC AUC"
-    return {
-        "beta_mse": "beta MSE", "wst": "WST", "mlp": mlp,
-        "beta_relative": "beta, relative error", "ess_share": "ESS share",
-    }[metric]  # fmt: skip
+    if metric == "mlp":
+        return "MLP ROC AUC" if higher_is_better(dataset, metric) else "MLP MSE"
+    return NAMES[metric]
 
 
 def gain(key: Key, ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
     """Ours over theirs, above zero if better; and two joint errors, with one run theirs alone."""
     difference = ours[0] - theirs[0]
     reach = 2 * math.hypot(0.0 if math.isnan(ours[1]) else ours[1], theirs[1])
-    return (difference if is_higher_better(key[0], key[3]) else -difference), reach
+    return (difference if higher_is_better(key[0], key[3]) else -difference), reach
 
 
 def count(keys: Iterable[Key], ours: Figures, theirs: Figures) -> list[int]:
@@ -170,8 +164,8 @@ def sure_unit(key: Key) -> bool:
     WST was identified on unweighted rows; an area under a curve has no unit. The unit of the
     slopes, and of Boston's target, is not known; MNIST is reduced here.
     """
-    regression = key[0] in SETS and SETS[key[0]].regression
-    return key[0] != MNIST and (key[3] == "wst" or (key[3] == "mlp" and not regression))
+    is_area = key[3] == "mlp" and higher_is_better(key[0], key[3])
+    return key[0] != MNIST and (key[3] == "wst" or is_area)
 
 
 def doubt(key: Key, ours: Figures, theirs: Figures) -> str:
@@ -363,9 +357,8 @@ def _bayes(entries: Entries) -> list[str]:
 def _steps(entries: Entries) -> list[str]:
     """Counts by kind and steps, and a row for each release."""
     kinds = dict.fromkeys(e["weights"] for e in entries if e["weights"].startswith(NETWORKS))
-    metrics = {"wst": "WST", "mlp": "MLP ROC AUC", "beta_relative": "beta, relative error",
-               "ess_share": "ESS share", "k_hat": "k-hat"}  # fmt: skip
-    rows = [["data, generator", "weights", *metrics.values()]]
+    metrics = ("wst", "mlp", "beta_relative", "ess_share", "k_hat")
+    rows = [["data, generator", "weights", *(_name("banknote", metric) for metric in metrics)]]
     for e in entries:
         cells = []
         for metric in metrics:

@@ -183,8 +183,9 @@ PAPER_METRICS = ("beta_mse", "wst", "mlp")
 PERCEPTRON = Perceptron()
 
 
-def higher_is_better(metric: str, *, regression: bool) -> bool:
+def higher_is_better(dataset: str, metric: str) -> bool:
     """Of the metrics only the area under the curve, and the effective sample size."""
+    regression = dataset in SETS and SETS[dataset].regression
     return metric == "ess_share" or (metric == "mlp" and not regression)
 
 

@@ -170,10 +170,10 @@ def _text(change: Change, name: str) -> str:
     return {"helped": f"**{text}**", "hurt": f"*{text}*"}.get(outcome(change), text)
 
 
-def _counts(outcomes: Iterable[str]) -> str:
-    """`+2 -1 of 4`: helped, hurt, of how many."""
-    every = list(outcomes)
-    return f"+{every.count('helped')} -{every.count('hurt')} of {len(every)}"
+def _counts(settings: Iterable[Mapping[str, Change]], aspect: str) -> str:
+    """`+2 -1 of 4`: helped, hurt, of how many; empty of none."""
+    every = [outcome(own[aspect]) for own in map(aspects, settings) if aspect in own]
+    return f"+{every.count('helped')} -{every.count('hurt')} of {len(every)}" if every else ""
 
 
 def _in_words(cells: Cells) -> list[str]:
@@ -203,11 +203,8 @@ def _in_words(cells: Cells) -> list[str]:
     for group in GROUPS if forecast else ():
         parts = []
         for feasible, word in ((True, "worth"), (False, "not worth")):
-            outcomes = [
-                outcome_of(cell["none"], group)
-                for cell in forecast
-                if cell["forecast"]["feasible"] is feasible
-            ]
+            own = [cell["none"] for cell in forecast if cell["forecast"]["feasible"] is feasible]
+            outcomes = [outcome_of(changes, group) for changes in own]
             parts.append(f"{word} their budget ({len(outcomes)} settings): helped"
                          f" {outcomes.count('helped')}, hurt {outcomes.count('hurt')}")  # fmt: skip
         lines.append(f"- The plan's forecast and {group}, against no weights: {'; '.join(parts)}.")
@@ -239,12 +236,11 @@ def _by_aspect(cells: Cells) -> list[str]:
                               for told in bases.values())])  # fmt: skip
     for aspect in JUDGED:
         columns = [
-            [outcome(aspects(cell[base])[aspect]) for cell in _weighted(cells, base)
-             if cell["weights"] == kind and aspect in aspects(cell[base])]
+            _counts([c[base] for c in _weighted(cells, base) if c["weights"] == kind], aspect)
             for kind in kinds for base in bases
         ]  # fmt: skip
         if any(columns):
-            lines.append(row([aspect, *map(_counts, columns)]))
+            lines.append(row([aspect, *columns]))
     return lines
 
 
@@ -256,15 +252,7 @@ def _generators(cells: Cells) -> list[str]:
         for name in REFERENCES:
             part = [c["against"][name] for c in neural
                     if c["generator"] == generator and name in c["against"]]  # fmt: skip
-            columns = [
-                [
-                    outcome(aspects(changes)[aspect])
-                    for changes in part
-                    if aspect in aspects(changes)
-                ]
-                for aspect in JUDGED
-            ]
-            lines.append(row([generator, name, *(_counts(c) if c else "" for c in columns)]))
+            lines.append(row([generator, name, *(_counts(part, aspect) for aspect in JUDGED)]))
     if not lines:
         return []
     told = ("Settings in which a neural generator is clearly better (+) and clearly worse (-) than"
