@@ -103,8 +103,13 @@ def test_eight_forked_workers_draw_distinct_noise():
 
 def test_a_failing_system_generator_stops_the_draw(monkeypatch):
     monkeypatch.setattr(os, "urandom", mock.Mock(side_effect=OSError("no entropy")))
-    with pytest.raises(OSError, match="no entropy"):
-        SecureNoise().spherical_laplace(scale=1.0, dimension=3)
+    for draw in (
+        lambda: SecureNoise().spherical_laplace(scale=1.0, dimension=3),
+        lambda: SecureNoise().gaussian_vector(scale=1.0, size=3),
+        lambda: SecureNoise().poisson_sample(rows=9, probability=0.5),
+    ):
+        with pytest.raises(OSError, match="no entropy"):
+            draw()
 
 
 DRAWS: dict[str, Callable[[], object]] = {

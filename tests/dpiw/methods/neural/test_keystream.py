@@ -5,8 +5,6 @@ on each run, so the false-alarm rate of each of its checks is 1e-9; seeded ones 
 """
 
 import math
-import os
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -81,16 +79,6 @@ def test_normals_are_those_of_box_and_muller(monkeypatch):
     expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     np.testing.assert_allclose(keystream_normals(20_000), expected, atol=1e-12)
     np.testing.assert_allclose(keystream_normals(19_999), expected[:-1], atol=1e-12)
-
-
-def test_a_failing_system_generator_stops_the_draw(monkeypatch):
-    monkeypatch.setattr(os, "urandom", mock.Mock(side_effect=OSError("no entropy")))
-    for draw in (
-        lambda: SecureNoise().gaussian_vector(scale=1.0, size=3),
-        lambda: SecureNoise().poisson_sample(rows=9, probability=0.5),
-    ):
-        with pytest.raises(OSError, match="no entropy"):
-            draw()
 
 
 @sources
