@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.data.schema.columns import ColumnKind
-from dpiw.data.schema.encoding import to_unit
+from dpiw.data.schema.encoding import to_unit, unscale_cells
 from dpiw.data.schema.schema import Column, PublicSchema, ScaledTable
 from dpiw.errors import SchemaError
 
@@ -106,14 +107,14 @@ def _bins(column: Column, bins: int) -> Bins:
 
 
 def _column_values(
-    codes: NDArray[np.int32], bins: Bins, rng: np.random.Generator
+    codes: NDArray[np.int32], bins: Bins, rng: np.random.Generator | None
 ) -> NDArray[np.float64] | NDArray[np.int32]:
     missing = codes >= bins.values
     if bins.edges is None:
         return np.where(missing, np.int32(-1), codes).astype(np.int32)
     inside = np.where(missing, 0, codes)
     low, high = bins.edges[inside], bins.edges[inside + 1]
-    place = rng.random(len(codes)) * (high - low)
+    place = (0.5 if rng is None else rng.random(len(codes))) * (high - low)
     if bins.span:
         numbers = np.minimum(low + np.floor(place), high - 1) / bins.span
     else:
@@ -158,6 +159,13 @@ class Domain:
             for index, (name, bins) in enumerate(self._by_name)
         }
         return ScaledTable(columns=columns, rows=len(codes))
+
+    def cells(self, name: str) -> NDArray[Any]:
+        """Return a cell of a column for each of its codes; numbers are in the middle of a bin."""
+        (column,) = (column for column in self.schema.released if column.name == name)
+        bins = dict(self._by_name)[name]
+        values = _column_values(np.arange(bins.size, dtype=np.int32), bins, None)
+        return unscale_cells(column, values).to_numpy()
 
     @property
     def _by_name(self) -> list[tuple[str, Bins]]:

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -149,9 +148,11 @@ def visits():
     """The plan of the coverage study's people with five rows each, and how it makes a release."""
     (population,) = (p for p in load("coverage_populations").SEVERAL if p.name == "visits")
     study = load("coverage", "interval_coverage")
-    chosen = SimpleNamespace(epsilon="4", rows=4000, synthetic=4000, seed=27)
-    plan = study.plan_for(population, "privbayes", "measured", chosen)
-    return plan, population, lambda seed: study.one_release(plan, population, chosen, seed)
+    chosen = study.Setting(
+        population="visits", generator="privbayes", features="measured", epsilon="4", rows=4000,
+        synthetic=4000, seed=27, replicates=0,
+    )  # fmt: skip
+    return study.plan_for(chosen), population, lambda seed: study.one_release(chosen, seed)
 
 
 def test_posteriors_and_descriptions_know_it():

@@ -19,7 +19,7 @@ from dpiw.methods.weights.diagnostics import Verdict, diagnose
 from dpiw.methods.weights.paper.steps import PostProcessing
 from dpiw.privacy.randomness import SeededNoise
 from tests.support.small import SMALL
-from tests.support.worlds import UNIT, declared
+from tests.support.worlds import UNIT, declared, uniform_rows
 
 TOWN = declared(
     {"name": "age", "kind": "integer", "lower": 0, "upper": 99},
@@ -43,7 +43,7 @@ TOWN = declared(
 def table():
     """Most rows break a constraint: what is confidential is measured as it is."""
     rng = np.random.default_rng(1)
-    codes = TOWN.decode(rng.random((60, TOWN.width)))
+    codes = TOWN.project(uniform_rows(TOWN, 60, rng))
     assert np.mean(np.any([*TOWN.rules.broken(codes).values()], axis=0)) > 0.5
     return PrivateTable(schema=TOWN, scaled=codes)
 
