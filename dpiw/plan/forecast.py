@@ -60,7 +60,7 @@ class Forecast:
         without: the same without privacy, for `nominal_rows` people.
         rare: half-width for a level of share `RARE`; None without levels.
         verdict: which the interval is likely to get.
-        loudest: half-width if weights kept to the means whatever their noise, and nothing were cut
+        uncut: half-width if weights kept to the means whatever their noise, and nothing were cut
             to what is possible; of a wide answer.
     """
 
@@ -69,7 +69,7 @@ class Forecast:
     without: float
     rare: float | None
     verdict: str
-    loudest: float
+    uncut: float
 
     @property
     def is_wide(self) -> bool:
@@ -80,7 +80,7 @@ class Forecast:
         """About the epsilon at which it is no longer wide: noise falls as epsilon grows."""
         if self.without == 0:
             return math.inf
-        noise = max(self.loudest**2 - self.without**2, 0.0)
+        noise = max(self.uncut**2 - self.without**2, 0.0)
         return epsilon * math.sqrt(noise / (WIDE**2 - 1)) / self.without
 
     def __str__(self) -> str:
@@ -117,13 +117,13 @@ def forecasts(
     frame = rows.frame()
     levelled = {column.name for column in schema.released if not column.is_numeric}
     for question in weights.questions:
-        half_width, without, verdict, loudest = _widest(
+        half_width, without, verdict, uncut = _widest(
             expected(rows, question), question, rows, frame
         )
         rare = None
         if like is not None and half_width > WIDE * without:
             bound = expected(rows, question, credit=None)
-            loudest = max(loudest, _widest(bound, question, rows, frame)[-1])
+            uncut = max(uncut, _widest(bound, question, rows, frame)[-1])
         tells_apart = levelled & {question.target, *question.others} or question.levels
         if like is None and tells_apart:
             rare, *_ = _widest(expected(uneven, question), question, uneven, uneven_frame)
@@ -133,7 +133,7 @@ def forecasts(
             without=without,
             rare=rare,
             verdict=verdict,
-            loudest=loudest,
+            uncut=uncut,
         )
 
 

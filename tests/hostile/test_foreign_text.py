@@ -213,7 +213,7 @@ def in_a_page(page: str) -> None:
 
 
 def audited(folder: Path, releases: list[Path]) -> Any:
-    """The report of an audit of the folder's ledger, no line of which steers what is shown."""
+    """The report of an audit of the folder's ledger; none of its lines steers the screen."""
     report = audit(
         ledger_url=str(folder / "ledger.sqlite"), releases=releases, public_keys=[],
         clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC),

@@ -37,8 +37,8 @@ from dpiw.methods.weights.questions import (
 )
 
 _REACHES, _GUESSED = (3.0, 4.0, 6.0, 9.0), 20.0
-"""Standard deviations on both sides of the mean of a number that was asked for, of which one is
-chosen; and people whose prior variance is one of a tail's."""
+"""Reaches beside the mean of a number that was asked for, in standard deviations: dpiw chooses one
+of them. And how many times as large as its sampling variance the guess at a tail is."""
 
 Array = NDArray[np.float64]
 
