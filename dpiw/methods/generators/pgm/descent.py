@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import isfinite, prod, sqrt
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.errors import StageFailedError
 from dpiw.methods.generators.bayesian_network import Family
 from dpiw.methods.generators.estimation import NoisyMarginal
 
@@ -128,6 +129,7 @@ class _Point:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def nearest_tables(
     families: Sequence[Family],
     sizes: Sequence[int],
@@ -142,6 +144,9 @@ def nearest_tables(
         sizes: codes of every column.
         marginals: noisy counts; their squared distances are in units of their noise.
         total: number of rows, of noisy counts.
+
+    Raises:
+        StageFailedError: the fit is not finite, so it has no rows.
     """
     tree = _Tree(families, sizes, [marginal.columns for marginal in marginals])
     weights = [1 / marginal.stddev**2 for marginal in marginals]
@@ -158,7 +163,7 @@ def nearest_tables(
     step, momentum, last = 1 / (total * max(float(w.max()) for w in weights)), 1.0, np.inf
     for number in range(MOST_STEPS):
         if number % PATIENCE == 0:
-            if last - best.loss < ENOUGH:
+            if not last - best.loss >= ENOUGH:  # NaN ends it too
                 break
             last = best.loss
         new = at(point.moved(-step, point.gradient))
@@ -172,4 +177,7 @@ def nearest_tables(
             share, momentum = (momentum - 1) / following, following
             ahead = [a - b for a, b in zip(best.potentials, before.potentials, strict=True)]
             point = at(best.moved(share, ahead)) if share else best
-    return tuple(tree.tables(best.potentials))
+    tables = tree.tables(best.potentials)
+    if not (isfinite(best.loss) and all(np.isfinite(table).all() for table in tables)):
+        raise StageFailedError("fit", StageFailedError.exit_code)
+    return tuple(tables)

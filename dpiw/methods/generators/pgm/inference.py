@@ -166,7 +166,11 @@ def _joint(
 
 
 def fit(marginals: Sequence[NoisyMarginal], sizes: Sequence[int], *, total: float) -> FittedModel:
-    """Return the maximal-entropy model whose marginals are nearest to the noisy ones."""
+    """Return the maximal-entropy model whose marginals are nearest to the noisy ones.
+
+    Raises:
+        StageFailedError: it is not finite.
+    """
     families = families_of(sizes, [marginal.columns for marginal in marginals])
     tables = nearest_tables(families, sizes, marginals, total=total)
     return FittedModel(families=families, tables=tables)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dpiw.errors import StageFailedError
 from dpiw.methods.generators.estimation import NoisyMarginal
 from dpiw.methods.generators.pgm import descent, inference
 
@@ -148,6 +149,16 @@ def test_a_cycle_is_fitted_to_the_nearest_marginals():
     for a, b in permutations(range(3), 2):
         wanted = over(CHAIN, (a, b)) / total
         assert model.pairs(a, [b])[b] == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200, 1e308])
+def test_a_fit_that_is_not_finite_has_no_rows(value):
+    """Also where counts are so large that their squares are not."""
+    marginals = chained((0, 1), (1, 2), variance=1.0)
+    marginals[1].values[0, 0] = value
+    with pytest.raises(StageFailedError, match="stage fit"):
+        inference.fit(marginals, (2, 2, 2), total=float(CHAIN.sum()))
+    assert inference.fit(marginals[:1], (2, 2, 2), total=float(CHAIN.sum())).tables
 
 
 @pytest.mark.parametrize("seed", range(6))
