@@ -36,7 +36,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from dpiw.run.advice import advice
     from dpiw.run.certifiable import check_certifiable
     from dpiw.run.commands import typed_commands
-    from dpiw.run.run import current_label
+    from dpiw.run.run import begun, current_label
 
     check_key(arguments)
     with marked(arguments.spec, SpecError):
@@ -45,7 +45,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         schema = load_schema(spec)
         if arguments.header is not None:
             agrees = check_header(arguments.header, spec.source, schema)
-        plan = compile_plan(spec, schema)
+        plan = compile_plan(begun(spec, schema, current_label(spec)), schema)
     check_certifiable(plan)
     if arguments.json:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])

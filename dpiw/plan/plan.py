@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from dpiw.data.source.public_rows import FIELD, check_digest
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
+from dpiw.methods.generators.choice import AUTO, facts_text, preferred
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
@@ -147,6 +148,7 @@ class Plan:
         epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
         epsilon_rdp: the same by Renyi DP, an independent, looser accountant; None at delta 0.
         forecast: what the asked-for weights would show; None when the spec asks for none.
+        chosen: by which public facts `auto` is the generator; empty if the spec names it.
     """
 
     spec: ReleaseSpec
@@ -160,6 +162,7 @@ class Plan:
     epsilon_rdp: float | None
     forecast: WeightsForecast | None
     warnings: tuple[str, ...]
+    chosen: str = ""
 
     @property
     def digest(self) -> str:
@@ -285,10 +288,31 @@ def _solve(
 def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
 
+    Generator `auto` becomes the first of `choice.preferred` that can be planned.
+
     Raises:
         SpecError: bad settings, a promise that cannot be met, or weights to refuse as infeasible.
         NotPublishableError: the spec names a method that is not private.
     """
+    if spec.generator.method != AUTO:
+        return _compiled(spec, schema)
+    faults: list[SpecError | PrivacyError] = []
+    for method in preferred(schema, nominal_rows=spec.nominal_rows):
+        try:
+            plan = _compiled(spec.with_generator(method), schema)
+        except (SpecError, PrivacyError) as fault:
+            faults.append(fault)
+        else:
+            return replace(plan, chosen=facts_text(schema, nominal_rows=spec.nominal_rows))
+    raise faults[-1]
+
+
+def settled(spec: ReleaseSpec, schema: PublicSchema) -> ReleaseSpec:
+    """Return the spec with the generator that `auto` stands for; unchanged without it."""
+    return compile_plan(spec, schema).spec if spec.generator.method == AUTO else spec
+
+
+def _compiled(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     methods = PrivateMethods.of_spec(spec, schema)
     if isinstance(methods.generator, MadeElsewhere):
         methods.generator.check_file(Path(spec.source.path))

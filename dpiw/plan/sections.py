@@ -109,8 +109,9 @@ class GeneratorSpec(Section):
     """The SDGP and its public settings (see the method's own docstring).
 
     Attributes:
-        method: the generator's name, such as `privbayes`.
-        settings: the generator's settings, by name; what is not stated has its default.
+        method: the generator's name, such as `privbayes`; `auto` for one by public facts.
+        settings: the generator's settings, by name; what is not stated has its default. `auto` has
+            none.
     """
 
     method: PlainText

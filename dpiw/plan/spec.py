@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpiw import __version__
 from dpiw.data.cells.formats import source_fault, without_defaults
@@ -23,10 +23,18 @@ from dpiw.data.source.public_rows import FIELD, named_file
 from dpiw.data.yaml import load_file, marked
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.ledger.location import absolute_location
+from dpiw.methods.generators.choice import AUTO, EFFORT
 from dpiw.methods.generators.registry import public_settings
 from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
-from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
+from dpiw.plan.sections import (
+    GeneratorSpec,
+    Places,
+    Promise,
+    SharesSpec,
+    SourceFormat,
+    SourceSpec,
+)
 from dpiw.plan.spec_types import is_plain, validated
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -88,6 +96,14 @@ class ReleaseSpec(Places, Promise):
         """Return the generator without the paths of files."""
         facts: dict[str, Any] = self.generator.model_dump(mode="json")
         return facts | {"settings": public_settings(facts["method"], facts["settings"])}
+
+    def with_generator(self, method: str) -> Self:
+        """Return the spec with a generator by name; its shares too, where `auto` knows some."""
+        update: dict[str, Any] = {"generator": GeneratorSpec(method=method)}
+        if method in EFFORT and "shares" not in self.model_fields_set:
+            effort = EFFORT[method]
+            update["shares"] = SharesSpec(generator=1 - effort, weights=effort)
+        return self.model_copy(update=update)
 
     def digest(self, schema: PublicSchema) -> str:
         """Return the SHA-256 of what a release promises; independent of paths."""
@@ -169,6 +185,11 @@ def _check_promise(spec: ReleaseSpec) -> None:
             " public: another person with more or fewer rows would change it",
             field="unit.max_rows",
             allowed="1, or relation: add_or_remove_one",
+        )
+    if spec.generator.method == AUTO and spec.generator.settings:
+        raise SpecError(
+            "method: auto has no settings; delete it, or name a method",
+            field=f"generator.settings.{min(spec.generator.settings)}",
         )
     if spec.shares.generator <= 0:
         raise SpecError("found 0", field="shares.generator", allowed="a number > 0, at most 1")

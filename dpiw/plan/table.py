@@ -111,6 +111,11 @@ def _kept_back(plan: Plan) -> list[str]:
     ]
 
 
+def _chosen(plan: Plan) -> list[str]:
+    method = plan.generator.method
+    return [f"  generator       {method}, by `auto`: {plan.chosen}"] if plan.chosen else []
+
+
 def _questions(plan: Plan, like: WeightedRows | None) -> list[str]:
     """Return a line for each declared question, and a warning for a wide answer."""
     found = plan.forecasts(like)
@@ -144,6 +149,7 @@ def plan_table(plan: Plan, *, like: WeightedRows | None = None) -> str:
         *_kept_back(plan),
         f"  nominal rows    {spec.nominal_rows} (public; the true number is never used)",
         f"  synthetic rows  {spec.synthetic_rows}",
+        *_chosen(plan),
         *_bounds(plan),
         *_provenances(plan),
         *_cells(plan),

@@ -23,7 +23,8 @@ from dpiw.data.yaml import marked
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
-from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan
+from dpiw.methods.generators.choice import AUTO, METHODS
+from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan, settled
 from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.certifiable import check_certifiable
@@ -173,11 +174,28 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
+def begun(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
+    """Return the spec as a run of the period was prepared, whatever today's rule of `auto` says.
+
+    Adds what the run kept of it: the generator, and SHA-256 of missing calibration rows. Unchanged
+    where no such run is in the workspace.
+    """
+    state = Path(spec.state)
+    if spec.generator.method != AUTO:
+        return remembered(spec, schema, period, state=state)
+    for method in METHODS:
+        named = remembered(spec.with_generator(method), schema, period, state=state)
+        if _record_file(run_folder(state, spec.population, named.run_key(schema, period))).exists():
+            return named
+    return spec
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A spec, its dictionary and a period, read once: which run is meant. Nothing is compiled.
+    """A spec, its dictionary and a period, read once: which run is meant. Compiles `auto` alone.
 
-    `path` is as typed; `spec` of a run that was prepared before has that run's public files.
+    `path` is as typed; `spec` of a run that was prepared before has that run's public files, and
+    names the generator.
     """
 
     path: Path
@@ -206,7 +224,8 @@ class RunRequest:
             _check_period(period, spec.cadence)
         load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
         label = period or current_label(spec)
-        spec = remembered(spec, schema, label, state=Path(spec.state))
+        with marked(path, SpecError):
+            spec = settled(begun(spec, schema, label), schema)
         return cls(
             path=path, spec=spec, schema=schema, period=label, key=spec.run_key(schema, label)
         )

@@ -7,6 +7,7 @@ from dpiw.errors import SpecError, one_of
 from dpiw.methods.base import own_settings
 from dpiw.methods.generators.base import FindsLevels, Synthesizer
 from dpiw.methods.generators.bayes import Bayes
+from dpiw.methods.generators.choice import AUTO
 from dpiw.methods.generators.external import External
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
 from dpiw.methods.generators.gan.pategan import PATEGAN
@@ -44,7 +45,7 @@ def finds_levels(method: str) -> bool:
 def make_generator(method: str, settings: Mapping[str, Any], *, pure: bool) -> Synthesizer:
     """As `Synthesizer.from_settings`, by a spec's words; SpecError also for unknown ones."""
     if method not in GENERATORS:
-        raise SpecError(field="generator.method", allowed=one_of(method, GENERATORS))
+        raise SpecError(field="generator.method", allowed=one_of(method, (AUTO, *GENERATORS)))
     generator = GENERATORS[method]
     if pure and generator.needs_delta:
         raise SpecError(f"{method} needs a delta > 0; {generator.needs_delta}", field="delta=0")

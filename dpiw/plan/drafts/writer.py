@@ -106,13 +106,8 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-METHODS = (
-    ("{method: privbayes}", "{method: measured}"),
-    ("{method: privbayes, settings: {degree: 1}}", "{method: measured}"),
-    ("{method: histogram}", "{method: measured}"),
-    ("{method: histogram}", "{method: none}"),
-)
-"""Generators and weights of a draft; it uses the first pair that a plan accepts."""
+METHODS = ("measured", "none")
+"""Weights of a draft; it uses the first that a plan accepts."""
 
 
 def drafted_files(
@@ -129,9 +124,9 @@ def drafted_files(
         stand_in = dictionary_text(draft.settled(), name=name, origin=origin)
         (folder / DICTIONARY).write_text(stand_in, encoding="utf-8")
         schema = PublicSchema.from_mapping(read_dictionary(folder / DICTIONARY))
-        for methods in METHODS:
+        for weights in METHODS:
             text = spec_text(
-                draft, name=name, delimiter=delimiter, encoding=encoding, methods=methods
+                draft, name=name, delimiter=delimiter, encoding=encoding, weights=weights
             )
             spec = located_spec(parse_spec(_settled_spec(text)), folder)
             try:
@@ -160,7 +155,7 @@ def spec_text(
     name: str,
     delimiter: str = ",",
     encoding: str = "utf-8",
-    methods: tuple[str, str] = METHODS[0],
+    weights: str = METHODS[0],
 ) -> str:
     """Return a first release spec for the dictionary, with decisions left open."""
     between = "" if delimiter == "," else f"\n  delimiter: {_value(delimiter)}"
@@ -179,8 +174,7 @@ def spec_text(
         open=OPEN,
         dictionary=DICTIONARY,
         between=between,
-        generator=methods[0],
-        weights=methods[1],
+        weights=weights,
     )
 
 
@@ -209,8 +203,8 @@ epsilon: {open}        # the total of this release, at most 10: the smaller, the
 delta: {open}          # far below one in the number of people, such as 1e-6; 0 for pure epsilon
 nominal_rows: {open}   # a public guess at the size, such as a census has; never the true number
 
-generator: {generator}
-weights: {weights}
+generator: {{method: auto}}     # by public facts; `dpiw plan` says which one
+weights: {{method: {weights}}}
 synthetic_rows: 20000  # rows to publish: any number, such as the guess above
 # questions:           # what people will ask; `measured` weights then measure it directly
 #   - mean: COLUMN by COLUMN   # or share, correlation, regression, quantiles, table

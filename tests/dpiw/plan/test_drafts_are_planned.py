@@ -155,15 +155,15 @@ def test_a_draft_is_planned_or_refused_by_name(name, columns, target):
             planned(base / "draft")
 
 
-@pytest.mark.nightly_cases("700-histogram")
-@pytest.mark.parametrize(
-    ("columns", "method"), [(3, "privbayes"), (118, "privbayes"), (700, "histogram")]
-)
+@pytest.mark.nightly_cases("700-mst")
+@pytest.mark.parametrize(("columns", "method"), [(3, "aim"), (118, "mst"), (700, "mst")])
 def test_a_draft_of_many_columns_has_methods_that_a_plan_takes(columns, method, tmp_path):
-    """PrivBayes of degree 2 takes no more than 117 columns, of degree 1 fewer than 700."""
+    """AIM takes at most 64 columns, PrivBayes 117."""
     told = init(tmp_path, f"--header={','.join(f'c{n}' for n in range(columns))}")
     assert not told
-    assert planned(tmp_path / "draft").generator.method == method
+    plan = planned(tmp_path / "draft")
+    assert plan.generator.method == method
+    assert plan.weights.method == "measured"
 
 
 def test_the_person_is_whom_the_curator_names(tmp_path):
