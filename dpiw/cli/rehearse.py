@@ -1,4 +1,4 @@
-"""`dpiw rehearse SPEC`: compare weights on public stand-ins before any spending.
+"""`dpiw rehearse SPEC`: compare weights and generators on public stand-ins before any spending.
 
 Privacy: reads the spec, the schema and given public rows; never the confidential source, the ledger
 or the state folder.
@@ -32,7 +32,7 @@ _ROWS_PER_PRIVATE, _ROWS = 4, (2000, 5000)
 def add_rehearse_command(subparsers: Any) -> None:
     """Add `rehearse` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "rehearse", help="compare weights on public stand-ins, at no cost"
+        "rehearse", help="compare weights and generators on public stand-ins, at no cost"
     )
     parser.add_argument("spec", type=Path, help="a release spec (YAML)")
     parser.add_argument("--runs", type=int, default=20, help="stand-ins of each kind (20)")
@@ -70,6 +70,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
     from dpiw.plan.rehearsal.report import (
         ASKED,
         LEGEND,
+        generator_lines,
         question_rows,
         recommendation_lines,
         summarise,
@@ -83,7 +84,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         schema = load_schema(spec)
         least, most = _ROWS
         usual_rows = max(least, min(_ROWS_PER_PRIVATE * spec.nominal_rows, most))
-        rehearsed_spec = played_spec(spec, rows=arguments.rows or usual_rows)
+        rehearsed_spec = played_spec(spec, schema, rows=arguments.rows or usual_rows)
         compared = candidates(rehearsed_spec, schema)
     stand_in, kinds = _stand_in(arguments, spec, schema)
     rehearsal = Rehearsal(
@@ -107,6 +108,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         f" {rehearsed_spec.synthetic_rows} synthetic rows, seed {rehearsal.seed}",
         *aligned(table_rows(rehearsal, lines)),
         LEGEND,
+        *generator_lines(rehearsal),
         *([ASKED, *aligned(asked)] if asked else []),
         *recommendation_lines(rehearsal, lines, spec=shlex.quote(str(arguments.spec))),
     ]

@@ -1,14 +1,15 @@
 """Candidates of a rehearsal: whole plans at the spec's total (epsilon, delta); nothing is read."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.yaml import flow_text
-from dpiw.errors import SpecError
+from dpiw.errors import PrivacyError, SpecError
 from dpiw.methods.weights.registry import NONE, WEIGHTS
-from dpiw.plan.plan import Plan, compile_plan
+from dpiw.plan.plan import Plan, check_running, compile_plan, settled
 from dpiw.plan.sections import SharesSpec
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.plan.stages import StagePlan, rehearsable
@@ -26,6 +27,12 @@ MEASURED: Mapping[str, tuple[Mapping[str, Any], SharesSpec | None]] = {
 }
 """Settings of `measured` (public seed), and the split of effort; None: the spec's or usual one."""
 
+GENERATORS = ("privbayes", "mst", "aim")
+"""Generators that are compared, each with the spec's own weights, where a plan admits them."""
+
+LONGEST_PLAY = 40
+"""Seconds that one release by another generator may be forecast to take, if it is to be played."""
+
 _FILES = "replicates"
 """The setting of extra files, which other maps and splits keep."""
 
@@ -38,11 +45,15 @@ MOST_STAND_IN_ROWS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to spend the budget; `plan` is None where it cannot be compiled for `reason`."""
+    """One way to spend the budget; `plan` is None where it cannot be compiled for `reason`.
+
+    `name` is that of the weights, or the generator's where it is not the spec's (`is_generator`).
+    """
 
     name: str
     plan: Plan | None
     reason: str = ""
+    is_generator: bool = False
 
     def spec_lines(self) -> list[str]:
         """Return the spec's lines for this candidate, in YAML; empty without a plan."""
@@ -52,16 +63,23 @@ class Candidate:
         weights = spec.weights.model_dump(exclude_defaults=True, exclude={"when_infeasible"})
         if forecast is not None and not forecast.feasible:
             weights["when_infeasible"] = spec.weights.when_infeasible
-        lines = [f"weights: {flow_text(weights)}"]
+        lines = [f"generator: {flow_text({'method': self.name})}"] * self.is_generator
+        lines += [f"weights: {flow_text(weights)}"]
         return lines + [f"shares: {flow_text(spec.shares.model_dump())}"] * spec.weights.wanted
 
 
-def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
-    """Return the spec with at most `rows` synthetic rows; noise that depends on rows is kept."""
+def played_spec(spec: ReleaseSpec, schema: PublicSchema, *, rows: int) -> ReleaseSpec:
+    """Return the spec with at most `rows` synthetic rows, and the generator that `auto` stands for.
+
+    Noise that depends on rows is kept.
+    """
+    kept = spec.weights.model_copy(update={"when_infeasible": "keep"})
+    chosen = settled(spec.model_copy(update={"weights": kept}), schema)
     method = spec.weights.method
     bound = method in WEIGHTS and WEIGHTS[method].bound_to_rows
-    return spec.model_copy(
+    return chosen.model_copy(
         update={
+            "weights": spec.weights,
             "synthetic_rows": spec.synthetic_rows if bound else min(spec.synthetic_rows, rows),
             "nominal_rows": min(spec.nominal_rows, MOST_STAND_IN_ROWS),
         }
@@ -69,7 +87,7 @@ def played_spec(spec: ReleaseSpec, *, rows: int) -> ReleaseSpec:
 
 
 def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]:
-    """Compile every distinct candidate: `none`, the spec's own weights, then `MEASURED`.
+    """Compile every distinct candidate: `none`, the spec's weights, `MEASURED`, `GENERATORS`.
 
     Raises SpecError for plans that fail, and for rows or levels of the real population: no stand-in
     represents it.
@@ -90,7 +108,20 @@ def candidates(spec: ReleaseSpec, schema: PublicSchema) -> tuple[Candidate, ...]
         candidate = _measured(spec, schema, name, settings, shares)
         if not any(_same(candidate, earlier) for earlier in compiled):
             compiled.append(candidate)
-    return tuple(compiled)
+    return *compiled, *_of_generators(spec, schema)
+
+
+def _of_generators(spec: ReleaseSpec, schema: PublicSchema) -> Iterator[Candidate]:
+    """Yield the spec with other generators, which a plan admits and which are fast."""
+    for name in GENERATORS:
+        if name == spec.generator.method:
+            continue
+        named = _weighted(spec.with_generator(name), spec.weights.method, spec.weights.settings)
+        with contextlib.suppress(SpecError, PrivacyError):
+            plan = compile_plan(named, schema)
+            running = check_running(plan.generator, schema, plan.spec)
+            if running is not None and running.seconds <= LONGEST_PLAY:
+                yield Candidate(name=name, plan=plan, is_generator=True)
 
 
 def _measured(

@@ -164,7 +164,7 @@ def _gain(lines: Sequence[Line]) -> float:
 def table_rows(rehearsal: Rehearsal, lines: Sequence[Line]) -> list[list[str]]:
     """Return the heads, and a row per kind of population and candidate: its means and outcome."""
     heads = [MEASURES[name] for name in rehearsal.scorer.measures]
-    return [["population", "weights", *heads, "ESS share", "USE", ""], *map(_row, lines)]
+    return [["population", "plan", *heads, "ESS share", "USE", ""], *map(_row, lines)]
 
 
 def _row(line: Line) -> list[str]:
@@ -172,6 +172,8 @@ def _row(line: Line) -> list[str]:
     row = [line.population, line.candidate, *cells]
     if line.candidate in (NONE, FLOOR):
         return [*row, "", "", ""]
+    if {*line.verdicts} == {NONE}:  # unweighted rows of another generator
+        return [*row, "", "", line.outcome]
     use = f"{line.verdicts.get(Verdict.USE.value, 0)}/{sum(line.verdicts.values())}"
     return [*row, f"{line.ess_share:.2f}", use, line.outcome]
 
@@ -186,6 +188,15 @@ def _cell(change: Change) -> str:
     power = math.floor(math.log10(change.error))
     decimals = min(9, max(0, (change.error < 2 * 10.0**power) - power))
     return f"{change.mean:.{decimals}f}±{change.error:.{decimals}f}{mark}"
+
+
+def generator_lines(rehearsal: Rehearsal) -> list[str]:
+    """Return which generator the spec has, and which others were played; empty without others."""
+    played = [c for c in rehearsal.candidates if c.plan is not None]
+    others = [f"`{candidate.name}`" for candidate in played if candidate.is_generator]
+    own = next((c.plan.generator.method for c in played if c.plan and not c.is_generator), "")
+    also = f"{', '.join(others)}: the spec with that generator"
+    return [f"rows are of the spec's generator, `{own}`; {also}"] if others else []
 
 
 def question_rows(rehearsal: Rehearsal, scores: Sequence[Score]) -> list[list[str]]:
@@ -217,16 +228,20 @@ def recommendation_lines(rehearsal: Rehearsal, lines: Sequence[Line], *, spec: s
         if candidate.plan is None
     ]
     name = recommended(lines)
-    weights = {OWN: "the spec's own weights", NONE: "no weights"}.get(name, f"`{name}` weights")
+    known = {candidate.name: candidate for candidate in rehearsal.candidates}
+    is_generator = name in known and known[name].is_generator
+    own = "the spec's own weights"
+    weights = {OWN: own, NONE: "no weights"}.get(name, f"`{name}` weights")
+    if is_generator:
+        weights = f"rows of `{name}`, with {own if OWN in known else 'no weights'}"
     why = "none help" if name == NONE else "they help"
     text = f"recommendation: publish {weights}: {why} wherever columns depend on each other"
-    has_own = any(candidate.name == OWN for candidate in rehearsal.candidates)
-    if name == (OWN if has_own else NONE):
+    if name == (OWN if OWN in known else NONE):
         return [*unplayed, text, f"next: dpiw plan {spec}"]
-    chosen = next(c for c in rehearsal.candidates if c.name == name)
+    replaced = "`generator`, `weights`" if is_generator else "`weights`"
     return [
         *unplayed,
         text,
-        f"next: dpiw plan {spec}, after these lines replaced its `weights` and `shares`:",
-        *(f"  {line}" for line in chosen.spec_lines()),
+        f"next: dpiw plan {spec}, after these lines replaced its {replaced} and `shares`:",
+        *(f"  {line}" for line in known[name].spec_lines()),
     ]

@@ -45,7 +45,8 @@ def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, 
     assert says(*call, "--seed", seed) == shown.out
     lines = shown.out.splitlines()
     rows = [line for line in lines if line.startswith("strong ")]
-    assert len(rows) == 3 + 2  # the stand-in rows, none, the spec; measured weights
+    assert len(rows) == 3 + 2 + 3  # stand-in rows, none, the spec; measured weights; generators
+    assert "the spec's generator, `histogram`; `privbayes`, `mst`, `aim`: " in shown.out
     assert sum(line.startswith("recommendation: publish ") for line in lines) == 1
 
 

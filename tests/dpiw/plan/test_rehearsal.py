@@ -13,7 +13,7 @@ from dpiw.errors import WeightError
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal import report
-from dpiw.plan.rehearsal.candidates import Candidate, candidates
+from dpiw.plan.rehearsal.candidates import Candidate, candidates, played_spec
 from dpiw.plan.rehearsal.populations import KINDS, WeightedRows, random_law
 from dpiw.plan.rehearsal.rehearsal import FAILED, FLOOR, Rehearsal, rehearse, rehearse_release
 from dpiw.plan.spec import parse_spec
@@ -55,13 +55,15 @@ def table():
 def test_candidates_cost_the_same_and_none_has_it_all():
     plans = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
     splits = ["fourier", "fourier 50:50", "fourier 30:70"]
-    assert list(plans) == ["none", "spec", "linear", *splits]
+    generators = ["privbayes", "mst", "aim"]
+    assert list(plans) == ["none", "spec", "linear", *splits, *generators]
     assert plans["none"].weights is None
     for plan in plans.values():
         assert plan.spec.epsilon == 3
         assert 2.9 < plan.epsilon_pld <= 3
     multiplier = {name: plan.stages[0].events[0].noise_multiplier for name, plan in plans.items()}
-    assert all(multiplier["none"] < multiplier[name] for name in plans if name != "none")
+    own = plans.keys() - {"none", *generators}
+    assert all(multiplier["none"] < multiplier[name] for name in own)
     assert [plans[name].spec.shares.weights for name in splits] == [0.3, 0.5, 0.7]
     weights = {name: plans[name].stages[1].events[0].noise_multiplier for name in splits}
     assert sorted(splits, key=weights.__getitem__) == splits[::-1]
@@ -107,6 +109,54 @@ def test_what_to_type_for_a_candidate_is_the_candidate():
             plan = compile_plan(typed, SCHEMA)
             assert plan.stages == candidate.plan.stages
             assert plan.recipe.weighing == candidate.plan.recipe.weighing
+
+
+def test_other_generators_are_played_with_the_weights_of_the_spec(monkeypatch):
+    """Those that a plan admits and that are fast; the screen says which one the spec has."""
+    every = {"privbayes", "mst", "aim"}
+
+    def others(base, schema=SCHEMA):
+        found = [c for c in candidates(base, schema) if c.is_generator]
+        for candidate in found:
+            assert candidate.plan.generator.method == candidate.name
+            assert (candidate.plan.weights is None) is (base.weights.method == "none")
+            if candidate.plan.weights is not None:
+                assert candidate.plan.weights.method == base.weights.method
+            assert candidate.plan.spec.shares == base.shares
+        return {candidate.name for candidate in found}
+
+    assert others(spec()) == every
+    assert others(spec(weights={"method": "none"})) == every
+    assert others(spec(generator={"method": "mst"})) == every - {"mst"}
+    assert others(spec(delta="0", weights={"method": "none"})) == every - {"aim"}
+    wide = declared(*({"name": f"c{n}", "kind": "boolean"} for n in range(12)), name="wide")
+    assert others(spec(), wide) == every - {"aim"}  # too slow
+    weights = {"method": "none", "when_infeasible": "refuse"}
+    auto = played_spec(spec(generator={"method": "auto"}, weights=weights), SCHEMA, rows=100)
+    assert (auto.generator.method, auto.synthetic_rows) == ("privbayes", 100)
+    assert auto.weights.when_infeasible == "refuse"
+    assert others(auto) == every - {"privbayes"}
+    named = rehearsal(auto, names=("none", "mst", "aim"))
+    assert report.generator_lines(named) == [
+        "rows are of the spec's generator, `privbayes`; `mst`, `aim`: the spec with that generator"
+    ]
+    assert report.generator_lines(rehearsal(auto)) == []
+
+
+def test_a_generator_that_helps_is_recommended_with_its_line():
+    """Columns that depend on each other, which a histogram forgets; weighted or not."""
+    for weights, words in (("none", "no weights"), ("beta_debiased", "the spec's own weights")):
+        base = spec(weights={"method": weights}, epsilon="6")
+        design = rehearsal(base, names=("none", "spec", "mst"), runs=5)
+        lines = report.summarise(design, rehearse(design))
+        assert next(line for line in lines if line.candidate == "mst").outcome == "helps"
+        assert report.recommended(lines) == "mst"
+        told = report.recommendation_lines(design, lines, spec="r.yaml")
+        assert told[0].startswith(f"recommendation: publish rows of `mst`, with {words}: they help")
+        assert told[1].endswith("replaced its `generator`, `weights` and `shares`:")
+        assert told[2] == "  generator: {method: mst}"
+        row = next(row for row in report.table_rows(design, lines) if row[1] == "mst")
+        assert (row[-3:-1] == ["", ""]) is (weights == "none")
 
 
 def test_a_play_does_what_the_spec_says(table, tmp_path):
