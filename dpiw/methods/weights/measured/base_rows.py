@@ -78,22 +78,12 @@ class BaseRows:
             lambda place: function(place, self._features[place]), places, is_large=is_large
         )
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all rows have one weight before they are tilted."""
-        return self._log_weights is None
-
     @cached_property
     def own(self) -> Array:
         """The rows' weights before the tilting, shape (M,), summing to one."""
         if self._log_weights is None:
             return np.full(self.rows, 1 / self.rows)
         return np.asarray(np.exp(self._log_weights) / self.rows)
-
-    @property
-    def few(self) -> BaseRows:
-        """Rows that represent all, for covariances that only guide steps."""
-        return self
 
     def tilted(self, theta: Array) -> tuple[Array, float, Array]:
         """Weights in proportion to u_j exp(theta.phi_j), u_j the rows' own, in one pass.
@@ -120,15 +110,10 @@ class BaseRows:
         )
 
     @cached_property
-    def even(self) -> tuple[Array, Array]:
-        """Means, shape (d,), and covariance, (d, d), of the features of rows of equal weight."""
-        weights = np.full(self.rows, 1 / self.rows)
-        means = self.tilted(np.zeros(self.dimension))[2] if self.is_even else self.means(weights)
-        return means, self.covariance(weights, means)
-
-    def means(self, weights: Array) -> Array:
-        """Weighted means of the features, shape (d,); `weights`, shape (M,), sum to one."""
-        return np.asarray(sum(self.mapped(lambda at, block: weights[at] @ block)))
+    def untilted(self) -> tuple[Array, Array]:
+        """Means, shape (d,), and covariance, (d, d), of the features by the rows' own weights."""
+        means = self.tilted(np.zeros(self.dimension))[2]
+        return means, self.covariance(self.own, means)
 
     def covariance(self, weights: Array, means: Array) -> Array:
         """Weighted covariance of the features, shape (d, d)."""

@@ -59,8 +59,8 @@ class Misfit:
 
     @classmethod
     def of(cls, base: BaseRows, targets: Targets, part: NDArray[np.int64] | None = None) -> Misfit:
-        """For even base rows, by all fresh features or by a part; may raise WeightError."""
-        means, covariance = base.even
+        """For base rows, by all fresh features or by a part; may raise WeightError."""
+        means, covariance = base.untilted
         if part is None:
             part = np.arange(targets.means.size)[: targets.fresh]
         block = np.ix_(part, part)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw, block_diagonal
@@ -15,6 +17,10 @@ from dpiw.methods.weights.measured.constants import FORCED
 Array = NDArray[np.float64]
 
 INDEFINITE = "rounding left a covariance not positive definite; use fewer weights.settings.features"
+
+CLOSE, WORST = 0.05, 0.25
+"""Squared distances from the minimum's means, in variances of their error, where a fit of many rows
+may end: on average along all axes, so that 2.5% is added to a standard error, and of one mean."""
 
 EVIDENCE = "evidence"
 """The rule for alpha, by name: the credit of the largest evidence."""
@@ -30,6 +36,8 @@ class Targets:
         rows: number of private rows behind the means: noisy, or public.
         fresh: number of first features that the base was not fitted to; None: all.
         relative: credit of each feature's part over alpha, in (0, 1], shape (d,); None: all one.
+        error: covariance of the means' whole error, (d, d), near which a fit of many rows may end;
+            None: it ends at the minimum.
     """
 
     means: Array = field(repr=False)
@@ -38,6 +46,7 @@ class Targets:
     fresh: int | None = None
     relative: Array | None = field(default=None, repr=False)
     max_rows: int = 1
+    error: Array | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         finite = np.isfinite(self.means).all() and np.isfinite(self.covariance).all()
@@ -50,6 +59,34 @@ class Targets:
     def ridge(self) -> Array:
         """R, the shrinkage of theta per unit of credit: `ridge_of`."""
         return ridge_of(self.covariance, self.relative)
+
+    def with_error(self, spread: Array, rows: int, *, share: float = 1.0) -> Targets:
+        """With a share of the error S + C/N + C/M, C near the features' covariance, M base rows."""
+        error = self.covariance + spread * (1 / self.rows + 1 / rows)
+        return replace(self, error=share * error)
+
+    @cached_property
+    def _error_factor(self) -> tuple[Array, bool]:
+        return factor_of(self.covariance if self.error is None else self.error)
+
+    def distance(self, gap: Array) -> float:
+        """How far means are from the fit's by `CLOSE`, shape (d,) to a number; infinite: no error.
+
+        Source: the squared Mahalanobis distance.
+        """
+        if self.error is None:
+            return math.inf
+        squared = float(gap @ cho_solve(self._error_factor, gap)) / gap.size
+        return max(squared / CLOSE, float((gap**2 / np.diag(self.error)).max()) / WORST)
+
+
+def factor_of(matrix: Array) -> tuple[Array, bool]:
+    """A Cholesky factor, for `cho_solve`; WeightError unless the matrix is positive definite."""
+    try:
+        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        raise WeightError(INDEFINITE, field="targets") from None
+    return factor
 
 
 def ridge_of(covariance: Array, relative: Array | None) -> Array:

@@ -7,30 +7,20 @@ docs/method.md section 14; Sugiyama et al. (2008), Hainmueller (2012), Deville &
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from dpiw.errors import WeightError
 from dpiw.methods.weights.measured.base_rows import BaseRows
-from dpiw.methods.weights.measured.targets import INDEFINITE, Targets
+from dpiw.methods.weights.measured.targets import Targets, factor_of
 
 Array = NDArray[np.float64]
 
-_RIGHT, _ROUNDING = 1.5, 1e-10
-"""Factor within which steps must confirm a Hessian to trust its decrement; rounding of steps."""
-
-
-def factor_of(matrix: Array) -> tuple[Array, bool]:
-    """A Cholesky factor, for `cho_solve`; WeightError unless the matrix is positive definite."""
-    try:
-        factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        raise WeightError(INDEFINITE, field="targets") from None
-    return factor
+_ROUNDING = 1e-10
+"""Rounding of steps."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,13 +44,6 @@ class Curvature:
         self._matrix, self._near = near, factor_of(near)
         self._told: list[_Told] = []
 
-    def renewed(self, near: Array) -> Curvature:
-        """With another Hessian near it, and the steps so far."""
-        renewed = Curvature(near)
-        for told in self._told:
-            renewed.learn(told.step, told.change)
-        return renewed
-
     def learn(self, step: Array, change: Array) -> None:
         """Add a step and its change of the gradient; ignored where rounding has spoilt it."""
         along = float(step @ change)
@@ -76,12 +59,6 @@ class Curvature:
                 expected=expected, expected_along=expected_along,
             )  # fmt: skip
             self._told.append(told)
-
-    @property
-    def is_right(self) -> bool:
-        """Whether there were steps, and each confirmed the Hessian before it to `_RIGHT`."""
-        ratios = [told.along / told.expected_along for told in self._told]
-        return bool(ratios) and all(1 / _RIGHT < ratio < _RIGHT for ratio in ratios)
 
     def corrected(self) -> Array:
         """The given Hessian, corrected by the steps: positive definite, (d, d)."""
@@ -106,18 +83,20 @@ class Curvature:
 _GAP = 1e-10
 """Largest certified F - min F, as a share of 1 + |F|."""
 
-_STEPS, _PASSES, _TRIALS, _FALL = 100, 30, 60, 4.0
+_STEPS, _TRIALS, _FALL = 100, 60, 4.0
 _LADDER = _FALL ** np.arange(30.0, -1.0, -1.0)
 """Credits on the way to a small one, as multiples of it."""
 
-SLOW, _FAR = 0.2, 1.0
+_SLOW, _FAR = 0.2, 1.0
 """Share of its decrement below which a step keeps the Hessian; a decrement far from the minimum."""
+
+UNREACHED = "the minimum was not reached; a larger weights.settings.credit makes it easier"
 
 _SHORTEST, _LONGEST = 0.1, 0.9
 """Bounds of the next length, as shares of one that went too far."""
 
-_RENEWAL, _LEAST = 3, 1e-300
-"""Cost of a better Hessian, in passes over a million rows; least decrement, against zero."""
+_RENEWAL, _LEAST = 10, 1e-300
+"""Cost of a Hessian in passes over its rows; least decrement, against zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,19 +140,24 @@ class Tilt(Point):
         covariance: C of the features, (d, d), or near it: positive definite with the ridge alone.
         credit: alpha.
         gap: certified bound on F(theta) - min F.
+        distance: `Targets.distance` from the minimum's means; 0 where the gap says all.
     """
 
     covariance: Array = field(repr=False)
     credit: float
     gap: float
     steps: int
+    distance: float = 0.0
 
     @classmethod
-    def of(cls, point: Point, covariance: Array, *, credit: float, gap: float, steps: int) -> Tilt:
+    def of(
+        cls, point: Point, covariance: Array,
+        *, credit: float, gap: float, steps: int, distance: float = 0.0) -> Tilt:  # fmt: skip
         """A point as the minimum."""
         return cls(
             theta=point.theta, log_weights=point.log_weights, log_mass=point.log_mass,
             means=point.means, covariance=covariance, credit=credit, gap=gap, steps=steps,
+            distance=distance,
         )  # fmt: skip
 
 
@@ -194,75 +178,62 @@ def tilt(base: BaseRows, targets: Targets, *, credit: float) -> Tilt:
                 theta = solution.theta
                 break
     if solution is None:
-        fault = "the minimum was not reached; a larger weights.settings.credit makes it easier"
-        raise WeightError(fault, field="tilting")
+        raise WeightError(UNREACHED, field="tilting")
     return solution
 
 
 def reached(
     base: BaseRows, targets: Targets, credit: float, start: Array | Point,
-    *, covariance: Array | None = None, renewed: Callable[[], Array] | None = None,
-    gap: float = 0.0, is_guide: bool = False) -> Tilt | None:  # fmt: skip
+    *, covariance: Array | None = None) -> Tilt | None:  # fmt: skip
     """The minimum from a start, or None; one Hessian is kept while steps are fast.
 
-    `covariance`, near that of many rows, (d, d), is returned corrected by the steps. `renewed`
-    makes a better one; it is called once, if steps are slow. `gap` is certified, or half of
-    Newton's decrement where steps confirmed the Hessian; with `is_guide` the decrement suffices.
+    `covariance`, near that of the rows, (d, d), serves first and is returned corrected by the
+    steps, as it is if `targets.error` says where steps may end.
     """
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
     point = start if isinstance(start, Point) else Point.at(base, start)
-    decrement = math.inf
+    decrement, is_guess, is_rough = math.inf, covariance is not None, targets.error is not None
     curvature = None if covariance is None else Curvature(covariance + ridge)
+    is_exact = not (is_guess or is_rough)
     gradient = point.gradient(targets, ridge)
-    for steps in range(_STEPS if covariance is None else _PASSES):
+    for steps in range(_STEPS):
         certified = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
-        limit = max(gap, _GAP * (1 + abs(_objective(point, targets, ridge))))
-        is_small = certified <= limit
-        if curvature is None and not is_small:
-            try:
-                curvature = Curvature(_covariance_at(base, point) + ridge)
-            except WeightError:  # a credit so small that the features' own rounding outweighs it
-                return None
-        if curvature is not None:
-            step = curvature.step(gradient)
-            fallen, decrement = decrement, float(-gradient @ step)
-            is_told = is_guide or curvature.is_right
-            is_small = is_small or (is_told and 0 <= decrement / 2 < gap)
-        if is_small or curvature is None:
-            if covariance is None or curvature is None:
+        left = certified / (_GAP * (1 + abs(_objective(point, targets, ridge))))
+        left = min(left, targets.distance(gradient))
+        if left <= 1:
+            if curvature is None or is_exact:
                 covariance = _covariance_at(base, point)
             else:
                 covariance = curvature.corrected() - ridge
             return Tilt.of(point, covariance, credit=credit, gap=certified, steps=steps)
-        is_far = covariance is not None and decrement > _FAR
-        left, speed = decrement / 2 if is_told else certified, fallen / max(decrement, _LEAST)
-        # Whether more steps are left than a better Hessian costs, by the gap over the limit.
-        is_long = math.log(max(left / limit, 1.0)) > _RENEWAL * math.log(max(speed, 1.0))
-        if renewed is not None and not is_far and is_long:
-            covariance, renewed, decrement = renewed(), None, fallen
-            curvature = curvature.renewed(covariance + ridge)
+        if curvature is None:
+            try:
+                curvature = Curvature(_covariance_at(base, point) + ridge)
+            except WeightError:  # a credit so small that the features' own rounding outweighs it
+                return None
+        step = curvature.step(gradient)
+        fallen, decrement = decrement, float(-gradient @ step)
+        if is_guess and decrement > _FAR:
+            curvature, is_guess, decrement = None, False, math.inf
             continue
-        if is_far or not (moved := _line_search(base, point, step, decrement, targets, ridge)):
+        if not (moved := _line_search(base, point, step, decrement, targets, ridge)):
             return None
         moved_gradient = moved.gradient(targets, ridge)
         is_full = np.array_equal(moved.theta, point.theta + step)
         curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
-        if covariance is None and (decrement > SLOW * fallen or not is_full):
-            curvature = None  # the next step has a Hessian of its own
+        # Whether more steps are left than a Hessian costs.
+        is_long = math.log(left) > _RENEWAL * math.log(max(fallen / max(decrement, _LEAST), 1.0))
+        if is_long if is_rough or is_guess else decrement > _SLOW * fallen or not is_full:
+            curvature, is_guess = None, False  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:
-    if base.is_even and not point.theta.any():
-        return base.even[1]
+    if not point.theta.any():
+        return base.untilted[1]
     return base.covariance(np.exp(point.log_weights), point.means)
-
-
-def rough_covariance(base: BaseRows, theta: Array) -> Array:
-    """Covariance of the features under a tilting, (d, d), by `BaseRows.few`."""
-    return _covariance_at(base.few, Point.at(base.few, theta))
 
 
 def _line_search(

@@ -26,7 +26,6 @@ from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import Targets
 from dpiw.methods.weights.measured.thinning import calibrated
-from dpiw.methods.weights.measured.tilting import rough_covariance
 from dpiw.methods.weights.measured.verdict import base_objections
 from dpiw.methods.weights.weigh import Weights, normalised
 from dpiw.privacy.measurement import Measurement
@@ -36,8 +35,8 @@ Array = NDArray[np.float64]
 _WRITTEN = 2**24
 """Most entries of a stored feature matrix: 128 MiB."""
 
-_TOLD = 20_000
-"""Least rows whose noise is reported: their mean square is within about 1% of that of all."""
+_TOLD = 5000
+"""Least rows whose noise is reported: their mean square is within about 2% of that of all."""
 
 RULE = (
     "use: evidence test p <= 0.001, expected gain >= 20%, effective base rows >= 500, k-hat of the"
@@ -112,8 +111,12 @@ def weigh_measured(
             return streamed(chosen.size, lambda: (held,), log_weights=log_weights)
         return BaseRows(scoring.features(held), log_weights=log_weights)
 
-    base_rows = taken(np.arange(min(base.rows, MOST_FITTED)))
-    targets = estimator.targets(measurement, about=base_rows.even[0], known=known)
+    all_rows = streamed(base.rows, base.batches)
+    is_large = base.rows > MOST_FITTED
+    base_rows = all_rows.some(MOST_FITTED) if is_large else taken(np.arange(base.rows))
+    targets = estimator.targets(measurement, about=base_rows.untilted[0], known=known)
+    if is_large:
+        targets = targets.with_error(base_rows.untilted[1], base_rows.rows)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
     reweighted = reweight(
@@ -127,18 +130,18 @@ def weigh_measured(
     if reweighted.forced.size:
         credits += f", of {reweighted.forced.size} asked for {reweighted.forced_credit:.4g}"
     steps = [f"tilt {base.rows} base rows to noisy means ({credits})"]
-    if base_rows.rows < base.rows:
-        base_rows = streamed(base.rows, base.batches)
-        solved = corrected(reweighted.tilt, base_rows, targets)
-        covariance = rough_covariance(base_rows, solved.theta)
-        reweighted = replace(reweighted, tilt=replace(solved, covariance=covariance))
+    if is_large:
+        reweighted = replace(reweighted, tilt=corrected(reweighted.tilt, all_rows, targets))
         steps.append(f"tilt fitted to {MOST_FITTED} of them, corrected to all")
     logs = normalised(reweighted.tilt.log_weights)
     del base_rows  # the features of the chosen rows replace its own
+    aims = replace(targets, means=reweighted.tilt.means, relative=None)
+    if is_large:
+        aims = aims.with_error(reweighted.tilt.covariance, rows)
     choice = calibrated(
         logs,
         rows,
-        replace(targets, means=reweighted.tilt.means, relative=None),
+        aims,
         taken=taken,
         design_effect=estimator.design_effect,
         law=reweighted.tilt,
@@ -199,6 +202,11 @@ def _judged(
             not gain >= GAIN_USE,
             not gain >= -1,
             f"expected gain {gain:.3g} (expected >= {GAIN_USE:g})",
+        ),
+        *objection(
+            (distance := reweighted.tilt.distance) > 1,
+            False,
+            f"steps ended {math.sqrt(distance):.2g} times as far from the fit as allowed",
         ),
     ]
     return diagnostics.judged_with(findings, rule="")
