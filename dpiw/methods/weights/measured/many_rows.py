@@ -108,8 +108,9 @@ def by_weight(log_weights: Array, rows: int) -> Array:
 _BLOCK = 2000
 """Rows of a thread; no power of two, by which columns would push each other out of a cache."""
 
-_PASSES, _FINER, _FARTHEST = 10, 0.2, 20.0
-"""Most passes over all rows; squared distance at which an inner fit ends, as a share of theirs; and
+_PASSES, _FINER, _FALL, _FARTHEST = 10, 0.2, 1e-3, 20.0
+"""Most passes over all rows; squared distance at which an inner fit ends, as a share of theirs, and
+of what it was before, which a pass hardly lowers further; and
 `Tilt.distance` at which the fit counts if no pass is left: all errors are then of 1.4 times the
 variance, on average."""
 
@@ -185,13 +186,12 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     `solved.covariance`), or after `_PASSES` at the nearest point. `base` must be in an order
     independent of the rows.
     """
-    spread, covariance, start = solved.covariance, None, solved.theta
-    targets, nearest = targets.with_error(spread, base.rows), None
-    finer = targets.with_error(spread, base.rows, share=_FINER)
+    spread, nearest = solved.covariance, None
+    targets = targets.with_error(spread, base.rows)
     ridge, chances = solved.credit * targets.ridge, np.zeros(base.rows)
-    rows = min(MOST_FITTED, base.rows) // 2
+    rows = min(max(MOST_FITTED // 2, base.rows // 100), base.rows // 2)
     for steps in range(_PASSES):
-        point = Point.at(base, start)
+        point = Point.at(base, solved.theta)
         gradient = point.gradient(targets, ridge)
         distance = targets.distance(gradient)
         if nearest is None or distance < nearest.distance:
@@ -203,11 +203,11 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
             break
         chances = np.maximum(chances, by_weight(point.log_weights, rows))
         some = base.some(rows, chances)
-        near = Point.at(some, start)
-        moved = replace(finer, means=targets.means + near.means - point.means)
-        found = reached(some, moved, solved.credit, near, covariance=covariance)
+        near = Point.at(some, solved.theta)
+        moved = targets.with_error(spread, base.rows, share=max(_FINER, _FALL * distance))
+        moved = replace(moved, means=targets.means + near.means - point.means)
+        found = reached(some, moved, solved.credit, near)
         solved = tilt(some, moved, credit=solved.credit) if found is None else found
-        start, covariance = solved.theta, solved.covariance
     if nearest is None or nearest.distance > _FARTHEST:
         raise WeightError(UNREACHED, field="tilting")
     return replace(nearest, covariance=solved.covariance)

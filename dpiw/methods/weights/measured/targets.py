@@ -70,14 +70,14 @@ class Targets:
         return factor_of(self.covariance if self.error is None else self.error)
 
     def distance(self, gap: Array) -> float:
-        """How far means are from the fit's by `CLOSE`, shape (d,) to a number; infinite: no error.
+        """Square of a distance of means, shape (d,), over what is allowed; infinite: no error.
 
-        Source: the squared Mahalanobis distance.
+        Source: Mahalanobis (1936).
         """
         if self.error is None:
             return math.inf
-        squared = float(gap @ cho_solve(self._error_factor, gap)) / gap.size
-        return max(squared / CLOSE, float((gap**2 / np.diag(self.error)).max()) / WORST)
+        average = float(gap @ cho_solve(self._error_factor, gap)) / gap.size
+        return max(average / CLOSE, float((gap**2 / np.diag(self.error)).max()) / WORST)
 
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:

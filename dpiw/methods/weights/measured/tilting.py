@@ -95,8 +95,8 @@ UNREACHED = "the minimum was not reached; a larger weights.settings.credit makes
 _SHORTEST, _LONGEST = 0.1, 0.9
 """Bounds of the next length, as shares of one that went too far."""
 
-_RENEWAL, _LEAST = 10, 1e-300
-"""Cost of a Hessian in passes over its rows; least decrement, against zero."""
+_RENEWAL, _TRUSTED, _LEAST = 10, 3, 1e-300
+"""Cost of a Hessian in passes over its rows; steps that judge it; least decrement, not 0."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,9 +193,10 @@ def reached(
     ridge = credit * targets.ridge
     ridge_factor = factor_of(ridge)
     point = start if isinstance(start, Point) else Point.at(base, start)
-    decrement, is_guess, is_rough = math.inf, covariance is not None, targets.error is not None
+    is_guess, is_rough = covariance is not None, targets.error is not None
     curvature = None if covariance is None else Curvature(covariance + ridge)
     is_exact = not (is_guess or is_rough)
+    decrement, decrements = math.inf, list[float]()
     gradient = point.gradient(targets, ridge)
     for steps in range(_STEPS):
         certified = float(gradient @ cho_solve(ridge_factor, gradient)) / 2
@@ -212,8 +213,10 @@ def reached(
                 curvature = Curvature(_covariance_at(base, point) + ridge)
             except WeightError:  # a credit so small that the features' own rounding outweighs it
                 return None
+            decrements = []
         step = curvature.step(gradient)
         fallen, decrement = decrement, float(-gradient @ step)
+        decrements.append(decrement)
         if is_guess and decrement > _FAR:
             curvature, is_guess, decrement = None, False, math.inf
             continue
@@ -222,12 +225,25 @@ def reached(
         moved_gradient = moved.gradient(targets, ridge)
         is_full = np.array_equal(moved.theta, point.theta + step)
         curvature.learn(moved.theta - point.theta, moved_gradient - gradient)
-        # Whether more steps are left than a Hessian costs.
-        is_long = math.log(left) > _RENEWAL * math.log(max(fallen / max(decrement, _LEAST), 1.0))
-        if is_long if is_rough or is_guess else decrement > _SLOW * fallen or not is_full:
+        if is_rough or is_guess:
+            is_slow = _is_slow(decrements, math.log(left))
+        else:
+            is_slow = decrement > _SLOW * fallen or not is_full
+        if is_slow:
             curvature, is_guess = None, False  # the next step has a Hessian of its own
         point, gradient = moved, moved_gradient
     return None
+
+
+def _is_slow(decrements: list[float], left: float) -> bool:
+    """Whether steps by one Hessian, at their latest speed, will cost more than another would.
+
+    `left`: log of the factor by which what ends the steps must still fall.
+    """
+    if len(decrements) <= _TRUSTED:
+        return False
+    fall = decrements[-1 - _TRUSTED] / max(decrements[-1], _LEAST)
+    return left > _RENEWAL * math.log(max(fall, 1.0)) / _TRUSTED
 
 
 def _covariance_at(base: BaseRows, point: Point) -> Array:

@@ -35,6 +35,9 @@ Array = NDArray[np.float64]
 _WRITTEN = 2**24
 """Most entries of a stored feature matrix: 128 MiB."""
 
+_ROUGH = 4.0
+"""Squared distance at which a fit to some rows ends that goes on with all, as a share of theirs."""
+
 _TOLD = 5000
 """Least rows whose noise is reported: their mean square is within about 2% of that of all."""
 
@@ -116,7 +119,7 @@ def weigh_measured(
     base_rows = all_rows.some(MOST_FITTED) if is_large else taken(np.arange(base.rows))
     targets = estimator.targets(measurement, about=base_rows.untilted[0], known=known)
     if is_large:
-        targets = targets.with_error(base_rows.untilted[1], base_rows.rows)
+        targets = targets.with_error(base_rows.untilted[1], base_rows.rows, share=_ROUGH)
     noise_of_sum = estimator.calibrated
     pairs = None if noise_of_sum is None or noise_of_sum.is_loud else stack.pairs
     reweighted = reweight(
