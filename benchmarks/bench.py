@@ -57,6 +57,8 @@ LINES = (
     Line(name="weights", item="release",
          ours="weights of as many published rows, their fit included",
          reference="pyarrow reads and writes those rows"),
+    Line(name="adult-weights", item="adult-weights", reference="the same without weights",
+         ours="privbayes and measured weights, in memory, Adult drawn with replacement"),
     Line(name="counts-1", item="counts", kind="peer", ours="private histogram, one column",
          reference="diffprivlib"),
     Line(name="counts-2", item="counts", kind="peer", ours="private histogram, two columns",
@@ -95,6 +97,7 @@ ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "scores": limits.scores,
     "marginals": limits.marginals,
     "starts": limits.starts,
+    "adult-weights": peers.weighed,
     "counts": peers.counts,
     "dp-sgd": peers.training,
     "privbayes": partial(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from bench_record import Cost, Found, NotRunError, Place, median, timed
+from boards import grid, released
 from marginal_peers import HERE, environment, made
 from metrics import total_variation
 from study import ROOT
@@ -70,34 +71,25 @@ def _rows(place: Place, dataset: str) -> tuple[PublicSchema, ScaledTable]:
     return table(dataset, place.data)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Own:
-    """A generator of ours, fitted to a whole table, and as many rows drawn from it."""
+def own(
+    schema: PublicSchema, rows: ScaledTable, name: str, delta: float, repeats: int
+) -> tuple[Cost, float, Domain]:
+    """Median cost of a fit and of as many rows, mean total variation of pairs, public codes."""
+    method = make_generator(name, {}, pure=delta == 0)
+    (generator,) = calibrated([(method, 1.0)], schema, rows.rows, EPSILON, delta)
+    private = PrivateTable(schema=schema, scaled=rows)
+    SecureNoise().discrete_gaussian(scale=2.0, size=1)  # importing OpenDP is not fitting
 
-    schema: PublicSchema
-    rows: ScaledTable
-    method: str
-    delta: float
+    def drawn() -> Any:
+        measurement = generator.measure(private, noise=SecureNoise())
+        model = generator.model(measurement, schema=schema)
+        return measurement, model.sample(rows.rows, rng=np.random.default_rng(1))
 
-    def made(self, repeats: int) -> tuple[Cost, float, Domain]:
-        """Median cost, mean total variation of all pairs of columns, and the public codes."""
-        method = make_generator(self.method, {}, pure=self.delta == 0)
-        stages = [(method, 1.0)]
-        (generator,) = calibrated(stages, self.schema, self.rows.rows, EPSILON, self.delta)
-        private = PrivateTable(schema=self.schema, scaled=self.rows)
-        SecureNoise().discrete_gaussian(scale=2.0, size=1)  # importing OpenDP is not fitting
-
-        def drawn() -> Any:
-            measurement = generator.measure(private, noise=SecureNoise())
-            model = generator.model(measurement, schema=self.schema)
-            rng = np.random.default_rng(1)
-            return measurement, model.sample(self.rows.rows, rng=rng)
-
-        turns = [timed(drawn) for _ in range(repeats)]
-        measurement, synthetic = turns[-1][0]
-        domain = Domain.from_schema(self.schema, bins=int(measurement.facts["bins"]))
-        distance = _distance(domain, self.rows, domain.codes(synthetic.scaled))
-        return median([cost for _, cost in turns]), distance, domain
+    turns = [timed(drawn) for _ in range(repeats if name == "privbayes" else 1)]
+    measurement, synthetic = turns[-1][0]
+    domain = Domain.from_schema(schema, bins=int(measurement.facts["bins"]))
+    distance = _distance(domain, rows, domain.codes(synthetic.scaled))
+    return median([cost for _, cost in turns]), distance, domain
 
 
 def _distance(domain: Domain, rows: ScaledTable, codes: np.ndarray) -> float:
@@ -111,12 +103,7 @@ def fits(
     python = python_of(place, peer)
     schema, rows = _rows(place, dataset)
     names = (method, "privbayes") if (dataset, method) == ("adult", "mst") else (method,)
-    results = {
-        name: Own(schema=schema, rows=rows, method=name, delta=delta).made(
-            place.repeats if name == "privbayes" else 1
-        )
-        for name in names
-    }
+    results = {name: own(schema, rows, name, delta, place.repeats) for name in names}
     domain = results[method][2]
     given = {"codes": domain.codes(rows), "sizes": np.array(domain.sizes), "method": method,
              "epsilon": EPSILON, "delta": delta, "seed": 1}  # fmt: skip
@@ -129,6 +116,17 @@ def fits(
         key = f"{name}-{dataset}-{method}" if delta else name
         lines[key] = Found(ours=cost, reference=took, told=text)
     return lines
+
+
+def weighed(place: Place) -> dict[str, Found]:
+    """A release in memory of as many rows, drawn from Adult's, with and without weights."""
+    schema, rows = _rows(place, "adult")
+    many = rows.take(np.random.default_rng(1).integers(rows.rows, size=place.rows))
+    ours, reference = (
+        timed(lambda cell=cell: released(cell, schema, many, delta=DELTA))[1]
+        for cell in grid(1, ["adult"], ["privbayes"])[:0:-1]
+    )
+    return {"adult-weights": Found(ours=ours, reference=reference, told=f"{place.rows:,} rows")}
 
 
 def counts(place: Place) -> dict[str, Found]:

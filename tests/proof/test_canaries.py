@@ -37,7 +37,8 @@ def remembered(monkeypatch):
 
     def remembering(problem, *, tolerance):
         numbers = np.array([problem.synthetic_weight, problem.penalty, tolerance])
-        key = b"|".join(part.tobytes() for part in (problem.private, problem.synthetic, numbers))
+        rows = (*problem.private.chunks(), *problem.synthetic.chunks())
+        key = b"|".join(part.tobytes() for part in (*rows, numbers))
         if key not in solutions:
             solutions[key] = solve(problem, tolerance=tolerance)
         return solutions[key]

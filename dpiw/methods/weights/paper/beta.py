@@ -28,6 +28,7 @@ from dpiw.methods.weights.paper.ratio import (
 from dpiw.methods.weights.paper.regression import (
     GRADIENT_TOLERANCE,
     Calibration,
+    FeatureRows,
     LinearMap,
     Regression,
     calibration,
@@ -242,8 +243,8 @@ class BetaDebiased(RatioEstimator):
         if synthetic.rows == 0:
             raise WeightError(field="weights", allowed="at least one synthetic row")
         return Regression(
-            private=features.matrix(table.confidential()),
-            synthetic=features.matrix(synthetic.scaled),
+            private=FeatureRows(map=features, scaled=table.confidential()),
+            synthetic=FeatureRows(map=features, scaled=synthetic.scaled),
             synthetic_weight=ready.nominal_rows / synthetic.rows,
             penalty=ready.penalty,
         )

@@ -113,9 +113,15 @@ def debiased(log_ratio: Array, features: Array, law: NoiseLaw, how: Normalisatio
     """
     if how is Normalisation.UNNORMALISED:
         return np.asarray(log_ratio + log_debias(law, features))
-    centre = weighted_centre(log_ratio, features)
-    return normalised(log_ratio + log_debias(law, features - centre))
+    centre, logs = weighted_centre(log_ratio, features), log_ratio.copy()
+    for start in range(0, len(logs), _ROWS):
+        part = slice(start, start + _ROWS)
+        logs[part] += log_debias(law, features[part] - centre)
+    return normalised(logs)
 
+
+_ROWS = 8192
+"""Rows that are centred at once."""
 
 MOST_NOISE = 0.5
 

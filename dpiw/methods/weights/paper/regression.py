@@ -6,6 +6,7 @@ at most max(D, R)/Lam (docs/method.md section 3).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -87,7 +88,29 @@ class LinearMap:
 
     def matrix(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """Centred coordinates, then the constant."""
-        return np.hstack([self.schema.centred(scaled), np.full((scaled.rows, 1), CONSTANT)])
+        rows, start = np.full((scaled.rows, self.schema.width + 1), CONSTANT), 0
+        for block in scaled.batches(_CHUNK_ROWS):
+            rows[start : start + block.rows, :-1] = self.schema.centred(block)
+            start += block.rows
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureRows:
+    """Feature rows of a table, made whenever they are read: held, a million may take a GiB."""
+
+    map: LinearMap
+    scaled: ScaledTable = field(repr=False)
+
+    def chunks(self) -> Iterator[Array]:
+        """Yield them in order, at most `_CHUNK_ROWS` at a time, shape (rows, d')."""
+        return map(self.map.matrix, self.scaled.batches(_CHUNK_ROWS))
+
+
+def _chunks(rows: Array | FeatureRows) -> Iterator[Array]:
+    if isinstance(rows, FeatureRows):
+        return rows.chunks()
+    return (rows[start : start + _CHUNK_ROWS] for start in range(0, len(rows), _CHUNK_ROWS))
 
 
 _ROUNDING = 1 + 1e-9
@@ -226,14 +249,14 @@ class Regression:
     """One regression problem. Holds confidential rows: lives only inside `measure`.
 
     Attributes:
-        private, synthetic: feature rows, shapes (N_D, d') and (N_G, d'); the first may be empty.
+        private, synthetic: feature rows, of shapes (N_D, d') and (N_G, d'); the first may be empty.
         synthetic_weight: s0 > 0, weight of each synthetic row.
         penalty: Lam > 0.
         centre: public point the penalty pulls to, shape (d',); None: the origin. No sensitivity.
     """
 
-    private: Array = field(repr=False)
-    synthetic: Array = field(repr=False)
+    private: Array | FeatureRows = field(repr=False)
+    synthetic: Array | FeatureRows = field(repr=False)
     synthetic_weight: float
     penalty: float
     centre: Array | None = None
@@ -241,16 +264,17 @@ class Regression:
     def gradient(self, b: Array) -> Array:
         """Gradient of J at `b`, shape (d',)."""
         total = self.penalty * (b if self.centre is None else b - self.centre)
-        total = total - self.private.T @ sigmoid(-(self.private @ b))
-        pull = self.synthetic_weight * sigmoid(self.synthetic @ b)
-        return np.asarray(total + self.synthetic.T @ pull)
+        for chunk in _chunks(self.private):
+            total = total - chunk.T @ sigmoid(-(chunk @ b))
+        for chunk in _chunks(self.synthetic):
+            total = total + chunk.T @ (self.synthetic_weight * sigmoid(chunk @ b))
+        return np.asarray(total)
 
     def hessian(self, b: Array) -> Array:
         """Hessian of J at `b`, shape (d', d'), computed in chunks of rows."""
         total = self.penalty * np.eye(b.size)
         for rows, weight in ((self.private, 1.0), (self.synthetic, self.synthetic_weight)):
-            for start in range(0, len(rows), _CHUNK_ROWS):
-                chunk = rows[start : start + _CHUNK_ROWS]
+            for chunk in _chunks(rows):
                 share = sigmoid(chunk @ b)
                 root = chunk * np.sqrt(weight * share * (1.0 - share))[:, None]
                 total += root.T @ root
@@ -267,7 +291,7 @@ def solve(problem: Regression, *, tolerance: float) -> Array:
     """
     from scipy.linalg import cho_factor, cho_solve  # heavy: only a curator's stage needs it
 
-    b = np.zeros(problem.synthetic.shape[1])
+    b = np.zeros(next(_chunks(problem.synthetic)).shape[1])
     gradient = problem.gradient(b)
     norm = math.sqrt(gradient @ gradient)
     factor = None
