@@ -109,10 +109,12 @@ _BLOCK = 2000
 """Rows of a thread; no power of two, by which columns would push each other out of a cache."""
 
 _PASSES, _FINER, _FALL, _FARTHEST = 10, 0.2, 1e-3, 20.0
-"""Most passes over all rows; squared distance at which an inner fit ends, as a share of theirs, and
-of what it was before, which a pass hardly lowers further; and
-`Tilt.distance` at which the fit counts if no pass is left: all errors are then of 1.4 times the
-variance, on average."""
+"""Most passes over all rows. `Targets.distance` at which a fit to some rows ends, and as a share of
+that before it, which one pass hardly improves upon. `Tilt.distance` up to which the last pass
+counts: at 20, the means' average variance doubles."""
+
+_LOST = 1e6
+"""`Tilt.distance` of a point from which no fit starts: rows that no fit saw have all the weight."""
 
 
 class StreamedRows(BaseRows):
@@ -206,7 +208,8 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
         near = Point.at(some, solved.theta)
         moved = targets.with_error(spread, base.rows, share=max(_FINER, _FALL * distance))
         moved = replace(moved, means=targets.means + near.means - point.means)
-        found = reached(some, moved, solved.credit, near)
+        start = near if distance < _LOST else np.zeros(base.dimension)
+        found = reached(some, moved, solved.credit, start)
         solved = tilt(some, moved, credit=solved.credit) if found is None else found
     if nearest is None or nearest.distance > _FARTHEST:
         raise WeightError(UNREACHED, field="tilting")

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from dpiw.errors import WeightError
 from dpiw.methods.one_way import OneWayLaw, block_diagonal
@@ -74,6 +73,8 @@ class Targets:
 
         Source: Mahalanobis (1936).
         """
+        from scipy.linalg import cho_solve  # as of `factor_of`
+
         if self.error is None:
             return math.inf
         average = float(gap @ cho_solve(self._error_factor, gap)) / gap.size
@@ -82,6 +83,8 @@ class Targets:
 
 def factor_of(matrix: Array) -> tuple[Array, bool]:
     """A Cholesky factor, for `cho_solve`; WeightError unless the matrix is positive definite."""
+    from scipy.linalg import cho_factor  # heavy: analysts load this module, and factor nothing
+
     try:
         factor: tuple[Array, bool] = cho_factor(matrix, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
