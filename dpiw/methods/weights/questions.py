@@ -20,10 +20,10 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError, nearest, one_of
 from dpiw.methods.base import real
 
-OWN, HALVES, VALUES = "own", "halves", "values"
+OWN, HALVES, VALUES, BINS = "own", "halves", "values", "bins"
 """What a factor of a term is: a column's centred coordinates; in which half a number is, then in
 which half of that, and so on; or indicators of the values of a number that has few
-(`value_points`)."""
+(`value_points`), or of a number's bins (`table_bins`). No question has bins."""
 
 _COMPLETE = "complete"
 
@@ -35,7 +35,7 @@ class Term:
     """Features of one or two columns: coordinates, or all products of two columns' coordinates.
 
     Attributes:
-        factors: one or two pairs of a column and what is taken of it, `OWN`, `HALVES` or `VALUES`;
+        factors: one or two pairs of a column and what is taken of it, one of the four above;
             a number twice is its square. None with `complete`: whether a row is.
         complete: columns in the schema's order that may be missing; in a row where one is, all
             coordinates of the factors are zero.
@@ -84,7 +84,7 @@ class Term:
 def _forms(column: Column, complete: Any) -> tuple[str, ...]:
     if complete or not column.is_numeric:
         return (OWN,)
-    return (OWN, HALVES, VALUES) if value_points(column).size else (OWN, HALVES)
+    return (OWN, HALVES, BINS, *(VALUES,) * bool(value_points(column).size))
 
 
 @dataclass(frozen=True, kw_only=True)

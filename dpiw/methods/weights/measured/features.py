@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpiw.data.schema.discretisation import value_codes, value_points
+from dpiw.data.schema.discretisation import Bins, value_codes, value_points
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
@@ -24,10 +24,18 @@ from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
 from dpiw.methods.weights.measured import halves
+from dpiw.methods.weights.measured.choice import (
+    FREQUENCIES,
+    MOST_CHOSEN,
+    Chosen,
+    names_of,
+    table_domain,
+)
 from dpiw.methods.weights.measured.fourier import Waves
 from dpiw.methods.weights.measured.halves import HALVINGS, LAST_HALVES, cuts_of
 from dpiw.methods.weights.measured.ranges import MOST_ROWS, Ranges, cut_to, ends_of
 from dpiw.methods.weights.questions import (
+    BINS,
     HALVES,
     OWN,
     VALUES,
@@ -48,9 +56,11 @@ Line = tuple[str, str, tuple[str, ...]]
 PARTS = ("linear", "squares", "target", "numbers", "products", "fourier")
 """In the order of a stack."""
 
+ROOM = "chosen"
+"""The part that has the room of blocks before they are chosen; no data are summed in it."""
+
 PRODUCTS = ("target", "numbers", "products")
 """Parts that are products of two columns."""
-
 
 _BLOCK = 2000
 """Rows at once; no power of two, by which columns would push each other out of a cache."""
@@ -140,10 +150,13 @@ class Stack:
         shares: norm bound by part; unnamed parts are absent. `linear`: centred columns; `squares`:
             of numeric columns; `target`: products of the target with every column; `numbers`: of
             all pairs of numeric columns; `products`: of all pairs; `fourier`: random cosines and
-            sines; keys of `questions.Term`: what was asked.
+            sines; keys of `questions.Term`: what was asked or chosen; `ROOM`: of blocks that a
+            private choice will name (`with_chosen`).
         scales: of the Fourier frequencies, in public scales (`fourier.public_scale`), in turn.
         frequencies: two Fourier features each.
         ranges: of numeric columns; None: the bounds.
+        bundles: seeds of groups of frequencies, each of its own scale; none: one group.
+        unasked: keys of terms that were chosen, and that no question needs.
     """
 
     schema: PublicSchema
@@ -152,9 +165,11 @@ class Stack:
     frequencies: int = 300
     omega_seed: int = 0
     ranges: Ranges | None = None
+    bundles: tuple[int, ...] = ()
+    unasked: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.shares) - set(PARTS) - self.terms.keys())
+        unknown = sorted(set(self.shares) - {*PARTS, ROOM} - self.terms.keys())
         if unknown or not self.shares or not self.parts:
             raise SpecError(
                 field="weights.settings.features",
@@ -174,11 +189,7 @@ class Stack:
 
     @cached_property
     def own(self) -> dict[Line, ColumnBlock]:
-        """Lines that terms add, after those of the columns.
-
-        Numbers on ranges of their own, indicators of parts of them or of values, and whatever
-        counts in complete rows alone.
-        """
+        """Lines that terms add, after those of the columns."""
         lines = {line for term in self.terms.values() for line in _lines(term)}
         columns, start = {c.name: c for c in self.schema.released}, self.schema.width
         own: dict[Line, ColumnBlock] = {}
@@ -190,8 +201,8 @@ class Stack:
                 block = replace(block, levels=0) if complete and block.numeric else block
             else:
                 values = value_points(columns[name]).size + columns[name].nullable
-                count = LAST_HALVES - 1 if form == HALVES else values
-                block = ColumnBlock(start=start, numeric=False, levels=count)
+                sizes = {HALVES: LAST_HALVES - 1, VALUES: values, BINS: self._bins[name].size}
+                block = ColumnBlock(start=start, numeric=False, levels=sizes[form])
             if complete or columns[name].is_numeric:
                 own[name, form, complete] = block
                 start = block.stop
@@ -204,8 +215,7 @@ class Stack:
 
     @cached_property
     def _by_name(self) -> dict[str, ColumnBlock]:
-        names = (column.name for column in self.schema.released)
-        return dict(zip(names, self._blocks, strict=True))
+        return dict(zip(names_of(self.schema), self._blocks, strict=True))
 
     @cached_property
     def lines(self) -> int:
@@ -231,13 +241,12 @@ class Stack:
             if form == HALVES:
                 self._write_halves(scaled, name, place)
                 continue
-            inside = self._inside(scaled, name, form)
-            if form == VALUES:  # a missing number is the last of them
+            if form in (VALUES, BINS):  # a missing number is the last of them
+                codes = self._codes(scaled.columns[name], name, form)
                 place[:] = -math.sqrt(0.5) / block.levels
-                codes = value_codes(value_points(self.schema.column(name)), inside)
-                codes = np.minimum(codes, block.levels - 1)
-                place[np.arange(len(codes)), codes] += math.sqrt(0.5)
+                place[np.arange(len(codes)), np.minimum(codes, block.levels - 1)] += math.sqrt(0.5)
                 continue
+            inside = self._inside(scaled, name)
             known = np.flatnonzero(~np.isnan(inside))
             place[known, 0] = inside[known] - 0.5
             place[:, 1:] = centred[:, self._by_name[name].start + 1 : self._by_name[name].stop]
@@ -267,23 +276,30 @@ class Stack:
         if not name:
             place[:, 0] = is_complete - 0.5
         elif self._by_name[name].numeric:
-            place[is_complete, 0] = self._inside(scaled, name, OWN)[is_complete] - 0.5
+            place[is_complete, 0] = self._inside(scaled, name)[is_complete] - 0.5
         else:
             block = self._by_name[name]
             place[is_complete] = centred[is_complete, block.start : block.stop]
 
-    def _inside(self, scaled: ScaledTable, name: str, form: str) -> Array:
+    def _codes(self, cells: Any, name: str, form: str) -> NDArray[np.integer[Any]]:
+        """Which value of a number, or which bin, each cell is; a missing one the last."""
+        if form == BINS:
+            return self._bins[name].codes(cells)
+        return value_codes(value_points(self.schema.column(name)), np.clip(cells, 0.0, 1.0))
+
+    @cached_property
+    def _bins(self) -> dict[str, Bins]:
+        return dict(zip(names_of(self.schema), table_domain(self.schema).columns, strict=True))
+
+    def _inside(self, scaled: ScaledTable, name: str) -> Array:
         """Cells of an asked number on its own range, in [0, 1] or NaN."""
         cells = np.asarray(scaled.columns[name], dtype=np.float64)
-        if form == VALUES or self.ranges is None:
+        if self.ranges is None:
             return np.asarray(np.clip(cells, 0.0, 1.0))
         return cut_to(cells, self.ranges.asked.get(name, (0.0, 1.0)))
 
     def halves_of(self, scaled: ScaledTable, off: Array) -> Iterator[tuple[str, NDArray[np.int32]]]:
-        """Each number that is halved, and its rows' halves by `halves.known_halves`.
-
-        `off`: of all features, shape (d,).
-        """
+        """Each number that is halved, and its rows' halves (`halves.known_halves`; `off`: (d,))."""
         for key, term in self.terms.items():
             if len(term.factors) == 1 and term.factors[0][1] == HALVES:
                 name, present = term.factors[0][0], ~np.isnan(scaled.columns[term.factors[0][0]])
@@ -324,7 +340,24 @@ class Stack:
             "products": pairs,
         }
 
+    def with_chosen(self, chosen: Chosen) -> Stack:
+        """With chosen blocks, of equal shares, in the room for them: the same norm, to rounding."""
+        shares = {**self.shares}
+        each = shares.pop(ROOM) / math.sqrt(max(1, chosen.count))
+        keys = [chosen.term(table, self.schema).key for table in chosen.tables]
+        shares |= {key: math.hypot(shares.get(key, 0.0), each) for key in keys}
+        unasked, bundles = frozenset(keys) - self.shares.keys(), chosen.bundles
+        if not bundles:
+            return replace(self, shares=shares, unasked=unasked)
+        shares["fourier"] = each * math.sqrt(len(bundles))
+        return replace(
+            self, shares=shares, scales=tuple(scale for scale, _ in bundles), unasked=unasked,
+            frequencies=FREQUENCIES * len(bundles), bundles=chosen.seeds(self.omega_seed),
+        )  # fmt: skip
+
     def _squared_norm(self, part: str) -> float:
+        if part == ROOM:
+            return 1.0
         if part == "fourier":
             return float(any(block.squared_norm > 0 for block in self._blocks))
         if (squares := self.squares_of(part)) is not None:
@@ -338,7 +371,7 @@ class Stack:
         """The parts that have a feature on this schema."""
         return tuple(
             part
-            for part in (*PARTS, *self.terms)
+            for part in (*PARTS, *self.terms, ROOM)
             if self.shares.get(part, 0) > 0 and self._squared_norm(part) > 0
         )
 
@@ -360,9 +393,9 @@ class Stack:
     @property
     def asked(self) -> NDArray[np.int64]:
         """Indices of features that questions declared, ascending."""
-        return self._all_places(self.terms)
+        return self._all_places(self.terms.keys() - self.unasked)
 
-    def _all_places(self, parts: Iterable[str]) -> NDArray[np.int64]:
+    def _all_places(self, parts: Container[str]) -> NDArray[np.int64]:
         indices = [self.places(part) for part in self.parts if part in parts]
         return np.concatenate([np.zeros(0, dtype=np.int64), *indices])
 
@@ -374,8 +407,8 @@ class Stack:
 
     def width(self, part: str) -> int:
         """Number of a part's features."""
-        if part == "fourier":
-            return 2 * self.frequencies
+        if part in (ROOM, "fourier"):
+            return MOST_CHOSEN if part == ROOM else 2 * self.frequencies
         if (squares := self.squares_of(part)) is not None:
             return len(squares)
         return sum(
@@ -444,7 +477,7 @@ class Stack:
         """The unscaled map of `fourier`."""
         return Waves(
             schema=self.schema, frequencies=self.frequencies, scales=self.scales,
-            omega_seed=self.omega_seed,
+            omega_seed=self.omega_seed, bundles=self.bundles,
         )  # fmt: skip
 
 

@@ -80,21 +80,27 @@ def public_scale(schema: PublicSchema) -> float:
 class Waves:
     """Cosines and sines of D random phases of the centred row, over the root of D: norm 1.
 
-    `scales` are in public scales (`public_scale`), of the frequencies in turn.
+    `scales` are in public scales (`public_scale`), of the frequencies in turn. `bundles`: a seed
+    for each of as many equal groups of frequencies, whose scales are `scales`; none: one group.
     """
 
     schema: PublicSchema
     frequencies: int
     scales: tuple[float, ...]
     omega_seed: int
+    bundles: tuple[int, ...] = ()
 
     @cached_property
     def omega(self) -> Array:
         """Frequencies, radians per unit of the centred row, shape (p, D)."""
-        size = self._blocks[-1].stop * self.frequencies
-        normal = public_normals(self.omega_seed, size).reshape(-1, self.frequencies)
-        scaled = public_scale(self.schema) * normal
-        return np.asarray(scaled * np.resize(np.asarray(self.scales), self.frequencies))
+        width, lines = self.frequencies // max(1, len(self.bundles)), self._blocks[-1].stop
+        groups = [
+            public_normals(seed, lines * width).reshape(-1, width)
+            for seed in self.bundles or (self.omega_seed,)
+        ]
+        scales = np.asarray(self.scales)
+        of_each = np.repeat(scales, width) if self.bundles else np.resize(scales, width)
+        return np.asarray(public_scale(self.schema) * np.hstack(groups) * of_each)
 
     @cached_property
     def _blocks(self) -> tuple[ColumnBlock, ...]:

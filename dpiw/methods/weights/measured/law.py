@@ -22,6 +22,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.diagnostics import Objection
+from dpiw.methods.weights.measured.choice import Chosen
 from dpiw.methods.weights.measured.constants import (
     FAR,
     MOST_CREDIT,
@@ -30,7 +31,7 @@ from dpiw.methods.weights.measured.constants import (
     PULLED,
     STEP,
 )
-from dpiw.methods.weights.measured.features import Stack, all_features
+from dpiw.methods.weights.measured.features import ROOM, Stack, all_features
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.targets import loudest, means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
@@ -320,6 +321,8 @@ def law_of_means(
         omega_seed=int(parameters["omega_seed"] or 0),
         ranges=ranges,
     )
+    if ROOM in stack.shares:
+        stack = stack.with_chosen(Chosen.from_json(facts, schema))
     one_way = OneWayLaw.from_json(facts["one_way"], schema) if "one_way" in facts else None
     scale = float(parameters["scale"])
     weights, features = mean_one_weights(log_weights), all_features(stack, one_way, rows)

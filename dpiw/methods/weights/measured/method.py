@@ -38,8 +38,10 @@ from dpiw.methods.weights.base import (
     WeightEstimator,
     one_draw,
 )
+from dpiw.methods.weights.measured.choice import EFFORT, Chosen, chosen_blocks, epsilon_of
 from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import (
+    ROOM,
     Stack,
     asked_ranges,
     public_shares,
@@ -50,7 +52,7 @@ from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.sums import SumNoise, exact_sum, sum_noise
 from dpiw.methods.weights.measured.targets import EVIDENCE, Targets, means_noise
 from dpiw.methods.weights.questions import Question
-from dpiw.privacy.events import GaussianEvent, PrivacyEvent
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent, PrivacyEvent
 from dpiw.privacy.measurement import Measurement
 from dpiw.privacy.mechanisms import noisy_vector
 from dpiw.privacy.randomness import NoiseSource
@@ -69,6 +71,11 @@ MOST_FEATURES_HELD = 2**30
 
 MOST_ROWS = 2**28
 """Most private rows of norm one, whose sums are far from being clipped."""
+
+MOST_BLOCKS = 64
+
+_BESIDE = 0.5
+"""Share of the columns' means beside one for each chosen block."""
 
 _SETTINGS = "weights.settings"
 
@@ -89,6 +96,7 @@ class Measured(WeightEstimator):
         base_rows: number of generator rows that are weighted; None: `base_rows_for`.
         design_effect: largest design effect of the published weights; 1: no weights at all.
         replicates: number of replicate weights to publish; 0: none.
+        choose: number of blocks that a private choice names (`choice`), beside `features`; 0: none.
         questions: what the release must answer; they add features of their own.
         ranges: of numeric columns, set by `for_rows`: of all unless the noise is loud, and of those
             that questions ask for; None: bounds.
@@ -102,11 +110,15 @@ class Measured(WeightEstimator):
     base_rows: int | None = None
     design_effect: float = 2.0
     replicates: int = 0
+    choose: int = 0
     questions: tuple[Question, ...] = ()
     calibrated: SumNoise | None = None
+    selection: float | None = None
     ranges: Ranges | None = None
 
-    set_later: ClassVar[frozenset[str]] = frozenset({"calibrated", "ranges", "questions"})
+    set_later: ClassVar[frozenset[str]] = frozenset(
+        {"calibrated", "selection", "ranges", "questions"}
+    )
     retired: ClassVar[Mapping[str, tuple[Any, ...]]] = {"debias": (False,)}
     method: ClassVar[str] = "measured"
     kind: ClassVar[str] = "measured"
@@ -131,6 +143,11 @@ class Measured(WeightEstimator):
                 for part, share in self.features.items()
             }
             object.__setattr__(self, "features", shares)
+        whole(f"{_SETTINGS}.choose", self.choose, low=0, high=MOST_BLOCKS)
+        if self.choose and "fourier" in (self.features or {}):
+            raise setting_error(self, f"{_SETTINGS}.features", "no fourier beside `choose`")
+        if ROOM in (self.features or {}) and not self.choose:
+            raise setting_error(self, f"{_SETTINGS}.features", "chosen beside `choose` alone")
         if self.scales is not None:
             if not isinstance(self.scales, list | tuple) or not 1 <= len(self.scales) <= 8:
                 raise setting_error(self, f"{_SETTINGS}.scales", "a list of 1 to 8 numbers")
@@ -157,9 +174,12 @@ class Measured(WeightEstimator):
     def stack(self, schema: PublicSchema, ranges: Ranges | None = None) -> Stack:
         """The public feature map on this schema, within ranges of public rows."""
         shares, scales = public_shares(schema)
+        if self.choose:
+            own = {"linear": _BESIDE} if self.features is None else self.features
+            shares = {**own, ROOM: math.sqrt(self.choose)}
         return Stack(
             schema=schema,
-            shares=shares if self.features is None else self.features,
+            shares=shares if self.choose or self.features is None else self.features,
             scales=scales if self.scales is None else self.scales,
             frequencies=self.frequencies,
             omega_seed=self.omega_seed or 0,
@@ -168,7 +188,7 @@ class Measured(WeightEstimator):
 
     def declared(self, questions: tuple[Question, ...], *, seed: int) -> Self:
         """With questions, whose terms `calibrate` adds; `seed` stands in for no `omega_seed`."""
-        drawn = self.features is None or "fourier" in self.features
+        drawn = self.choose or self.features is None or "fourier" in self.features
         omega = seed if self.omega_seed is None and drawn else self.omega_seed
         return replace(self, questions=questions, omega_seed=omega)
 
@@ -182,8 +202,9 @@ class Measured(WeightEstimator):
     ) -> Self:
         """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho). May raise SpecError."""
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
-        stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * rho)
-        if self.features is None:
+        share = 1 - EFFORT if self.choose else 1.0
+        stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * share * rho)
+        if self.features is None and not self.choose:
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)
         stack = with_questions(stack, self.questions)
         if stack.dimension > MOST_FEATURES:
@@ -204,16 +225,22 @@ class Measured(WeightEstimator):
                 " regions, or set weights.method: none",
             )
         noise = sum_noise(stack, multiplier=multiplier, unit=unit, nominal_rows=nominal_rows)
-        return replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
+        ready = replace(self, features=stack.shares, scales=stack.scales, calibrated=noise)
+        if not self.choose:
+            return ready
+        return replace(ready, selection=epsilon_of(rho=EFFORT * rho, count=self.choose))
 
     def _ready(self) -> SumNoise:
         return calibrated_for(self.calibrated, method=self.method)
 
     def events(self, *, schema: PublicSchema, unit: PrivacyUnit) -> tuple[PrivacyEvent, ...]:
-        """One draw of the sum; UncalibratedError for another unit or schema."""
+        """One draw of the sum, and the choices; UncalibratedError for another unit or schema."""
         ready, stack = self._ready(), self.stack(schema)
         calibrated_for(ready, ready.unit == unit, ready.is_of(stack), method=self.method)
-        return (GaussianEvent(noise_multiplier=ready.multiplier),)
+        drawn = GaussianEvent(noise_multiplier=ready.multiplier)
+        if self.selection is None:
+            return (drawn,)
+        return drawn, ExponentialMechanismEvent(epsilon=self.selection, count=self.choose)
 
     def released_noise(self, *, schema: PublicSchema, unit: PrivacyUnit) -> StatedNoise:
         """The noise of the sum."""
@@ -307,6 +334,8 @@ class Measured(WeightEstimator):
             "debias": False,  # always: it keeps digests as they were
             "replicates": self.replicates,
         }
+        if self.choose:
+            parameters |= {"choose": self.choose, "selection_epsilon": self.selection}
         if self.questions:
             parameters["questions"] = [question.to_json() for question in self.questions]
         return parameters if self.calibrated is None else parameters | self.calibrated.to_json()
@@ -321,18 +350,34 @@ class Measured(WeightEstimator):
     ) -> Measurement:
         """Draw the noisy sum of the private rows' features, and of their number.
 
+        Before it, the blocks of features to measure, where `choose` asks for some.
+
         Privacy:
-            Unit: `max_rows` rows, under the relation of `calibrate`. L2 sensitivity: `sum_noise`.
-            Event: one `GaussianEvent(scale / sensitivity)`. UncalibratedError for another schema.
+            Unit: `max_rows` rows, under the relation of `calibrate`. L2 sensitivity: `sum_noise`,
+            of any chosen blocks. Choices: `choice.score_sensitivity`. Events: `events`.
+            UncalibratedError for another schema.
         """
         ranges = self.ranges or Ranges(bounds={})
         ready, stack = self._ready(), self.stack(table.schema, ranges)
         calibrated_for(ready, ready.is_of(stack), method=self.method)
+        chosen = Chosen()
+        if self.selection is not None:
+            chosen = chosen_blocks(
+                _candidates(table.schema), table, synthetic, ranges=ranges,
+                omega_seed=stack.omega_seed, count=self.choose, epsilon=self.selection,
+                scale=ready.law.scale * math.sqrt(self.choose) / stack.shares[ROOM],
+                unit=ready.unit, noise=noise,
+            )  # fmt: skip
+            stack = stack.with_chosen(chosen)
         exact = exact_sum(stack, table.batches(), constant=ready.constant)
+        law = replace(ready.law, dimension=exact.size)
         return Measurement(
             kind=self.kind, publishable=noise.publishable,
-            arrays={"sum": noisy_vector(exact, law=ready.law, noise=noise)},
-            facts={**self._facts(), "schema": table.schema.name, **ranges.to_json()},
+            arrays={"sum": noisy_vector(exact, law=law, noise=noise)},
+            facts={
+                **self._facts(), "schema": table.schema.name,
+                **ranges.to_json(), **chosen.to_json(),
+            },
             noise=self.released_noise(schema=table.schema, unit=ready.unit),
         )  # fmt: skip
 
@@ -391,7 +436,8 @@ class Measured(WeightEstimator):
         marginals'.
         """
         ready = self._ready()
-        noisy_sums = self.released(measurement, "sum", ready.law.dimension)
+        fresh = about.size - (0 if known is None else known.law.dimension)
+        noisy_sums = self.released(measurement, "sum", fresh + bool(ready.constant))
         rows, sums = float(ready.nominal_rows), noisy_sums
         if ready.constant:  # noise may leave less than a row
             rows, sums = max(1.0, float(noisy_sums[-1]) / ready.constant), noisy_sums[:-1]
@@ -403,3 +449,12 @@ class Measured(WeightEstimator):
         return Targets(
             means=means, covariance=noise, rows=rows, fresh=sums.size, max_rows=ready.unit.max_rows
         )
+
+
+def _candidates(schema: PublicSchema) -> Chosen:
+    """What may be chosen: bundles for few columns, mostly numbers (`public_shares`), else tables.
+
+    Frequencies hold every interaction of few columns; in many they see none of them well.
+    """
+    is_numeric = set(public_shares(schema)[0]) == {"fourier"}
+    return Chosen.candidates(schema, tables=not is_numeric, bundles=is_numeric)

@@ -16,9 +16,10 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.methods.one_way import OneWayMarginals
 from dpiw.methods.weights.diagnostics import Diagnostics, Stability, diagnose, objection
 from dpiw.methods.weights.measured.base_rows import BaseRows
+from dpiw.methods.weights.measured.choice import Chosen
 from dpiw.methods.weights.measured.constants import GAIN_USE, MOST_FITTED, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
-from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.features import ROOM, Stack
 from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
 from dpiw.methods.weights.measured.ranges import Ranges
@@ -101,6 +102,9 @@ def weigh_measured(
     """
     ranges = Ranges.from_json(measurement.facts, base.schema)
     stack = estimator.stack(base.schema, ranges)
+    measured = Chosen.from_json(measurement.facts, base.schema)
+    if ROOM in stack.shares:
+        stack = stack.with_chosen(measured)
     law = None if known is None else known.law
     dimension = stack.dimension + (0 if law is None else law.dimension)
     scoring = Scoring(stack=stack, known=law)
@@ -168,6 +172,7 @@ def weigh_measured(
             "measured": reweighted.to_json()
             | {"base_rows": base.rows}
             | ranges.to_json()
+            | measured.to_json()
             | {"exponent": tau, "distinct_rows": choice.distinct}
             | ({} if law is None else {"one_way": law.to_json()})
             | ({"calibration": choice.credit} if np.isfinite(choice.credit) else {}),
