@@ -260,8 +260,12 @@ def test_a_release_and_its_intervals_agree(family, rows, seed):
 @given(rows=ROWS, seed=SEEDS)
 def test_measured_weights_are_judged_by_base_and_published_rows(base, family, rows, seed):
     logs, base_logs = logs_of(family, rows, seed), logs_of(base, 10_000, seed)
-    nothing = SimpleNamespace(p_value=0.0, gain=1.0)
+    nothing = SimpleNamespace(p_value=0.0, gain=1.0, tilt=SimpleNamespace(distance=0.0))
     found = _judged(nothing, logs, base_logs, np.zeros(rows), slice(None))
+    far = SimpleNamespace(p_value=0.0, gain=1.0, tilt=SimpleNamespace(distance=9.0))
+    reasons = _judged(far, logs, base_logs, np.zeros(rows), slice(None)).reasons
+    assert [why for why in reasons if "3 times as far" in why] == [*{*reasons} - {*found.reasons}]
+    assert len(reasons) == len(found.reasons) + 1
     of_base = Stability.of(base_logs)
     assert sorted(kept_back(sample_of(logs, base=of_base))) == sorted(found.reasons)
     both = [*base_objections(diagnose(logs).effective_sample_size, of_base.effective_sample_size,
