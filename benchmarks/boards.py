@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,69 +26,84 @@ from dpiw.privacy.randomness import SeededNoise
 METHODS = ("privbayes", "mst", "aim")
 EPSILON, REAL = "1", "real"
 
+WEIGHTS: Mapping[str, dict[str, Any]] = {
+    "none": {"weights": {"method": "none"}},
+    "measured": {"weights": {"method": "measured", "settings": {}}},
+    "chosen": {
+        "weights": {"method": "measured", "settings": {"choose": 30}},
+        "shares": {"generator": 0.5, "weights": 0.5},
+    },
+}
+"""Entries of a spec: defaults, and a private choice of 30 tables, or of all bundles with room."""
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Cell:
-    """One release, or with method `real` the rows themselves; `weighted` by `measured` weights."""
+    """One release with `WEIGHTS`, or with method `real` the rows themselves."""
 
     run: int
     table: str
     method: str = REAL
-    weighted: bool = False
+    weights: str = "none"
 
     @property
     def name(self) -> str:
         """A file name."""
-        return f"{self.table}-{self.method}{'-measured' * self.weighted}-{self.run}"
+        return f"{self.table}-{self.method}-{self.weights}-{self.run}"
 
 
 def grid(runs: int, tables: Iterable[str], methods: Sequence[str]) -> list[Cell]:
     """Every cell, run by run."""
-    ways = [(REAL, False), *product(methods, (False, True))]
+    ways = [(REAL, "none"), *product(methods, WEIGHTS)]
     return [
-        Cell(run=run, table=table, method=method, weighted=weighted)
-        for run, table, (method, weighted) in product(range(runs), tables, ways)
+        Cell(run=run, table=table, method=method, weights=weights)
+        for run, table, (method, weights) in product(range(runs), tables, ways)
     ]
 
 
 def released(
     cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float
-) -> dict[str, tuple[ScaledTable, Array]]:
-    """Rows and weights of the cell's release of as many rows, by how weights are used."""
-    weights = {"method": "measured", "settings": {"omega_seed": 1}, "when_infeasible": "keep"}
+) -> tuple[dict[str, tuple[ScaledTable, Array]], str | None]:
+    """Rows and weights of the cell's release of as many rows, by how weights are used; verdict."""
+    own = deepcopy(WEIGHTS[cell.weights])
+    if "settings" in own["weights"]:
+        own["weights"]["settings"]["omega_seed"] = 1
+        own["weights"]["when_infeasible"] = "keep"
     spec = parse_spec(
         {
             "format": 1, "name": "board", "population": "board", "schema": "unused",
             "source": {"path": "unused", "format": "csv"}, "epsilon": EPSILON,
             "delta": f"{delta:.3g}", "nominal_rows": rows.rows, "synthetic_rows": rows.rows,
             "generator": {"method": cell.method},
-            "weights": weights if cell.weighted else {"method": "none"},
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
-        }
+        } | own
     )  # fmt: skip
     rng = np.random.default_rng([cell.run, 1])
     private = PrivateTable(schema=schema, scaled=rows)
     noise = SeededNoise(1000 * cell.run + 1)
     made = play(compile_plan(spec, schema).recipe, private, noise=noise, rng=rng)
     found, ones = made.rows.scaled, np.ones(made.rows.rows)
-    if not cell.weighted:
-        return {"unweighted": (found, ones)}
-    chosen = resample(made.weights.log_weights, len(ones), rng=rng)
+    if cell.weights == "none":
+        return {"unweighted": (found, ones)}, None
+    drawn = resample(made.weights.log_weights, len(ones), rng=rng)
     return {
-        "weighted": (found, np.exp(made.weights.log_weights)),
-        "resampled": (found.take(chosen), ones),
-    }
+        f"{cell.weights}, by weights": (found, np.exp(made.weights.log_weights)),
+        f"{cell.weights}, resampled": (found.take(drawn), ones),
+    }, made.weights.diagnostics.verdict.value
 
 
 def summary(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Mean and standard error over runs of every metric, by table, method and use of weights."""
     runs: dict[tuple[str, str, str], list[Mapping[str, float]]] = {}
+    useful: dict[tuple[str, str, str], int] = {}
     for cell in found:
         for use, metrics in cell["metrics"].items():
-            runs.setdefault((cell["table"], cell["method"], use), []).append(metrics)
+            key = cell["table"], cell["method"], use
+            runs.setdefault(key, []).append(metrics)
+            useful[key] = useful.get(key, 0) + (cell["verdict"] == "use")
     return [
         dict(zip(("table", "method", "use"), key, strict=True))
-        | {"runs": len(own)}
+        | {"runs": len(own), "useful": useful[key]}
         | {name: mean_and_error([each[name] for each in own]) for name in own[0]}
         for key, own in runs.items()
     ]
@@ -96,9 +112,13 @@ def summary(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def lines(cells: Sequence[Mapping[str, Any]], table: str, titles: Mapping[str, str]) -> list[str]:
     """The table of a page: a line for each method and use; `titles` of its metrics."""
     own = [cell for cell in cells if cell["table"] == table]
-    return head(["method", "rows", *titles.values(), "runs"]) + [
-        row([c["method"], c["use"], *(shown(c[name]) for name in titles), c["runs"]]) for c in own
-    ]
+    return head(["method", "rows", *titles.values(), "runs", "of which `use`"]) + [
+        row([
+            c["method"], c["use"], *(shown(c[name]) for name in titles), c["runs"],
+            c["useful"] if c["use"].startswith((*WEIGHTS,)) else "",
+        ])
+        for c in own
+    ]  # fmt: skip
 
 
 def shown(value: Sequence[float]) -> str:

@@ -57,15 +57,17 @@ def test_real_samples_of_made_up_rows_are_scored_in_nist_s_columns(tmp_path):
     assert scores == sorted(scores)
 
 
-def test_a_release_is_used_unweighted_weighted_or_resampled(rng):
+@pytest.mark.parametrize("weights", ["measured", "chosen"])
+def test_a_release_is_used_unweighted_weighted_or_resampled(rng, weights):
     every = rows(rng, 400)
-    plain = boards.released(
+    plain, none = boards.released(
         boards.Cell(run=0, table="shop", method="privbayes"), schema(), every, delta=1e-6
     )
-    assert [*plain] == ["unweighted"]
-    cell = boards.Cell(run=0, table="shop", method="privbayes", weighted=True)
-    made = boards.released(cell, schema(), every, delta=1e-6)
-    (weighted, w), (resampled, ones) = made["weighted"], made["resampled"]
+    assert ([*plain], none) == (["unweighted"], None)
+    cell = boards.Cell(run=0, table="shop", method="privbayes", weights=weights)
+    made, verdict = boards.released(cell, schema(), every, delta=1e-6)
+    (weighted, w), (resampled, ones) = made.values()
+    assert verdict in ("use", "use with care", "do not use")
     assert weighted.rows == resampled.rows == 400 == ones.sum()
     assert w.std() > 0
     mean = np.average(weighted.columns["size"], weights=w)
@@ -77,16 +79,17 @@ def test_a_board_resumes_and_its_page_is_made_of_its_record(tmp_path):
 
     def compute(cell, store):
         made.append(cell.name)
-        uses = ("weighted", "resampled") if cell.weighted else ("unweighted",)
-        metrics = dict.fromkeys(nist.TITLES, 90.0 + cell.run + cell.weighted)
-        return vars(cell) | {"metrics": dict.fromkeys(uses, metrics)}
+        use = "unweighted" if cell.weights == "none" else f"{cell.weights}, resampled"
+        metrics = dict.fromkeys(nist.TITLES, 90.0 + cell.run + len(cell.weights))
+        verdict = "use" if cell.run else "do not use"
+        return vars(cell) | {"metrics": {use: metrics}, "verdict": verdict}
 
     words = ["--data", str(tmp_path), "--out", str(tmp_path), "--methods", "mst"]
     assert boards.main(words, "nist", compute, nist.page, ("ten", "all"), runs=3) == 0
-    assert len(made) == len(set(made)) == 3 * 3 * 2
+    assert len(made) == len(set(made)) == 3 * 4 * 2
     text = (tmp_path / "nist.md").read_text()
-    assert text.count("| mst | unweighted | 91 ± 0.6 | 91 ± 0.6 | 3 |") == 2
-    assert text.count("| mst | resampled | 92 ± 0.6 | 92 ± 0.6 | 3 |") == 2
+    assert text.count("| mst | unweighted | 95 ± 0.6 | 95 ± 0.6 | 3 |  |") == 2
+    assert text.count("| mst | chosen, resampled | 97 ± 0.6 | 97 ± 0.6 | 3 | 2 |") == 2
     (tmp_path / "nist.md").unlink()
     assert boards.main(["--page", *words[2:4]], "nist", compute, nist.page, ("ten",), runs=3) == 0
     assert (tmp_path / "nist.md").read_text() == text

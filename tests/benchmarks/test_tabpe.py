@@ -20,13 +20,13 @@ def test_a_forest_learns_the_label_from_rows_and_not_from_others(rng):
 
 
 def test_a_page_prints_the_bound_of_real_rows_and_what_was_published():
-    cell = {"table": "breast", "runs": 3, "accuracy": [91.23, 0.5], "f1": [90.0, 0.4]}
+    cell = {"table": "breast", "runs": 3, "useful": 2, "accuracy": [91.23, 0.5], "f1": [90.0, 0.4]}
     cells = [
         cell | {"method": "real", "use": "confidential"},
-        cell | {"method": "aim", "use": "resampled", "accuracy": [85.0, 1.0]},
+        cell | {"method": "aim", "use": "measured, resampled", "accuracy": [85.0, 1.0]},
     ]
     text = "\n".join(tabpe.page({"command": "c", "dpiw": "1", "commit": "a", "cells": cells}))
-    assert "| real | confidential | 91.23 ± 0.5 | 90 ± 0.4 | 3 |" in text
-    assert "| aim | resampled | 85 ± 1 | 90 ± 0.4 | 3 |" in text
+    assert "| real | confidential | 91.23 ± 0.5 | 90 ± 0.4 | 3 |  |" in text
+    assert "| aim | measured, resampled | 85 ± 1 | 90 ± 0.4 | 3 | 2 |" in text
     assert "AIM 89.3" in text
     assert "## adult" not in text
