@@ -108,9 +108,9 @@ def by_weight(log_weights: Array, rows: int) -> Array:
 _BLOCK = 2000
 """Rows of a thread; no power of two, by which columns would push each other out of a cache."""
 
-_PASSES, _FINER, _FALL, _FARTHEST = 10, 0.2, 1e-3, 20.0
-"""Most passes over all rows. `Targets.distance` at which a fit to some rows ends, and as a share of
-that before it, which one pass hardly improves upon. `Tilt.distance` up to which the last pass
+_PASSES, _FINER, _FALL, _FARTHEST = 10, (0.2, 2.0), 1e-3, 20.0
+"""Most passes over all rows. Bounds of `Targets.distance` at which a fit to some rows ends, and its
+share of that before, which one pass hardly improves upon. `Tilt.distance` up to which the last pass
 counts: at 20, the means' average variance doubles."""
 
 _LOST = 1e6
@@ -191,7 +191,7 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
     spread, nearest = solved.covariance, None
     targets = targets.with_error(spread, base.rows)
     ridge, chances = solved.credit * targets.ridge, np.zeros(base.rows)
-    rows = min(max(MOST_FITTED // 2, base.rows // 100), base.rows // 2)
+    rows = min(max(MOST_FITTED // 2, base.rows // 50), base.rows // 2)
     for steps in range(_PASSES):
         point = Point.at(base, solved.theta)
         gradient = point.gradient(targets, ridge)
@@ -206,7 +206,9 @@ def corrected(solved: Tilt, base: StreamedRows, targets: Targets) -> Tilt:
         chances = np.maximum(chances, by_weight(point.log_weights, rows))
         some = base.some(rows, chances)
         near = Point.at(some, solved.theta)
-        moved = targets.with_error(spread, base.rows, share=max(_FINER, _FALL * distance))
+        moved = targets.with_error(
+            spread, base.rows, share=float(np.clip(_FALL * distance, *_FINER))
+        )
         moved = replace(moved, means=targets.means + near.means - point.means)
         start = near if distance < _LOST else np.zeros(base.dimension)
         found = reached(some, moved, solved.credit, start)
