@@ -77,13 +77,12 @@ def own(
     """Median cost of a fit and of as many rows, mean total variation of pairs, public codes."""
     method = make_generator(name, {}, pure=delta == 0)
     (generator,) = calibrated([(method, 1.0)], schema, rows.rows, EPSILON, delta)
-    private = PrivateTable(schema=schema, scaled=rows)
     SecureNoise().discrete_gaussian(scale=2.0, size=1)  # importing OpenDP is not fitting
 
     def drawn() -> Any:
-        measurement = generator.measure(private, noise=SecureNoise())
-        model = generator.model(measurement, schema=schema)
-        return measurement, model.sample(rows.rows, rng=np.random.default_rng(1))
+        fit = generator.measure(PrivateTable(schema=schema, scaled=rows), noise=SecureNoise())
+        model = generator.model(fit, schema=schema)
+        return fit, model.sample(rows.rows, rng=np.random.default_rng(1))
 
     turns = [timed(drawn) for _ in range(repeats if name == "privbayes" else 1)]
     measurement, synthetic = turns[-1][0]
