@@ -113,11 +113,16 @@ def debiased(log_ratio: Array, features: Array, law: NoiseLaw, how: Normalisatio
     """
     if how is Normalisation.UNNORMALISED:
         return np.asarray(log_ratio + log_debias(law, features))
-    centre, logs = weighted_centre(log_ratio, features), log_ratio.copy()
-    for start in range(0, len(logs), _ROWS):
-        part = slice(start, start + _ROWS)
-        logs[part] += log_debias(law, features[part] - centre)
-    return normalised(logs)
+    return normalised(log_ratio + _centred(log_debias, law, features, log_ratio))
+
+
+def _centred(
+    function: Callable[[NoiseLaw, Array], Array], law: NoiseLaw, features: Array, logs: Array
+) -> Array:
+    """A function of each row less the rows' mean by log weights, without a copy of all."""
+    centre, starts = weighted_centre(logs, features), range(0, len(features), _ROWS)
+    parts = (function(law, features[start : start + _ROWS] - centre) for start in starts)
+    return np.concatenate([np.zeros(0), *parts])
 
 
 _ROWS = 8192
@@ -215,7 +220,9 @@ def weigh(
         texts.append(SelfNormalise().text)
     noise = None
     if law is not None:
-        noise = log_weight_noise(law, x - weighted_centre(scored.log_ratio, x) if own else x)
+        noise = log_weight_noise(law, x)
+        if own:
+            noise = _centred(log_weight_noise, law, x, scored.log_ratio)
     weights = Weights(
         log_weights=final,
         steps=tuple(texts),
