@@ -15,7 +15,7 @@ from dpiw.data.tables import SyntheticTable
 from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.admission import ADMITTED
 from dpiw.methods.recipe import Played
-from dpiw.methods.weights.measured.features import PARTS
+from dpiw.methods.weights.measured.features import PARTS, ROOM
 from dpiw.methods.weights.measured.law import MeansLaw, law_of_means
 from dpiw.methods.weights.questions import Term
 
@@ -64,7 +64,7 @@ def law_of_weights(
         return None
     try:
         asked = {key for key in parameters["features"] if Term.read(key, rows.schema)}
-        if retired := sorted(parameters["features"].keys() - set(PARTS) - asked):
+        if retired := sorted(parameters["features"].keys() - {*PARTS, ROOM} - asked):
             raise ReleaseError(
                 f"its weights use the features {', '.join(retired)} of an older dpiw, whose noise"
                 f" this version does not know. {_NO_ERRORS}",
