@@ -55,13 +55,14 @@ EFFORT = 0.05
 """Share of the weights' effort that all choices get; a tenth gave no better tables on NIST's."""
 
 _SLACK = 2.0**-10
-"""Rows by which doubles, and the rounding of rows, may move a score: far more than they do."""
+"""Rows by which the rounding of one row, and doubles, may move a score: far more than they do."""
 
 _UNIT = 2.0**-24
 """Features of random frequencies are rounded to multiples of it."""
 
 _MOST_SCORE = 2.0**30
-"""Scores are cut there, which moves no two further apart."""
+"""Scores are cut there, in rows and in sensitivities over epsilon: no two move further apart, and
+all are on the lattice of `mechanisms.select`, whatever the rows."""
 
 
 def table_domain(schema: PublicSchema) -> Domain:
@@ -153,7 +154,7 @@ def score_sensitivity(unit: PrivacyUnit) -> float:
     and one that is replaced by at most two.
     """
     replaced = unit.relation is NeighbouringRelation.REPLACE_ONE
-    return unit.max_rows * (2 if replaced else 1) + _SLACK
+    return unit.max_rows * ((2 if replaced else 1) + _SLACK)
 
 
 def chosen_blocks(
@@ -183,10 +184,12 @@ def chosen_blocks(
     known, public_rows = _summed(every, waves, ranges, synthetic.first(MOST_FITTED))
     sums, rows = _summed(every, waves, ranges, table)
     scores, widths = np.zeros(every.count), [part.size for part in known]
+    sensitivity = score_sensitivity(unit)
+    most = _MOST_SCORE * min(1.0, sensitivity / epsilon)
     for j, (total, own) in enumerate(zip(sums, known, strict=True)):
         mean = own / public_rows
         away = float(np.linalg.norm(total - rows * mean)) / (1 + float(np.linalg.norm(mean)))
-        scores[j] = min(away, _MOST_SCORE) - scale * math.sqrt(mean.size)
+        scores[j] = min(away, most) - scale * math.sqrt(mean.size)
     chosen: list[int] = []
     for _ in range(count):
         room = MOST_CHOSEN - sum(widths[j] for j in chosen)
@@ -194,7 +197,7 @@ def chosen_blocks(
         if not left:
             break
         picked = mechanisms.select(
-            scores[left], epsilon=epsilon, sensitivity=score_sensitivity(unit), noise=noise
+            scores[left], epsilon=epsilon, sensitivity=sensitivity, noise=noise
         )
         chosen.append(left[picked])
     return every.taken(chosen)

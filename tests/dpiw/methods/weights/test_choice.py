@@ -1,16 +1,23 @@
 """A private choice of the blocks that the sum of `measured` weights has (method.md section 14)."""
 
+import math
+
 import numpy as np
+import pytest
 
 from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.means import mean
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
+from dpiw.methods.weights.measured import choice
+from dpiw.methods.weights.measured.choice import Chosen, chosen_blocks, score_sensitivity
+from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
+from tests.dpiw.methods.weights.measuring import base_of, private
 from tests.support import specs
-from tests.support.worlds import declared, levels, mixed, numbers
+from tests.support.worlds import ADD, REPLACE, UNIT, declared, levels, mixed, numbers, unit_of
 
 EVERY_KIND = declared(
     {"name": "age", "kind": "integer", "lower": 18, "upper": 95},
@@ -24,6 +31,26 @@ EVERY_KIND = declared(
 )
 SCHEMAS = [EVERY_KIND, mixed(), numbers(6, nullable=True), levels(4, nullable=True)]
 ASKED = '["plan", "ill"]'
+
+
+def chosen_of(schema, *, count, epsilon, scale, seed=1):
+    return chosen_blocks(
+        Chosen.candidates(schema), private(schema, 50), base_of(schema, 50), count=count,
+        epsilon=epsilon, ranges=Ranges(bounds={}), omega_seed=1, scale=scale, unit=UNIT,
+        noise=SeededNoise(seed),
+    )  # fmt: skip
+
+
+def test_no_private_row_makes_a_choice_fail():
+    """Scores are cut to what the lattice of a selection holds, whatever its epsilon."""
+    assert chosen_of(mixed(), count=2, epsilon=1e9, scale=1e-9).count == 2
+
+
+@pytest.mark.parametrize("unit", [unit_of(r, k) for r in (ADD, REPLACE) for k in (1, 10**6)])
+def test_the_rounding_of_every_row_of_a_person_is_paid(unit):
+    rows = unit.max_rows * (2 if unit.relation is REPLACE else 1)
+    frequencies = 2 * choice.FREQUENCIES * len(Chosen.candidates(mixed()).bundles)
+    assert score_sensitivity(unit) - rows >= rows * math.sqrt(frequencies) * choice._UNIT / 2
 
 
 def plan_of(schema, settings, **changes):
