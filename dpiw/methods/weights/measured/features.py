@@ -23,14 +23,7 @@ from dpiw.errors import SpecError
 from dpiw.methods.base import MOST_FEATURES
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.geometry import ColumnBlock, blocks
-from dpiw.methods.weights.measured import halves
-from dpiw.methods.weights.measured.choice import (
-    FREQUENCIES,
-    MOST_CHOSEN,
-    Chosen,
-    names_of,
-    table_domain,
-)
+from dpiw.methods.weights.measured import choice, halves
 from dpiw.methods.weights.measured.fourier import Waves
 from dpiw.methods.weights.measured.halves import HALVINGS, LAST_HALVES, cuts_of
 from dpiw.methods.weights.measured.ranges import MOST_ROWS, Ranges, cut_to, ends_of
@@ -65,6 +58,9 @@ PRODUCTS = ("target", "numbers", "products")
 _BLOCK = 2000
 """Rows at once; no power of two, by which columns would push each other out of a cache."""
 
+_ROUNDED = 1 - 2.0**-40
+"""On shares of chosen blocks, so that rounding gives them no longer norm than they had room."""
+
 LINEAR, PAIRS = 0.3, 0.5
 """Shares of centred columns and of products, beside one of the Fourier features."""
 
@@ -82,10 +78,11 @@ def public_shares(schema: PublicSchema) -> tuple[dict[str, float], tuple[float, 
     parts = blocks(schema)
     numbers = math.fsum(block.variances[0] for block in parts if block.numeric)
     total = math.fsum(block.reference_squared_norm for block in parts)
+    with_products = {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
     if 2 * numbers < total:
-        return _with_products(schema), (1.0,)
+        return with_products, (1.0,)
     if len(parts) > FEW_COLUMNS:
-        return _with_products(schema), (2.0,)
+        return with_products, (2.0,)
     return {"fourier": 1.0}, (3.0,)
 
 
@@ -136,10 +133,6 @@ def asked_ranges(
     cuts = {name: cuts_of(first.columns[name]) for name in stack.halved}
     asked = {name: ends for name, ends in found.items() if ends != (0.0, 1.0)}
     return replace(ranges, asked=asked, cuts=cuts)
-
-
-def _with_products(schema: PublicSchema) -> dict[str, float]:
-    return {"fourier": 1.0, "target" if schema.target is not None else "linear": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +208,7 @@ class Stack:
 
     @cached_property
     def _by_name(self) -> dict[str, ColumnBlock]:
-        return dict(zip(names_of(self.schema), self._blocks, strict=True))
+        return dict(zip(choice.names_of(self.schema), self._blocks, strict=True))
 
     @cached_property
     def lines(self) -> int:
@@ -289,7 +282,8 @@ class Stack:
 
     @cached_property
     def _bins(self) -> dict[str, Bins]:
-        return dict(zip(names_of(self.schema), table_domain(self.schema).columns, strict=True))
+        names, domain = choice.names_of(self.schema), choice.table_domain(self.schema)
+        return dict(zip(names, domain.columns, strict=True))
 
     def _inside(self, scaled: ScaledTable, name: str) -> Array:
         """Cells of an asked number on its own range, in [0, 1] or NaN."""
@@ -340,10 +334,10 @@ class Stack:
             "products": pairs,
         }
 
-    def with_chosen(self, chosen: Chosen) -> Stack:
-        """With chosen blocks, of equal shares, in the room for them: the same norm, to rounding."""
+    def with_chosen(self, chosen: choice.Chosen) -> Stack:
+        """With chosen blocks, of equal shares, in the room for them; the norm is no larger."""
         shares = {**self.shares}
-        each = shares.pop(ROOM) / math.sqrt(max(1, chosen.count))
+        each = _ROUNDED * shares.pop(ROOM) / math.sqrt(max(1, chosen.count))
         keys = [chosen.term(table, self.schema).key for table in chosen.tables]
         shares |= {key: math.hypot(shares.get(key, 0.0), each) for key in keys}
         unasked, bundles = frozenset(keys) - self.shares.keys(), chosen.bundles
@@ -352,7 +346,7 @@ class Stack:
         shares["fourier"] = each * math.sqrt(len(bundles))
         return replace(
             self, shares=shares, scales=tuple(scale for scale, _ in bundles), unasked=unasked,
-            frequencies=FREQUENCIES * len(bundles), bundles=chosen.seeds(self.omega_seed),
+            frequencies=choice.FREQUENCIES * len(bundles), bundles=chosen.seeds(self.omega_seed),
         )  # fmt: skip
 
     def _squared_norm(self, part: str) -> float:
@@ -408,7 +402,7 @@ class Stack:
     def width(self, part: str) -> int:
         """Number of a part's features."""
         if part in (ROOM, "fourier"):
-            return MOST_CHOSEN if part == ROOM else 2 * self.frequencies
+            return choice.MOST_CHOSEN if part == ROOM else 2 * self.frequencies
         if (squares := self.squares_of(part)) is not None:
             return len(squares)
         return sum(

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.means import mean
@@ -12,10 +14,13 @@ from dpiw.data.tables import PrivateTable
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured import choice
 from dpiw.methods.weights.measured.choice import Chosen, chosen_blocks, score_sensitivity
+from dpiw.methods.weights.measured.features import ROOM, Stack
 from dpiw.methods.weights.measured.ranges import Ranges
+from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.plan.plan import compile_plan
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.weights.measuring import base_of, private
+from tests.proof.neighbours import extreme_rows
 from tests.support import specs
 from tests.support.worlds import ADD, REPLACE, UNIT, declared, levels, mixed, numbers, unit_of
 
@@ -31,6 +36,42 @@ EVERY_KIND = declared(
 )
 SCHEMAS = [EVERY_KIND, mixed(), numbers(6, nullable=True), levels(4, nullable=True)]
 ASKED = '["plan", "ill"]'
+
+
+def room_for(schema, chosen, *, seed=5, **shares):
+    return Stack(schema=schema, shares=shares or {ROOM: 1.0}, omega_seed=seed).with_chosen(chosen)
+
+
+@st.composite
+def some_blocks(draw):
+    """A schema, and blocks within the room for them."""
+    schema = draw(st.sampled_from(SCHEMAS))
+    every = Chosen.candidates(schema)
+    places = draw(st.lists(st.integers(0, every.count - 1), unique=True, max_size=20))
+    while sum(every.taken(places).widths(schema)) > choice.MOST_CHOSEN:
+        places.pop()
+    return schema, every.taken(places)
+
+
+@settings(max_examples=40)
+@given(some_blocks(), st.floats(0.01, 30), st.floats(0.01, 30), st.integers(0, 99))
+def test_chosen_blocks_have_the_norm_and_the_room_that_were_paid(blocks, room, beside, seed):
+    schema, chosen = blocks
+    shares = {"linear": beside, ROOM: room} | ({ASKED: beside} if schema is EVERY_KIND else {})
+    before = Stack(schema=schema, shares=shares, omega_seed=seed)
+    after = before.with_chosen(chosen)
+    assert after.norm <= before.norm
+    assert after.norm == pytest.approx(before.norm, rel=1e-11) or not chosen.count
+    both = ASKED in shares and ("plan", "ill") in chosen.tables  # a table that is asked for as well
+    more = sum(chosen.widths(schema)) - both * 8
+    assert after.dimension == before.dimension - choice.MOST_CHOSEN + more
+    assert after.asked.size == before.asked.size
+    rng = np.random.default_rng(seed)
+    rows, theta = extreme_rows(schema, 30, rng), rng.standard_normal(after.dimension)
+    features = after.matrix(rows)
+    assert np.linalg.norm(features, axis=1).max() <= before.norm * (1 + 1e-12)
+    scores = Scoring(stack=after)(theta)(rows, None).scores
+    np.testing.assert_allclose(scores, features @ theta, atol=1e-9)
 
 
 def chosen_of(schema, *, count, epsilon, scale, seed=1):
