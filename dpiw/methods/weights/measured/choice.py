@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -91,6 +92,13 @@ class Chosen:
         """Number of blocks."""
         return len(self.tables) + len(self.bundles)
 
+    def widths(self, schema: PublicSchema) -> list[int]:
+        """Number of features of each block, tables first."""
+        sizes = dict(zip(names_of(schema), table_domain(schema).sizes, strict=True))
+        return [*(sizes[a] * sizes[b] for a, b in self.tables)] + [2 * FREQUENCIES] * len(
+            self.bundles
+        )
+
     def taken(self, indices: Iterable[int]) -> Self:
         """Some of the blocks, by index, tables first; in this order."""
         of_tables, places = len(self.tables), sorted(indices)
@@ -120,19 +128,24 @@ class Chosen:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
         """Read what `to_json` wrote; ReleaseError unless they are candidates of this schema."""
-        stated, every = facts.get("chosen", {"tables": (), "bundles": ()}), cls.candidates(schema)
+        if "chosen" not in facts:
+            return cls()
+        stated, every = facts["chosen"], cls.candidates(schema)
         try:
             found = cls(
                 tables=tuple((a, b) for a, b in stated["tables"]),
-                bundles=tuple((float(scale), number) for scale, number in stated["bundles"]),
+                bundles=tuple((float(scale), index(number)) for scale, number in stated["bundles"]),
             )
             good = {*found.tables} <= {*every.tables} and {*found.bundles} <= {*every.bundles}
             good = good and len({*found.tables, *found.bundles}) == found.count
+            good = good and sum(found.widths(schema)) <= MOST_CHOSEN
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             good = False
         if not good:
             raise ReleaseError(
-                field="chosen", allowed="pairs of the schema's columns, and bundles, each once"
+                field="chosen",
+                allowed=f"pairs of the schema's columns, and bundles, each once, of at"
+                f" most {MOST_CHOSEN} features",
             )
         return found
 
@@ -183,7 +196,7 @@ def chosen_blocks(
     )  # fmt: skip
     known, public_rows = _summed(every, waves, ranges, synthetic.first(MOST_FITTED))
     sums, rows = _summed(every, waves, ranges, table)
-    scores, widths = np.zeros(every.count), [part.size for part in known]
+    scores, widths = np.zeros(every.count), every.widths(table.schema)
     sensitivity = score_sensitivity(unit)
     most = _MOST_SCORE * min(1.0, sensitivity / epsilon)
     for j, (total, own) in enumerate(zip(sums, known, strict=True)):

@@ -1,5 +1,6 @@
 """A private choice of the blocks that the sum of `measured` weights has (method.md section 14)."""
 
+import json
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.means import mean
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.errors import ReleaseError
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured import choice
 from dpiw.methods.weights.measured.choice import Chosen, chosen_blocks, score_sensitivity
@@ -72,6 +74,34 @@ def test_chosen_blocks_have_the_norm_and_the_room_that_were_paid(blocks, room, b
     assert np.linalg.norm(features, axis=1).max() <= before.norm * (1 + 1e-12)
     scores = Scoring(stack=after)(theta)(rows, None).scores
     np.testing.assert_allclose(scores, features @ theta, atol=1e-9)
+
+
+@settings(max_examples=40)
+@given(some_blocks())
+def test_blocks_are_read_as_they_were_written(blocks):
+    schema, chosen = blocks
+    assert Chosen.from_json(json.loads(json.dumps(chosen.to_json())), schema) == chosen
+    assert len({Chosen.term(pair, schema).key for pair in chosen.tables}) == len(chosen.tables)
+
+
+PAIR, BUNDLE = ["age", "ill"], [2.0, 1]
+
+
+@pytest.mark.parametrize("stated", [
+    None, 3, "age", [], {}, {"tables": [PAIR]}, {"tables": 1, "bundles": []},
+    *({"tables": tables, "bundles": []} for tables in (
+        [PAIR, PAIR], [PAIR[::-1]], [["age", "age"]], [["age", "one"]], [["age", "no"]], [["age"]],
+        [[*PAIR, "born"]], [[["age"], "ill"]], [None])),
+    *({"tables": [], "bundles": bundles} for bundles in (
+        [BUNDLE, BUNDLE], [[2.5, 1]], [[2.0, 6]], [[2.0, -1]], [[2.0, 1.0]], [[2.0, "1"]],
+        [[2.0]], [[math.nan, 1]], [[10**400, 1]], [[2.0, [1]]], [[2.0, None]],
+        [[s, j] for s in (2.0, 3.0) for j in range(4)])),  # too many features
+])  # fmt: skip
+def test_other_facts_are_refused(stated):
+    good = {"chosen": {"tables": [PAIR], "bundles": [BUNDLE]}}
+    assert Chosen.from_json(good, EVERY_KIND).count == 2
+    with pytest.raises(ReleaseError, match="chosen"):
+        Chosen.from_json({"chosen": stated}, EVERY_KIND)
 
 
 def chosen_of(schema, *, count, epsilon, scale, seed=1):
