@@ -48,6 +48,9 @@ SCALES, BUNDLES = (1.5, 2.0, 3.0, 4.0), 6
 MOST_CHOSEN = 1536
 """Most features of all chosen blocks."""
 
+MOST_COUNTED = 2**22
+"""Most features of all that may be chosen: dpiw holds three numbers for each, and counts each."""
+
 Table = tuple[str, str]
 Bundle = tuple[float, int]
 """The scale of some frequencies, and which of the bundles of that scale."""

@@ -38,7 +38,13 @@ from dpiw.methods.weights.base import (
     WeightEstimator,
     one_draw,
 )
-from dpiw.methods.weights.measured.choice import EFFORT, Chosen, chosen_blocks, epsilon_of
+from dpiw.methods.weights.measured.choice import (
+    EFFORT,
+    MOST_COUNTED,
+    Chosen,
+    chosen_blocks,
+    epsilon_of,
+)
 from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.features import (
     ROOM,
@@ -176,7 +182,7 @@ class Measured(WeightEstimator):
         shares, scales = public_shares(schema)
         if self.choose:
             own = {"linear": _BESIDE} if self.features is None else self.features
-            shares = {**own, ROOM: math.sqrt(self.choose)}
+            shares = {ROOM: math.sqrt(self.choose), **own}
         return Stack(
             schema=schema,
             shares=shares if self.choose or self.features is None else self.features,
@@ -203,6 +209,9 @@ class Measured(WeightEstimator):
         """Set the noise for effort `rho`: a multiplier of 1/sqrt(2 rho). May raise SpecError."""
         check_effort("weights", rho=rho, nominal_rows=nominal_rows)
         share = 1 - EFFORT if self.choose else 1.0
+        if self.choose and not 0 < sum(_candidates(schema).widths(schema)) <= MOST_COUNTED:
+            allowed = "0 for a schema without two columns that vary, or with so many pairs of them"
+            raise setting_error(self, f"{_SETTINGS}.choose", allowed)
         stack, multiplier = self.stack(schema), 1 / math.sqrt(2 * share * rho)
         if self.features is None and not self.choose:
             stack = with_first_moments(stack, noise=unit.max_rows * multiplier / nominal_rows)

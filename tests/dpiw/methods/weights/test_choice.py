@@ -12,7 +12,7 @@ from dpiw.analysis.errors.law import played_sample
 from dpiw.analysis.estimators.means import mean
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.errors import ReleaseError
+from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured import choice
 from dpiw.methods.weights.measured.choice import Chosen, chosen_blocks, score_sensitivity
@@ -20,6 +20,8 @@ from dpiw.methods.weights.measured.features import ROOM, Stack
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.plan.plan import compile_plan
+from dpiw.privacy import accounting
+from dpiw.privacy.events import ExponentialMechanismEvent
 from dpiw.privacy.randomness import SeededNoise
 from tests.dpiw.methods.weights.measuring import base_of, private
 from tests.proof.neighbours import extreme_rows
@@ -129,6 +131,28 @@ def plan_of(schema, settings, **changes):
     weights = {"method": "measured", "when_infeasible": "keep", "settings": settings}
     asked = {"nominal_rows": 2000, "synthetic_rows": 1000, "generator": made, "weights": weights}
     return compile_plan(specs.spec(**asked, **changes), schema)
+
+
+@pytest.mark.parametrize(("settings", "schema"), [
+    *((given, mixed()) for given in (
+        {"choose": -1}, {"choose": 65}, {"choose": True}, {"choose": 2.5}, {"selection": 1.0},
+        {"choose": 4, "features": {"fourier": 1.0}}, {"features": {"chosen": 1.0}})),
+    ({"choose": 2}, declared({"name": "a", "kind": "boolean"})), ({"choose": 2}, numbers(200)),
+])  # fmt: skip
+def test_settings_without_a_choice_are_refused_before_data_is_read(settings, schema):
+    with pytest.raises(SpecError):
+        plan_of(schema, settings)
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+def test_a_plan_pays_for_every_choice_within_its_epsilon(relation):
+    plan = plan_of(EVERY_KIND, {"choose": 5, "features": {"chosen": 2.0}}, relation=relation)
+    events = [event for stage in plan.stages for event in stage.events]
+    selections = [e for e in events if isinstance(e, ExponentialMechanismEvent)]
+    assert [event.count for event in selections] == [5]
+    assert selections[0].epsilon == plan.recipe.weights.selection > 0
+    assert 0.9 < accounting.epsilon(events, delta=1e-6) <= 1
+    assert plan.recipe.weights.calibrated.norm == 2.0  # the share of the blocks, as stated
 
 
 def test_intervals_of_a_release_with_a_choice_hold_the_truth():
