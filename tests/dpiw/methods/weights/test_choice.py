@@ -17,6 +17,8 @@ from dpiw.methods.recipe import play
 from dpiw.methods.weights.measured import choice
 from dpiw.methods.weights.measured.choice import Chosen, chosen_blocks, score_sensitivity
 from dpiw.methods.weights.measured.features import ROOM, Stack
+from dpiw.methods.weights.measured.fourier import Waves
+from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
 from dpiw.plan.plan import compile_plan
@@ -106,12 +108,39 @@ def test_other_facts_are_refused(stated):
         Chosen.from_json({"chosen": stated}, EVERY_KIND)
 
 
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_scores_are_of_the_features_that_the_sum_has(schema):
+    """Beside tables of few cells, and rows out of the box, as no ingest has them."""
+    every, rows = Chosen.candidates(schema), extreme_rows(schema, 60, np.random.default_rng(3))
+    for cells in rows.columns.values():
+        cells[5:8] = [np.inf, -3.0, 1e300] if cells.dtype.kind == "f" else cells[5:8]
+    waves = room_for(schema, Chosen(bundles=every.bundles)).waves
+    table = PrivateTable(schema=schema, scaled=rows)
+    sums, count = choice._summed(every, waves, Ranges(bounds={}), table)
+    assert every.tables
+    assert count == 60
+    step = 60 * 0.0017 / math.sqrt(choice.FREQUENCIES)  # a phase may lie in the next step
+    for place, (total, width) in enumerate(zip(sums, every.widths(schema), strict=True)):
+        one = room_for(schema, every.taken([place]))
+        assert one.dimension == total.size == width <= choice.MOST_CELLS
+        near = 1e-9 if place < len(every.tables) else step
+        np.testing.assert_allclose(total, one.matrix(rows).sum(axis=0), atol=near)
+
+
 def chosen_of(schema, *, count, epsilon, scale, seed=1):
     return chosen_blocks(
         Chosen.candidates(schema), private(schema, 50), base_of(schema, 50), count=count,
         epsilon=epsilon, ranges=Ranges(bounds={}), omega_seed=1, scale=scale, unit=UNIT,
         noise=SeededNoise(seed),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_more_features_are_chosen_than_there_is_room_for(seed):
+    schema = numbers(6)
+    total = sum(chosen_of(schema, count=64, epsilon=1e-3, scale=1.0, seed=seed).widths(schema))
+    assert choice.MOST_CHOSEN - min(Chosen.candidates(schema).widths(schema)) < total
+    assert total <= choice.MOST_CHOSEN
 
 
 def test_no_private_row_makes_a_choice_fail():
@@ -124,6 +153,17 @@ def test_the_rounding_of_every_row_of_a_person_is_paid(unit):
     rows = unit.max_rows * (2 if unit.relation is REPLACE else 1)
     frequencies = 2 * choice.FREQUENCIES * len(Chosen.candidates(mixed()).bundles)
     assert score_sensitivity(unit) - rows >= rows * math.sqrt(frequencies) * choice._UNIT / 2
+
+
+def test_a_bundle_has_the_frequencies_of_its_own_seed():
+    chosen, seed = Chosen(bundles=((1.5, 2), (3.0, 0), (3.0, 5))), 2**64 - 2
+    alone = [
+        Waves(schema=mixed(), frequencies=choice.FREQUENCIES, scales=(scale,), omega_seed=own)
+        for (scale, _), own in zip(chosen.bundles, chosen.seeds(seed), strict=True)
+    ]
+    together = room_for(mixed(), chosen, seed=seed).waves.omega
+    assert np.array_equal(together, np.hstack([waves.omega for waves in alone]))
+    assert len({7, *Chosen.candidates(mixed()).seeds(7)}) == 25
 
 
 def plan_of(schema, settings, **changes):
@@ -153,6 +193,19 @@ def test_a_plan_pays_for_every_choice_within_its_epsilon(relation):
     assert selections[0].epsilon == plan.recipe.weights.selection > 0
     assert 0.9 < accounting.epsilon(events, delta=1e-6) <= 1
     assert plan.recipe.weights.calibrated.norm == 2.0  # the share of the blocks, as stated
+
+
+@pytest.mark.parametrize("unit", [UNIT, unit_of(ADD, 3)])
+def test_the_table_that_differs_most_is_chosen(unit):
+    """Its score lies 400 of 1,000 rows above all others: one of them wins with under 1e-9."""
+    schema, codes = levels(6), np.random.default_rng(8).integers(0, 3, (1000, 6), dtype=np.int32)
+    codes[:, 1] = codes[:, 0]
+    people = ScaledTable({f"c{j}": codes[:, j] for j in range(6)}, 1000)
+    table, rho = PrivateTable(schema=schema, scaled=people), 0.5 * unit.max_rows**2
+    ready = Measured(choose=1).calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=1000)
+    for seed in range(5):
+        drawn = ready.measure(table, base_of(schema, 3000), noise=SeededNoise(seed))
+        assert drawn.facts["chosen"] == {"tables": [["c0", "c1"]], "bundles": []}
 
 
 def test_intervals_of_a_release_with_a_choice_hold_the_truth():
