@@ -103,14 +103,14 @@ def test_the_rule_orders_all_methods_and_reads_public_facts_alone(kinds, rows):
 
 
 def test_what_is_chosen():
-    """Numbers: PrivBayes; else AIM where it is fast and takes the table; else MST."""
+    """Levels: AIM where it is fast and takes the table; else PrivBayes."""
     assert chosen("number") == chosen("number", "number", "levels") == "privbayes"
     assert chosen("number", "levels") == chosen(*["levels"] * 5) == "aim"
-    assert chosen("levels", delta="0") == "mst"
-    assert chosen(*["levels"] * 3, "many bins") == "mst"
-    assert chosen(*["levels"] * 3, "too many") == "privbayes"
-    assert chosen(*["levels"] * 3, nominal_rows=10**9, delta="1e-9") == "mst"
-    assert chosen(*["levels"] * 65) == "mst"
+    assert chosen("levels", delta="0") == "privbayes"
+    assert chosen(*["levels"] * 3, "many bins") == "privbayes"
+    assert chosen(*["levels"] * 3, nominal_rows=10**9, delta="1e-9") == "privbayes"
+    assert chosen(*["levels"] * 28) == "aim"
+    assert chosen(*["levels"] * 40) == "privbayes"
 
 
 def test_the_last_refusal_is_told():
