@@ -118,6 +118,7 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "measured": ("measured", {"frequencies": 5, "omega_seed": 1}),
     "measured stack": (
         "measured", {"features": TABLE_PARTS, "frequencies": 5, "omega_seed": 1}),
+    "measured chosen": ("measured", {"choose": 2, "omega_seed": 1}),
     "dp_mlp": ("dp_mlp", {"steps": 3, "lot": 8, "hidden": [3]}),
 }  # fmt: skip
 

@@ -4,23 +4,29 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
+from dpiw.methods.weights.measured import choice
 from dpiw.methods.weights.measured import method as measured
 from dpiw.methods.weights.measured.features import Stack
 from dpiw.methods.weights.measured.method import Measured
 from dpiw.methods.weights.paper import beta, regression
 from dpiw.methods.weights.paper.beta import BetaNoised
+from dpiw.privacy import mechanisms
+from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind
 from tests.proof import blind as noninterference
 from tests.proof import weight_worlds as weights
+from tests.proof.attacks import assault
 from tests.proof.bugs import ADD, REPLACE
 from tests.proof.neighbours import Plant, instead, scaled
-from tests.support.draws import Still, drawn
+from tests.support.draws import Still, check_draws, drawn
+from tests.support.worlds import coded, flags
 
 
 # Checks
@@ -70,6 +76,7 @@ def check_exact_sensitivity():
 
 
 PEOPLE = (ADD, REPLACE, weights.THREE_ROWS)
+FLAGS = flags("c0", "c1", "c2")
 SHARES = dict.fromkeys(("linear", "squares", "products", "fourier"), 0.5)
 """Of a stack of norm 1 on several columns; a row then counts 1/2 beside it."""
 
@@ -117,6 +124,49 @@ def check_exact_sums():
 def check_a_blind_sum_says_nothing():
     """With the draws replaced by public numbers, nothing of a table is left."""
     noninterference.compare_measurements("measured stack", 6)
+    noninterference.compare_measurements("measured chosen", 6)
+
+
+def choosing(unit: Any) -> tuple[Any, tuple[Callable[..., Any], ...]]:
+    """A choice of two of three tables, and its measurements of neighbours: rows join a crowd."""
+    ready = Measured(choose=2, omega_seed=2).calibrate(
+        rho=2.0, schema=FLAGS, unit=unit, nominal_rows=500
+    )
+    cells = np.indices((2, 2, 2)).reshape(3, -1).T
+    public = SyntheticTable(schema=FLAGS, scaled=coded(FLAGS, cells).confidential())
+    crowd, more = [(1, 0, 0)] * 40, [(1, 0, 0)] * unit.max_rows
+    before = [(0, 0, 0)] * unit.max_rows if unit is REPLACE else []
+    tables = [coded(FLAGS, np.array([*crowd, *last])) for last in (before, more)]
+    return ready, tuple(
+        lambda noise, table=table: ready.measure(table, public, noise=noise) for table in tables
+    )
+
+
+def check_choices_are_the_events():
+    """As many selections as are charged, each of the epsilon that is charged."""
+    for unit in PEOPLE:
+        ready, neighbours = choosing(unit)
+        check_draws(ready, schema=FLAGS, unit=unit, neighbours=neighbours)
+
+
+def check_exact_scores():
+    """Scores of neighbours as the selection reads them, against the sensitivity it is told."""
+    for unit in PEOPLE:
+        _, neighbours = choosing(unit)
+        told = []
+        for measure in neighbours:
+            with mock.patch.object(mechanisms, "select", return_value=0) as select:
+                measure(Still())
+            told.append(select.call_args_list[0])
+        moved = np.abs(told[0].args[0] - told[1].args[0]).max()
+        assert 0 < moved <= min(each.kwargs["sensitivity"] for each in told)
+
+
+def check_a_choice_hides_a_canary():
+    """Of an attacker who takes it that the choice has no noise."""
+    world = weights.chosen(rho=0.3, sharp=1e3, tight=0.0)
+    bound = assault(world, runs=200, noise=SeededNoise(20_241_130))
+    assert bound.lower <= bound.claimed
 
 
 # Bugs
@@ -203,6 +253,27 @@ def rows_counted_twice(real, self, table, synthetic, *, noise):
     return real(self, table, synthetic, noise=noise)
 
 
+def blocks_that_fit_left_out(real, every, table, synthetic, *, unit, **rest):
+    """What is chosen and no further off than its noise is dropped: by the exact scores, again."""
+    chosen, scores = real(every, table, synthetic, unit=unit, **rest), []
+    with mock.patch.object(
+        mechanisms,
+        "select",
+        side_effect=lambda s, **_: scores.append(s) or 0,  # type: ignore
+    ):
+        real(every, table, synthetic, unit=unit, **rest)
+    worth = dict(zip((*every.tables, *every.bundles), scores[0], strict=True))
+    return replace(
+        chosen,
+        tables=tuple(each for each in chosen.tables if worth[each] > 0),
+        bundles=tuple(each for each in chosen.bundles if worth[each] > 0),
+    )
+
+
+def half_of_what_is_replaced(unit):
+    return 0.5 if unit.relation is REPLACE.relation else 1
+
+
 BUGS: dict[str, tuple[Plant, Callable[[], None], str]] = {
     "noise of the mean on the sum": (
         drawn_at(lambda due, *_, **__: due.law.scale / due.nominal_rows), check_the_sum_draws_once,
@@ -231,6 +302,22 @@ BUGS: dict[str, tuple[Plant, Callable[[], None], str]] = {
         "known class: OpenMined/PipelineDP#263"),
     "sums with a person's rows added twice": (
         instead(Measured, "measure", rows_counted_twice), check_exact_sums, "known class"),
+    "choices of blocks not charged": (
+        instead(Measured, "events", lambda real, self, **of: real(self, **of)[:1]),
+        check_choices_are_the_events, "tensorflow/privacy#76 (selection not accounted)"),
+    "blocks chosen without noise": (
+        lambda patch: patch.setattr(
+            SeededNoise, "noisy_argmax", lambda _, scores, *, scale: int(np.argmax(scores))),
+        check_a_choice_hides_a_canary, "known class: features chosen by exact scores"),
+    "blocks chosen under replace-one as under add/remove": (
+        scaled(choice, "score_sensitivity", half_of_what_is_replaced), check_exact_scores,
+        "google/differential-privacy#378"),
+    "scores of a person's rows paid as one row": (
+        scaled(choice, "score_sensitivity", lambda unit: 1 / unit.max_rows), check_exact_scores,
+        "known class: OpenMined/PipelineDP#263"),
+    "chosen blocks looked at again": (
+        instead(measured, "chosen_blocks", blocks_that_fit_left_out),
+        check_a_blind_sum_says_nothing, "known class: scores as evidence after the choice"),
     "best of three draws": (
         instead(beta, "noisy_vector", best_of_three), check_weights_draw_once,
         "tensorflow/privacy#76 (selection not accounted); sarus-tech/dp-xgboost#3"),

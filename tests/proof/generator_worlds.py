@@ -1,6 +1,8 @@
 """Generators on neighbouring tables, for attacks to tell apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -17,6 +19,7 @@ from dpiw.methods.generators.histogram import Histogram
 from dpiw.methods.generators.pgm.aim import AIM
 from dpiw.methods.generators.pgm.mst import MST
 from dpiw.methods.generators.privbayes import PrivBayes
+from dpiw.methods.weights.measured import method as measured
 from dpiw.privacy import mechanisms
 from dpiw.privacy.randomness import SeededNoise
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
@@ -134,23 +137,29 @@ class Transcript:
         self._said.append(mechanism(exact, **rest))
         return self._said[-1]
 
-    def _heard(self, table: bool, answer: Callable[..., Any]) -> Any:
+    @contextmanager
+    def _heard(self, table: bool, answer: Callable[..., Any]) -> Iterator[None]:
         counted, chosen, laws = mechanisms.noisy_counts, mechanisms.select, self._laws[table]
+        summed = mechanisms.noisy_vector
 
-        def noisy_counts(exact, *, law, noise):
+        def noisy(mechanism, exact, *, law, noise):
             laws.append(
                 lambda released: log_likelihood_ratio(
                     law.kind, law.scale, released, released, exact
                 )
             )
-            return answer(counted, exact, law=law, noise=noise)
+            return answer(mechanism, exact, law=law, noise=noise)
 
         def select(scores, **rest):
             odds = self._sharp * rest["epsilon"] / (2 * rest["sensitivity"]) * scores
             laws.append(lambda released: float(odds[released] - logsumexp(odds)))
             return answer(chosen, scores, **rest)
 
-        return mock.patch.multiple(mechanisms, noisy_counts=noisy_counts, select=select)
+        with (
+            mock.patch.multiple(mechanisms, noisy_counts=partial(noisy, counted), select=select),
+            mock.patch.object(measured, "noisy_vector", partial(noisy, summed)),
+        ):
+            yield
 
 
 def chosen_marginals(

@@ -1,6 +1,7 @@
 """Weights on neighbouring tables, for attacks to tell apart."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from dpiw.methods.weights.paper.beta import BetaDebiased, BetaNoised
 from dpiw.methods.weights.paper.output import OutputNoised
 from dpiw.methods.weights.paper.regression import LinearMap
 from dpiw.privacy.units import NoiseKind, PrivacyUnit
-from tests.proof.attacks import World, additive
-from tests.support.worlds import ADD, REPLACE, UNIT, numbers, unit_of
+from tests.proof.attacks import World, additive, claim_of
+from tests.proof.generator_worlds import Transcript
+from tests.support.worlds import ADD, REPLACE, UNIT, coded, flags, numbers, unit_of
 
 THREE_ROWS, REPLACED = unit_of(ADD, 3), unit_of(REPLACE)
 EFFORT = 2.0
@@ -100,6 +102,27 @@ def measured(
     return world_of(ready, unit, public_schema, low, (before, top), names=["sum"], tight=tight)
 
 
+def chosen(*, rho: float, sharp: float = 1.0, **limits: float) -> World:
+    """Three tables of two flags that have one score; the canary raises one and lowers two."""
+    public_schema = flags("c0", "c1", "c2")
+    ready = Measured(choose=1, omega_seed=5).calibrate(
+        rho=rho, schema=public_schema, unit=UNIT, nominal_rows=100
+    )
+    cells = np.indices((2, 2, 2)).reshape(3, -1).T
+    synthetic = SyntheticTable(
+        schema=public_schema, scaled=coded(public_schema, cells).confidential()
+    )
+    rows = np.array([[1, 0, 1]] * 3 + [[0, 0, 0]])
+    tables = [coded(public_schema, rows[:count]) for count in (3, 4)]
+    told = SimpleNamespace(
+        measure=lambda table, *, noise: ready.measure(table, synthetic, noise=noise)
+    )
+    return World(
+        attack=lambda within, noise: Transcript(sharp).ratio(told, tables, within, noise),
+        claim=claim_of(ready.events(schema=public_schema, unit=UNIT)), **limits,
+    )  # fmt: skip
+
+
 STACK = {"linear": 1.0, "squares": 0.3, "products": 0.3, "fourier": 0.5}
 """On columns without a target, so that of its parts `target` has none."""
 WORLDS: dict[str, Callable[[], World]] = {
@@ -113,5 +136,10 @@ WORLDS: dict[str, Callable[[], World]] = {
     "measured, Fourier": lambda: measured({"fourier": 1.0}, tight=0.7),
     "measured, stack": lambda: measured(STACK, tight=0.7),
     "measured, stack, three rows a person": lambda: measured(STACK, tight=0.7, unit=THREE_ROWS),
+    "measured, chosen": lambda: chosen(rho=1.0, tight=0.3, few=0.3, faint=0.5),
     "measured, linear, replace-one": lambda: measured({"linear": 1.0}, tight=0.7, unit=REPLACED),
 }
+UNPAID: dict[str, Callable[[], World]] = {
+    "measured, chosen": lambda: chosen(rho=0.3, sharp=1e3, tight=0.0, few=0.05),
+}
+"""As `generator_worlds.UNPAID`; so small a claim that few runs refute it at its delta."""
