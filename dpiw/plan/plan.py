@@ -20,7 +20,7 @@ from dpiw.data.source.public_rows import FIELD, check_digest
 from dpiw.errors import PrivacyError, SpecError, UncalibratedError
 from dpiw.methods.base import Method, Running
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
-from dpiw.methods.generators.choice import AUTO, facts_text, preferred
+from dpiw.methods.generators.registry import AUTO, facts_text, preferred
 from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import WeightEstimator
 from dpiw.plan.spec import ReleaseSpec
@@ -288,7 +288,7 @@ def _solve(
 def compile_plan(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
     """Calibrate every noise scale to the spec's total and judge feasibility. Reads no data.
 
-    Generator `auto` becomes the first of `choice.preferred` that can be planned.
+    Generator `auto` becomes the first of `registry.preferred` that can be planned.
 
     Raises:
         SpecError: bad settings, a promise that cannot be met, or weights to refuse as infeasible.

@@ -23,18 +23,10 @@ from dpiw.data.source.public_rows import FIELD, named_file
 from dpiw.data.yaml import load_file, marked
 from dpiw.errors import SchemaError, SourceError, SpecError
 from dpiw.ledger.location import absolute_location
-from dpiw.methods.generators.choice import AUTO, EFFORT
-from dpiw.methods.generators.registry import public_settings
+from dpiw.methods.generators.registry import AUTO, public_settings
 from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
-from dpiw.plan.sections import (
-    GeneratorSpec,
-    Places,
-    Promise,
-    SharesSpec,
-    SourceFormat,
-    SourceSpec,
-)
+from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec_types import is_plain, validated
 from dpiw.privacy.units import (
     DELTA_UNIT,
@@ -98,12 +90,8 @@ class ReleaseSpec(Places, Promise):
         return facts | {"settings": public_settings(facts["method"], facts["settings"])}
 
     def with_generator(self, method: str) -> Self:
-        """Return the spec with a generator by name; its shares too, where `auto` knows some."""
-        update: dict[str, Any] = {"generator": GeneratorSpec(method=method)}
-        if method in EFFORT and "shares" not in self.model_fields_set:
-            effort = EFFORT[method]
-            update["shares"] = SharesSpec(generator=1 - effort, weights=effort)
-        return self.model_copy(update=update)
+        """Return the spec with a generator by name."""
+        return self.model_copy(update={"generator": GeneratorSpec(method=method)})
 
     def digest(self, schema: PublicSchema) -> str:
         """Return the SHA-256 of what a release promises; independent of paths."""

@@ -23,7 +23,7 @@ from dpiw.data.yaml import marked
 from dpiw.errors import LedgerConflictError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
-from dpiw.methods.generators.choice import AUTO, METHODS
+from dpiw.methods.generators.registry import AUTO, AUTOMATIC
 from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan, settled
 from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
@@ -183,7 +183,7 @@ def begun(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
     state = Path(spec.state)
     if spec.generator.method != AUTO:
         return remembered(spec, schema, period, state=state)
-    for method in METHODS:
+    for method in AUTOMATIC:
         named = remembered(spec.with_generator(method), schema, period, state=state)
         if _record_file(run_folder(state, spec.population, named.run_key(schema, period))).exists():
             return named

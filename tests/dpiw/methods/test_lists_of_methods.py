@@ -31,6 +31,7 @@ PARTIAL = {
     "dpiw/methods/neural/test_every_method.py": "methods of networks; it finds those itself",
     "dpiw/methods/test_kinds.py": "settings that methods need; the table takes both registries",
     "dpiw/methods/weights/test_contract.py": "settings that methods need; cases take the registry",
+    "dpiw/plan/test_rehearsal.py": "generators that a rehearsal compares",
     "dpiw/plan/test_running.py": "methods whose forecast was measured; the rest are not forecast",
     "dpiw/run/test_as_drawn.py": "methods that train, and may be resumed",
     "proof/blind.py": "what draws: test_every_method_that_draws_is_compared compares the registry",

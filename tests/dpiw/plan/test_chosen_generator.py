@@ -7,10 +7,9 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from dpiw.errors import PrivacyError, SpecError
-from dpiw.methods.generators import choice
+from dpiw.methods.generators import registry
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.plan import plan as plans
-from dpiw.plan import spec as specs
 from dpiw.plan.json_schema import SCHEMAS
 from dpiw.plan.plan import compile_plan, settled
 from dpiw.plan.table import plan_table
@@ -58,11 +57,11 @@ def refused(found, schema, method):
     delta=st.sampled_from(["0", "1e-18", "1e-9"]),
     relation=st.sampled_from(["add_or_remove_one", "replace_one"]),
     weights=st.sampled_from(["none", "measured", "magic"]),
-    order=st.permutations(choice.METHODS),
+    order=st.permutations(registry.AUTOMATIC),
 )
 @example(  # no noise of MST costs so little
     kinds=["levels"] * 4, rows=5000, epsilon="1e-6", delta="1e-18", relation="add_or_remove_one",
-    weights="none", order=choice.METHODS,
+    weights="none", order=registry.AUTOMATIC,
 )  # fmt: skip
 def test_a_method_is_chosen_that_a_plan_admits_if_there_is_one(
     kinds, rows, epsilon, delta, relation, weights, order
@@ -91,15 +90,15 @@ def test_a_method_is_chosen_that_a_plan_admits_if_there_is_one(
 def test_the_rule_orders_all_methods_and_reads_public_facts_alone(kinds, rows):
     """Equal facts, equal order; a description, a provenance and a level's name are none."""
     schema = table(*kinds)
-    first = choice.preferred(schema, nominal_rows=rows)
-    assert sorted(first) == sorted(choice.METHODS)
+    first = registry.preferred(schema, nominal_rows=rows)
+    assert sorted(first) == sorted(registry.AUTOMATIC)
     assert {*first} <= {*GENERATORS}
     again = [
         dataclasses.replace(column, description="another", provenance="law")
         for column in schema.columns
     ]
     other = dataclasses.replace(schema, columns=tuple(again))
-    assert choice.preferred(other, nominal_rows=rows) == first
+    assert registry.preferred(other, nominal_rows=rows) == first
 
 
 def test_what_is_chosen():
@@ -139,12 +138,9 @@ def test_the_plan_and_what_it_promises_name_the_method(monkeypatch):
 
 
 @pytest.mark.parametrize("shares", [{}, {"shares": {"generator": 0.5, "weights": 0.5}}])
-def test_the_split_of_a_rule_gives_way_to_a_stated_one(shares, monkeypatch):
+def test_the_split_is_the_weights_usual_one_or_as_stated(shares):
     found = spec(generator=AUTO, weights={"method": "measured"}, **shares)
-    usual = compile_plan(found, SCHEMA).spec.shares.weights
-    monkeypatch.setattr(specs, "EFFORT", {"privbayes": 0.25})
-    assert usual == (0.5 if shares else 0.3)
-    assert compile_plan(found, SCHEMA).spec.shares.weights == (0.5 if shares else 0.25)
+    assert compile_plan(found, SCHEMA).spec.shares.weights == (0.5 if shares else 0.3)
 
 
 def test_auto_has_no_settings():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpiw.errors import AlreadyPaidError
-from dpiw.methods.generators import choice
+from dpiw.methods.generators import registry
 from dpiw.plan import plan as plans
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
@@ -115,9 +115,9 @@ def test_a_begun_run_of_missing_calibration_rows_is_found(place, rule, tmp_path)
 
 
 def test_all_that_the_rule_may_choose_is_looked_for(place, rule):
-    for name in choice.METHODS:
+    for name in registry.AUTOMATIC:
         rule(name)
         shutil.rmtree(prepared(place).directory.parent, ignore_errors=True)
         run = prepared(place)
-        rule(*[other for other in choice.METHODS if other != name])
+        rule(*[other for other in registry.AUTOMATIC if other != name])
         assert method(prepared(place)) == name == method(run)
