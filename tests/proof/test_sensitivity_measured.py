@@ -105,6 +105,8 @@ def settings_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, 
         if features == "stack":
             names = list(rng.choice(PARTS, int(rng.integers(2, 6)), replace=False))
         if features == "chosen":
+            if not measured._candidates(schema).count:
+                continue
             names = [*rng.choice(PARTS[:-1], int(rng.integers(0, 3)), replace=False), ROOM]
         estimator = Measured(
             choose=2 * (features == "chosen"),

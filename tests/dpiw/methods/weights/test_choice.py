@@ -63,6 +63,8 @@ def some_blocks(draw):
 @given(some_blocks(), st.floats(0.01, 30), st.floats(0.01, 30), st.integers(0, 99))
 def test_chosen_blocks_have_the_norm_and_the_room_that_were_paid(blocks, room, beside, seed):
     schema, chosen = blocks
+    assert Chosen.from_json(json.loads(json.dumps(chosen.to_json())), schema) == chosen
+    assert len({Chosen.term(pair, schema).key for pair in chosen.tables}) == len(chosen.tables)
     shares = {"linear": beside, ROOM: room} | ({ASKED: beside} if schema is EVERY_KIND else {})
     before = Stack(schema=schema, shares=shares, omega_seed=seed)
     after = before.with_chosen(chosen)
@@ -78,14 +80,6 @@ def test_chosen_blocks_have_the_norm_and_the_room_that_were_paid(blocks, room, b
     assert np.linalg.norm(features, axis=1).max() <= before.norm * (1 + 1e-12)
     scores = Scoring(stack=after)(theta)(rows, None).scores
     np.testing.assert_allclose(scores, features @ theta, atol=1e-9)
-
-
-@settings(max_examples=40)
-@given(some_blocks())
-def test_blocks_are_read_as_they_were_written(blocks):
-    schema, chosen = blocks
-    assert Chosen.from_json(json.loads(json.dumps(chosen.to_json())), schema) == chosen
-    assert len({Chosen.term(pair, schema).key for pair in chosen.tables}) == len(chosen.tables)
 
 
 PAIR, BUNDLE = ["age", "ill"], [2.0, 1]
