@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpiw.data.schema.schema import PublicSchema, ScaledTable
+from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.methods.weights.paper import regression as fitting
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.privacy import mechanisms
 from dpiw.privacy.units import PrivacyUnit
 from tests.support.draws import Still
-from tests.support.worlds import ADD, REPLACE, uniform_rows
+from tests.support.worlds import ADD, REPLACE, levels, mixed, numbers, uniform_rows
 
 Array = NDArray[np.float64]
 
@@ -283,3 +283,53 @@ def check_found(search: Callable[[], None], plant: Plant, patch: pytest.MonkeyPa
     plant(patch)
     with pytest.raises(AssertionError):
         search()
+
+
+# Tables of measured weights
+Tables = tuple[ScaledTable, ScaledTable]
+
+
+def some_levels(rng: np.random.Generator) -> PublicSchema:
+    of, count = int(rng.choice([2, 3, 7])), int(rng.choice([2, 3]))
+    return levels(count, of, target=0, nullable=True)
+
+
+def wide_schema() -> PublicSchema:
+    """Every geometry of `mixed`, and 24 numbers: every part has features."""
+    pixels = tuple(
+        Column(name=f"p{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(24)
+    )
+    return PublicSchema(name="wide", columns=(*mixed().columns, *pixels))
+
+
+SCHEMAS: tuple[Callable[[np.random.Generator], PublicSchema], ...] = (
+    lambda rng: numbers(int(rng.choice([1, 2, 4, 8, 32]))),
+    lambda rng: numbers(int(rng.choice([2, 3, 8])), target=True),
+    lambda rng: numbers(int(rng.choice([1, 2, 5])), nullable=True),
+    lambda rng: some_levels(rng),
+    lambda rng: mixed(),
+    lambda rng: numbers(int(rng.choice([26, 37])), target=True),
+    lambda rng: wide_schema(),
+)
+
+
+def random_tables(unit: PrivacyUnit, pool: ScaledTable, rng: np.random.Generator) -> Tables:
+    """Up to max_rows rows of a small table come, go or become others."""
+    k = int(rng.integers(1, unit.max_rows + 1))
+    rest = rng.integers(0, pool.rows, int(rng.integers(0, 40)))
+    old, fresh = rng.integers(0, pool.rows, (2, k))
+    if unit.relation is REPLACE:
+        return pool.take(np.r_[old, rest]), pool.take(np.r_[fresh, rest])
+    pair = pool.take(rest), pool.take(np.r_[rest, fresh])
+    return pair if rng.random() < 0.5 else pair[::-1]
+
+
+def narrow_rows(schema: PublicSchema, rng: np.random.Generator) -> SyntheticTable:
+    """Public rows of which half of the numbers lie in a small part of their bounds."""
+    rows = uniform_rows(schema, 50, rng)
+    columns = {
+        name: rng.random() + rng.choice([0.0, 0.01, 0.1]) * (values - 0.5)
+        if values.dtype.kind == "f" and rng.random() < 0.5 else values
+        for name, values in rows.columns.items()
+    }  # fmt: skip
+    return SyntheticTable(schema=schema, scaled=ScaledTable(columns, 50))

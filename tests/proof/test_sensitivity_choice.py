@@ -20,15 +20,18 @@ from dpiw.privacy import mechanisms
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.figures import tiers
 from tests.proof.neighbours import (
+    SCHEMAS,
     Array,
+    Tables,
     Tally,
     check_all,
     check_found,
     extreme_rows,
+    narrow_rows,
+    random_tables,
     scaled,
     silent,
 )
-from tests.proof.test_sensitivity_measured import SCHEMAS, Tables, narrow_rows, random_tables
 from tests.support.draws import Still
 from tests.support.worlds import ADD, REPLACE, UNITS, uniform_rows
 

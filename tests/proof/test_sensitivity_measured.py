@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dpiw.data.schema.schema import Column, ColumnKind, PublicSchema, ScaledTable
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import SyntheticTable
 from dpiw.errors import SpecError
 from dpiw.methods.weights.measured import method as measured
@@ -33,44 +33,23 @@ from dpiw.privacy.mechanisms import lattice_step
 from dpiw.privacy.units import PrivacyUnit
 from tests.proof.figures import tiers
 from tests.proof.neighbours import (
+    SCHEMAS,
     Array,
     Plant,
+    Tables,
     Tally,
     check_all,
     check_found,
     extreme_rows,
     instead,
+    narrow_rows,
+    random_tables,
     released,
     silent,
+    wide_schema,
 )
 from tests.support.around import around
-from tests.support.worlds import ADD, REPLACE, UNITS, levels, mixed, numbers, uniform_rows, unit_of
-
-Tables = tuple[ScaledTable, ScaledTable]
-
-
-def some_levels(rng: np.random.Generator) -> PublicSchema:
-    of, count = int(rng.choice([2, 3, 7])), int(rng.choice([2, 3]))
-    return levels(count, of, target=0, nullable=True)
-
-
-def wide_schema() -> PublicSchema:
-    """Every geometry of `mixed`, and 24 numbers: every part has features."""
-    pixels = tuple(
-        Column(name=f"p{i}", kind=ColumnKind.CONTINUOUS, lower=0.0, upper=1.0) for i in range(24)
-    )
-    return PublicSchema(name="wide", columns=(*mixed().columns, *pixels))
-
-
-SCHEMAS: tuple[Callable[[np.random.Generator], PublicSchema], ...] = (
-    lambda rng: numbers(int(rng.choice([1, 2, 4, 8, 32]))),
-    lambda rng: numbers(int(rng.choice([2, 3, 8])), target=True),
-    lambda rng: numbers(int(rng.choice([1, 2, 5])), nullable=True),
-    lambda rng: some_levels(rng),
-    lambda rng: mixed(),
-    lambda rng: numbers(int(rng.choice([26, 37])), target=True),
-    lambda rng: wide_schema(),
-)
+from tests.support.worlds import ADD, REPLACE, UNITS, numbers, uniform_rows, unit_of
 
 
 def some_terms(schema: PublicSchema, rng: np.random.Generator) -> list[str]:
@@ -122,17 +101,6 @@ def settings_of(features: str, rng: np.random.Generator) -> tuple[PublicSchema, 
         return schema, estimator
 
 
-def random_tables(unit: PrivacyUnit, pool: ScaledTable, rng: np.random.Generator) -> Tables:
-    """Up to max_rows rows of a small table come, go or become others."""
-    k = int(rng.integers(1, unit.max_rows + 1))
-    rest = rng.integers(0, pool.rows, int(rng.integers(0, 40)))
-    old, fresh = rng.integers(0, pool.rows, (2, k))
-    if unit.relation is REPLACE:
-        return pool.take(np.r_[old, rest]), pool.take(np.r_[fresh, rest])
-    pair = pool.take(rest), pool.take(np.r_[rest, fresh])
-    return pair if rng.random() < 0.5 else pair[::-1]
-
-
 def adversarial_tables(
     unit: PrivacyUnit, pool: ScaledTable, features: Array, rng: np.random.Generator
 ) -> Tables:
@@ -154,17 +122,6 @@ def no_rows(schema: PublicSchema) -> SyntheticTable:
     """Public rows that tell nothing of any range."""
     empty = {column.name: np.zeros(0) for column in schema.released}
     return SyntheticTable(schema=schema, scaled=ScaledTable(empty, 0))
-
-
-def narrow_rows(schema: PublicSchema, rng: np.random.Generator) -> SyntheticTable:
-    """Public rows of which half of the numbers lie in a small part of their bounds."""
-    rows = uniform_rows(schema, 50, rng)
-    columns = {
-        name: rng.random() + rng.choice([0.0, 0.01, 0.1]) * (values - 0.5)
-        if values.dtype.kind == "f" and rng.random() < 0.5 else values
-        for name, values in rows.columns.items()
-    }  # fmt: skip
-    return SyntheticTable(schema=schema, scaled=ScaledTable(columns, 50))
 
 
 def stack_of(
