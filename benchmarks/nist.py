@@ -48,6 +48,10 @@ PUBLISHED = (
     "NIST's own reports, ten columns, one release each: AIM of smartnoise 976, MST 958; samples of"
     " 10, 20, 40 and 90% of the rows 969, 977, 987 and 996."
 )
+ALL = (
+    "The four-digit industry is not released, and, like the area, in no pair of NIST's; density"
+    " follows from the area, in NIST's parts."
+)
 TITLES = {"k_marginal": "k-marginal", "propensity": "propensity error"}
 
 
@@ -150,11 +154,8 @@ def page(record: Mapping[str, Any]) -> list[str]:
     for table, title in (("ten", "Ten demographic columns"), ("all", "All columns")):
         if any(cell["table"] == table for cell in record["cells"]):
             text += ["", f"## {title}", "", *boards.lines(record["cells"], table, TITLES)]
-    return [
-        *text, "",
-        "All columns: the four-digit industry is not released, and, like the area, in no pair of"
-        " NIST's; density follows from the area, in NIST's parts.",
-    ]  # fmt: skip
+            text += ["", ALL] if table == "all" else []
+    return text
 
 
 if __name__ == "__main__":
