@@ -44,10 +44,11 @@ from dpiw.privacy.randomness import SeededNoise
 GENERATORS = ("histogram", "privbayes")
 MAPS: dict[str, tuple[str, dict[str, Any]]] = {
     "measured": ("measured", {"omega_seed": 1, "frequencies": 150}),
+    "chosen": ("measured", {"omega_seed": 1, "choose": 20}),
     "none": ("none", {}),
 }
-"""`measured` weights with features by their rule, of half the usual frequencies for their time; and
-no weights, whose generator has all the budget."""
+"""`measured` weights with features by their rule, of half the usual frequencies for their time, or
+by a private choice; and no weights, whose generator has all the budget."""
 
 METHODS = ("unweighted", "weighted", "noise_aware", "replicates")
 ORDER = ("use", "use with care", "do not use")
@@ -305,7 +306,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--replicates", type=int, default=0, help="replicate weights of each")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--populations", nargs="+", default=[p.name for p in POPULATIONS])
-    parser.add_argument("--features", nargs="+", default=[*MAPS][:-1], choices=[*MAPS])
+    parser.add_argument("--features", nargs="+", default=["measured"], choices=[*MAPS])
     parser.add_argument("--generators", nargs="+", default=list(GENERATORS), choices=GENERATORS)
     parser.add_argument("--name", default="coverage", help="of the result files")
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / "coverage")
