@@ -112,7 +112,7 @@ def summary(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def lines(cells: Sequence[Mapping[str, Any]], table: str, titles: Mapping[str, str]) -> list[str]:
     """The table of a page: a line for each method and use; `titles` of its metrics."""
     own = [cell for cell in cells if cell["table"] == table]
-    return head(["method", "rows", *titles.values(), "runs", "of which `use`"]) + [
+    return head(["method", "rows", *titles.values(), "runs", "runs with verdict `use`"]) + [
         row([
             c["method"], c["use"], *(shown(c[name]) for name in titles), c["runs"],
             c["useful"] if c["use"].startswith((*WEIGHTS,)) else "",

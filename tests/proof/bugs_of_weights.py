@@ -150,7 +150,7 @@ def check_choices_are_the_events():
 
 
 def check_exact_scores():
-    """Scores of neighbours as the selection reads them, against the sensitivity it is told."""
+    """Scores of neighbours as the selection reads them, against the sensitivity it gets."""
     for unit in PEOPLE:
         _, neighbours = choosing(unit)
         told = []
@@ -163,7 +163,7 @@ def check_exact_scores():
 
 
 def check_a_choice_hides_a_canary():
-    """Of an attacker who takes it that the choice has no noise."""
+    """The attacker assumes a choice without noise."""
     world = weights.chosen(rho=0.3, sharp=1e3, tight=0.0)
     bound = assault(world, runs=200, noise=SeededNoise(20_241_130))
     assert bound.lower <= bound.claimed
@@ -255,14 +255,11 @@ def rows_counted_twice(real, self, table, synthetic, *, noise):
 
 def blocks_that_fit_left_out(real, every, table, synthetic, *, unit, **rest):
     """What is chosen and no further off than its noise is dropped: by the exact scores, again."""
-    chosen, scores = real(every, table, synthetic, unit=unit, **rest), []
-    with mock.patch.object(
-        mechanisms,
-        "select",
-        side_effect=lambda s, **_: scores.append(s) or 0,  # type: ignore
-    ):
+    chosen = real(every, table, synthetic, unit=unit, **rest)
+    with mock.patch.object(mechanisms, "select", return_value=0) as select:
         real(every, table, synthetic, unit=unit, **rest)
-    worth = dict(zip((*every.tables, *every.bundles), scores[0], strict=True))
+    exact = select.call_args_list[0].args[0]
+    worth = dict(zip((*every.tables, *every.bundles), exact, strict=True))
     return replace(
         chosen,
         tables=tuple(each for each in chosen.tables if worth[each] > 0),

@@ -1,7 +1,7 @@
 """P1: exact sensitivity search for the scores by which measured weights choose blocks.
 
 The scores of two neighbouring tables, as the selection reads them, are compared with the
-sensitivity that it is told. Tables of two columns and bundles; columns of every kind, values
+sensitivity that it gets. Tables of two columns and bundles; columns of every kind, values
 outside the box; units of 1 and 3 rows.
 """
 
@@ -39,7 +39,7 @@ from tests.support.worlds import ADD, REPLACE, UNITS, uniform_rows
 def scores_of(
     table: ScaledTable, public: SyntheticTable, unit: PrivacyUnit, seed: int
 ) -> tuple[Array, float]:
-    """The scores of all candidates, and the sensitivity that is told beside them."""
+    """The scores of all candidates, and the sensitivity that the selection gets."""
     with mock.patch.object(mechanisms, "select", return_value=0) as select:
         choice.chosen_blocks(
             Chosen.candidates(public.schema), PrivateTable(schema=public.schema, scaled=table),

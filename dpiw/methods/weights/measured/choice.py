@@ -24,7 +24,7 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError
 from dpiw.methods.weights.measured.constants import MOST_FITTED
-from dpiw.methods.weights.measured.fourier import Waves
+from dpiw.methods.weights.measured.fourier import UNIT, Waves
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.questions import BINS, OWN, Term
 from dpiw.privacy import mechanisms
@@ -43,7 +43,7 @@ FREQUENCIES = 128
 """Random frequencies of a bundle, two features each."""
 
 SCALES, BUNDLES = (1.5, 2.0, 3.0, 4.0), 6
-"""Of a bundle's frequencies, in public scales (`fourier.public_scale`), and bundles of each."""
+"""Scales of frequencies, in public scales (`fourier.public_scale`), and bundles of each scale."""
 
 MOST_CHOSEN = 1536
 """Most features of all chosen blocks."""
@@ -56,13 +56,10 @@ Bundle = tuple[float, int]
 """The scale of some frequencies, and which of the bundles of that scale."""
 
 EFFORT = 0.05
-"""Share of the weights' effort that all choices get; a tenth gave no better tables on NIST's."""
+"""Share of the weights' effort for all choices. A tenth scored no better on NIST's ten columns."""
 
 _SLACK = 2.0**-10
 """Rows by which the rounding of one row, and doubles, may move a score: far more than they do."""
-
-_UNIT = 2.0**-24
-"""Features of random frequencies are rounded to multiples of it."""
 
 _MOST_SCORE = 2.0**30
 """Scores are cut there, in rows and in sensitivities over epsilon: no two move further apart, and
@@ -241,9 +238,9 @@ def _summed(
             cells = lines[a] * domain.sizes[b] + lines[b]
             total += np.bincount(cells, minlength=total.size)
         if every.bundles:
-            turns += waves.sum_in(ranges.within(batch), unit=_UNIT, scale=1.0)
+            turns += waves.sum_in(ranges.within(batch), unit=UNIT, scale=1.0)
     tables = [_centred(each.reshape(shape)) for each, shape in zip(counts, shapes, strict=True)]
-    return [*tables, *_by_bundle(turns * _UNIT, len(every.bundles))], rows
+    return [*tables, *_by_bundle(turns * UNIT, len(every.bundles))], rows
 
 
 def _centred(counts: NDArray[np.int64]) -> Array:

@@ -50,7 +50,7 @@ PARTS = ("linear", "squares", "target", "numbers", "products", "fourier")
 """In the order of a stack."""
 
 ROOM = "chosen"
-"""The part that has the room of blocks before they are chosen; no data are summed in it."""
+"""The placeholder of blocks that are not chosen yet; no sum has this part."""
 
 PRODUCTS = ("target", "numbers", "products")
 """Parts that are products of two columns."""
@@ -59,7 +59,7 @@ _BLOCK = 2000
 """Rows at once; no power of two, by which columns would push each other out of a cache."""
 
 _ROUNDED = 1 - 2.0**-40
-"""On shares of chosen blocks, so that rounding gives them no longer norm than they had room."""
+"""Factor on the shares of chosen blocks: rounding must not raise the norm of the placeholder."""
 
 LINEAR, PAIRS = 0.3, 0.5
 """Shares of centred columns and of products, beside one of the Fourier features."""

@@ -35,6 +35,11 @@ def public_normals(seed: int, size: int) -> NDArray[np.float64]:
 Array = NDArray[np.float64]
 Item = TypeVar("Item", bound=np.generic)
 
+UNIT = 2.0**-24
+"""Features of a private row are rounded to multiples of it, so that sums are exact integers.
+
+A row's part then depends neither on other rows nor on the order of adding."""
+
 STEPS = 4096
 """Steps of a turn: a phase moves to the middle of its step, by at most 0.0008 radians."""
 

@@ -91,8 +91,7 @@ def _by_code(placed: Blocks, codes: Codes, *, rows: int, of: int) -> Array:
 def by_weight(log_weights: Array, rows: int) -> Array:
     """Probabilities, shape (M,), of sum `rows` < M: in proportion to weight, and at most one.
 
-    Also of weights of which a few exceed all others by any factor. Source: Sarndal et al. (1992),
-    section 3.6.2.
+    A few weights may exceed all others by any factor. Source: Sarndal et al. (1992), section 3.6.2.
     """
     split = log_weights.size - rows
     parts = np.partition(log_weights, split)
@@ -114,7 +113,7 @@ share of that before, which one pass hardly improves upon. `Tilt.distance` up to
 counts: at 20, the means' average variance doubles."""
 
 _LOST = 1e6
-"""`Tilt.distance` of a point from which no fit starts: rows that no fit saw have all the weight."""
+"""`Tilt.distance` from which a fit starts at zero: rows that no fit read have all the weight."""
 
 
 class StreamedRows(BaseRows):
@@ -138,9 +137,9 @@ class StreamedRows(BaseRows):
         self.rows, self._log_weights = rows, log_weights
 
     def some(self, rows: int, chances: Array | None = None) -> StreamedRows:
-        """At least about so many rows, more of them rare or with least probabilities `chances`.
+        """Hold about `rows` rows or more, weighted to represent all.
 
-        They are held, and weighted to stand for all.
+        Rare rows are drawn more often; `chances`, shape (M,), are least probabilities.
         """
         placed = partial(self._placed, self._scoring.rows)
         found = drawn(placed, self._scoring.codes, rows=rows, of=self.rows, chances=chances)

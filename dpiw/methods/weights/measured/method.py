@@ -79,9 +79,10 @@ MOST_ROWS = 2**28
 """Most private rows of norm one, whose sums are far from being clipped."""
 
 MOST_BLOCKS = 64
+"""Most blocks that a private choice may name."""
 
 _BESIDE = 0.5
-"""Share of the columns' means beside one for each chosen block."""
+"""Norm of the columns' centred values, where each chosen block has norm one."""
 
 _SETTINGS = "weights.settings"
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.threads import in_threads
 from dpiw.methods.weights.measured.features import Stack
+from dpiw.methods.weights.measured.fourier import UNIT
 from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 Array = NDArray[np.float64]
-
-UNIT = 2.0**-24
-"""Features of a private row are rounded to multiples of it, so that sums are exact integers.
-
-A row's part then depends neither on other rows nor on the order of adding."""
 
 _LARGEST = 2**53
 """Sums of more units are clipped, as whole numbers: below, they are exact as doubles."""

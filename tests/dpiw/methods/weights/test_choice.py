@@ -146,7 +146,7 @@ def test_no_private_row_makes_a_choice_fail():
 def test_the_rounding_of_every_row_of_a_person_is_paid(unit):
     rows = unit.max_rows * (2 if unit.relation is REPLACE else 1)
     frequencies = 2 * choice.FREQUENCIES * len(Chosen.candidates(mixed()).bundles)
-    assert score_sensitivity(unit) - rows >= rows * math.sqrt(frequencies) * choice._UNIT / 2
+    assert score_sensitivity(unit) - rows >= rows * math.sqrt(frequencies) * choice.UNIT / 2
 
 
 def test_a_bundle_has_the_frequencies_of_its_own_seed():
