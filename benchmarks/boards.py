@@ -31,7 +31,7 @@ WEIGHTS: Mapping[str, dict[str, Any]] = {
     "measured": {"weights": {"method": "measured", "settings": {}}},
     "chosen": {
         "weights": {"method": "measured", "settings": {"choose": 30}},
-        "shares": {"generator": 0.5, "weights": 0.5},
+        "shares": {"generator": 0.3, "weights": 0.7},
     },
 }
 """Entries of a spec: defaults, and a private choice of 30 tables, or of all bundles with room."""
@@ -62,9 +62,12 @@ def grid(runs: int, tables: Iterable[str], methods: Sequence[str]) -> list[Cell]
 
 
 def released(
-    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float
+    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float, each: int = 1
 ) -> tuple[dict[str, tuple[ScaledTable, Array]], str | None]:
-    """Rows and weights of the cell's release of as many rows, by how weights are used; verdict."""
+    """Rows and weights of the cell's release, by how weights are used; verdict.
+
+    `each`: published rows for each confidential one.
+    """
     own = deepcopy(WEIGHTS[cell.weights])
     if "settings" in own["weights"]:
         own["weights"]["settings"]["omega_seed"] = 1
@@ -73,7 +76,7 @@ def released(
         {
             "format": 1, "name": "board", "population": "board", "schema": "unused",
             "source": {"path": "unused", "format": "csv"}, "epsilon": EPSILON,
-            "delta": f"{delta:.3g}", "nominal_rows": rows.rows, "synthetic_rows": rows.rows,
+            "delta": f"{delta:.3g}", "nominal_rows": rows.rows, "synthetic_rows": each * rows.rows,
             "generator": {"method": cell.method},
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
         } | own

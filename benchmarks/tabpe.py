@@ -113,7 +113,7 @@ def page(record: Mapping[str, Any]) -> list[str]:
         f"`{record['command']}`, dpiw {record['dpiw']} ({record['commit']}). Epsilon"
         f" {boards.EPSILON}, delta 1/(n ln n), add/remove one row; as many rows published as are"
         " confidential (n, 70%); every method at its defaults, but for `chosen`: the private choice"
-        " of 30 tables (of frequencies for `characters`), and half of the effort for weights. A"
+        " of 30 tables (of frequencies for `characters`), and 70% of the effort for weights. A"
         f" random forest of scikit-learn, leaves of {LEAF} rows, stands in for Tab-PE's classifier:"
         " `real` bounds what it can score. Weighted rows enter it by weights; resampled: a table"
         " drawn by them, without weights. Mean ± standard error over splits, on the 15% held out.",
