@@ -99,6 +99,15 @@ class Chosen:
             self.bundles
         )
 
+    def norms(self, schema: PublicSchema) -> Array:
+        """Norm of each block, shape (count,), in the order of `widths`; together at most one.
+
+        In proportion to the cube root of a block's width: given the norm of all, noise then moves
+        the cells of all blocks by the least sum of absolute errors.
+        """
+        roots = np.cbrt(np.array(self.widths(schema), dtype=np.float64))
+        return np.asarray(roots / max(1.0, float(np.linalg.norm(roots))))
+
     def taken(self, indices: Iterable[int]) -> Self:
         """Some of the blocks, by index, tables first; in this order."""
         of_tables, places = len(self.tables), sorted(indices)
@@ -187,8 +196,8 @@ def chosen_blocks(
 
     Privacy:
         Unit: `unit`. At most `count` events of `mechanisms.select`, each with `epsilon`, of scores
-        of `score_sensitivity`. `synthetic` is public, and so is `scale`, of the noise of a block of
-        norm one. What has room depends on earlier choices and on public widths alone.
+        of `score_sensitivity`. `synthetic` is public, and so is `scale`, of the noise of a block
+        that has all the norm. What has room depends on earlier choices and on public widths alone.
     """
     waves = Waves(
         schema=table.schema, frequencies=FREQUENCIES * len(every.bundles), omega_seed=omega_seed,
@@ -199,10 +208,11 @@ def chosen_blocks(
     scores, widths = np.zeros(every.count), every.widths(table.schema)
     sensitivity = score_sensitivity(unit)
     most = _MOST_SCORE * min(1.0, sensitivity / epsilon)
+    noises = scale / (every.norms(table.schema) * math.sqrt(every.count / count))
     for j, (total, own) in enumerate(zip(sums, known, strict=True)):
         mean = own / public_rows
         away = float(np.linalg.norm(total - rows * mean)) / (1 + float(np.linalg.norm(mean)))
-        scores[j] = min(away, most) - scale * math.sqrt(mean.size)
+        scores[j] = min(away, most) - noises[j] * math.sqrt(mean.size)
     chosen: list[int] = []
     for _ in range(count):
         room = MOST_CHOSEN - sum(widths[j] for j in chosen)

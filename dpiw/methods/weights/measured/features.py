@@ -335,15 +335,16 @@ class Stack:
         }
 
     def with_chosen(self, chosen: choice.Chosen) -> Stack:
-        """With chosen blocks, of equal shares, in the room for them; the norm is no larger."""
+        """With chosen blocks in the room for them (`Chosen.norms`); the norm is no larger."""
         shares = {**self.shares}
-        each = _ROUNDED * shares.pop(ROOM) / math.sqrt(max(1, chosen.count))
+        norms = _ROUNDED * shares.pop(ROOM) * chosen.norms(self.schema)
         keys = [chosen.term(table, self.schema).key for table in chosen.tables]
-        shares |= {key: math.hypot(shares.get(key, 0.0), each) for key in keys}
+        found = zip(keys, norms.tolist(), strict=False)
+        shares |= {key: math.hypot(shares.get(key, 0.0), norm) for key, norm in found}
         unasked, bundles = frozenset(keys) - self.shares.keys(), chosen.bundles
         if not bundles:
             return replace(self, shares=shares, unasked=unasked)
-        shares["fourier"] = each * math.sqrt(len(bundles))
+        shares["fourier"] = float(np.linalg.norm(norms[len(keys) :]))
         return replace(
             self, shares=shares, scales=tuple(scale for scale, _ in bundles), unasked=unasked,
             frequencies=choice.FREQUENCIES * len(bundles), bundles=chosen.seeds(self.omega_seed),

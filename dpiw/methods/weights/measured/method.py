@@ -375,7 +375,7 @@ class Measured(WeightEstimator):
             chosen = chosen_blocks(
                 _candidates(table.schema), table, synthetic, ranges=ranges,
                 omega_seed=stack.omega_seed, count=self.choose, epsilon=self.selection,
-                scale=ready.law.scale * math.sqrt(self.choose) / stack.shares[ROOM],
+                scale=ready.law.scale / stack.shares[ROOM],
                 unit=ready.unit, noise=noise,
             )  # fmt: skip
             stack = stack.with_chosen(chosen)
