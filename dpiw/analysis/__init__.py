@@ -3,6 +3,7 @@
 Invalid arguments raise ReleaseError; invalid weights, and fits without a solution, WeightError.
 """
 
+from dpiw.analysis.changes import Change, change
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
 from dpiw.analysis.estimators.bayes import dirichlet_posterior, linear_posterior, logistic_posterior
 from dpiw.analysis.estimators.estimates import Estimate, joint
@@ -23,8 +24,8 @@ from dpiw.analysis.sample import WeightedSample, weighted_sample
 from dpiw.methods.weights.weigh import resample
 
 __all__ = [
-    "Estimate", "Interval", "WaldTest", "WeightedSample", "box",
-    "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
+    "Change", "Estimate", "Interval", "WaldTest", "WeightedSample", "box",
+    "change", "chi_square_test", "confidence_interval", "correlation", "crosstab", "describe",
     "dirichlet_posterior", "export", "fit_sklearn", "gamma_regression", "histogram", "joint",
     "linear_posterior", "linear_regression", "logistic_posterior", "logistic_regression", "mean",
     "median", "pairs", "poisson_regression", "quantile", "resample", "std", "t_test",

@@ -17,11 +17,14 @@ from dpiw.errors import ReleaseError, nearest_first
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Estimate(Values):
-    """An estimate from weighted rows. Prints with its interval."""
+class Answer:
+    """Named values, shape (p,), that print with their intervals."""
+
+    names: tuple[str, ...]
+    values: Array
 
     def __repr__(self) -> str:
-        return f"{self._usual!r}\n{self._rows_used()}"
+        return f"{self._usual!r}\n{self.footnote}"
 
     def __float__(self) -> float:
         return self.value
@@ -30,14 +33,12 @@ class Estimate(Values):
         return format(self.value, spec) if spec else repr(self)
 
     def _repr_html_(self) -> str:
-        return f"{self._usual._repr_html_()}{self._rows_used()}"
+        return f"{self._usual._repr_html_()}{self.footnote}"
 
-    def _rows_used(self) -> str:
-        used, worth = (
-            " to ".join({f"{rows:,.0f}": None for rows in (counts.min(), counts.max())})
-            for counts in (self.groups.sum(axis=0), self.effective_rows)
-        )
-        return f"uses {used} of {self.sample.rows:,} synthetic rows, worth {worth} of equal weight"
+    @property
+    def footnote(self) -> str:
+        """A line below the printed intervals."""
+        raise NotImplementedError
 
     @property
     def value(self) -> float:
@@ -73,13 +74,31 @@ class Estimate(Values):
             )
         return self.values if name == "values" else getattr(self._usual, name)
 
-    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
-        """Return `dpiw.analysis.confidence_interval` of this estimate."""
-        return confidence_interval(self, level=level, **settings)
+    def interval(self, level: float = 0.95) -> Interval:
+        """Return an interval for each value, of that nominal coverage."""
+        raise NotImplementedError
 
     def __getitem__(self, name: str) -> float:
         """Return a value by its name, or by its level if only one name ends with it."""
         return float(self.values[place_of(name, self.names)])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Estimate(Answer, Values):
+    """An estimate from weighted rows. Prints with its interval."""
+
+    @property
+    def footnote(self) -> str:
+        """The rows used, and how many of equal weight they are worth."""
+        used, worth = (
+            " to ".join({f"{rows:,.0f}": None for rows in (counts.min(), counts.max())})
+            for counts in (self.groups.sum(axis=0), self.effective_rows)
+        )
+        return f"uses {used} of {self.sample.rows:,} synthetic rows, worth {worth} of equal weight"
+
+    def interval(self, level: float = 0.95, **settings: Any) -> Interval:
+        """Return `dpiw.analysis.confidence_interval` of this estimate."""
+        return confidence_interval(self, level=level, **settings)
 
 
 def place_of(name: str, names: Sequence[str]) -> int:

@@ -221,7 +221,8 @@ PUBLIC: Mapping[str, list[Case]] = {
     ],
 }  # fmt: skip
 LEFT_OUT = {
-    "Estimate": "a type", "Interval": "a type", "WaldTest": "a type",
+    "Change": "a type", "Estimate": "a type", "Interval": "a type", "WaldTest": "a type",
+    "change": "of two releases: test_changes.py",
     "WeightedSample": "a type", "weighted_sample": "rows and weights", "resample": "rows",
     "export": "files", "box": "a picture", "histogram": "a picture", "pairs": "a picture",
     "confidence_interval": "of every estimate above", "wald_test": "of every regression above",
