@@ -214,16 +214,14 @@ def _estimates(a: Release, b: Release, question: Asked) -> tuple[Estimate, Estim
         except AttributeError as error:
             if not isinstance(error.obj, WeightedSample):
                 raise
-            example = 'lambda s: analysis.mean(s, "age")'
-            allowed = f"a function of a sample, such as {example}"
+            allowed = 'a function of a sample, such as lambda s: analysis.mean(s, "age")'
             raise ReleaseError(field="change: question", allowed=allowed) from None
-    if not isinstance(question, Question):
-        stated = _entry(question) if isinstance(question, str) else question
-        [question] = parse_questions([stated], schemas[0])
-    for name in (question.target, *question.others):
+    stated = _entry(question) if isinstance(question, str) else question
+    [asked] = parse_questions([getattr(stated, "to_json", lambda: stated)()], schemas[0])
+    for name in (asked.target, *asked.others):
         if name in odd:
             raise _refused(name, odd[name])
-    return answer(a, question), answer(b, question)
+    return answer(a, asked), answer(b, asked)
 
 
 def _without(sample: WeightedSample, names: Iterable[str]) -> WeightedSample:
