@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from dpiw.data.source import validation
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
+from dpiw.methods.weights.measured import method as measured_weights
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release import publication
 from dpiw.run import draw as confidential
@@ -109,6 +110,10 @@ class Watch:
                 before=lambda *_, name=name, **__: self.note(noise=name),
                 after=lambda *_, **__: self.here(f"mid_draw:{self.armed[0]}"),
             )  # fmt: skip
+        around(
+            measured_weights, "chosen_blocks",
+            after=lambda *_, **__: self.here(f"after_choice:{self.armed[0]}"),
+        )  # fmt: skip
 
     def _files(self) -> None:
         fsync, fdopen = os.fsync, os.fdopen

@@ -8,6 +8,9 @@ from tests.crash.harness import STAGES, Place, units
 
 # Armed, and no output is durable under its own name: the draw is lost and its charge stands.
 LOSING = ("after_arm", "mid_draw", "after_draw", "mid_stage_write", "after_stage_fsync")
+CHOSEN = "after_choice"
+"""Between the private choices of `measured` and its sum; no point of the usual spec."""
+
 KEEPING = ("after_stage_rename", "before_commit", "in_commit_tx", "after_commit")
 
 KINDS = (
@@ -54,7 +57,7 @@ def pairs_of_kinds() -> list[tuple[str, str]]:
 def loses(point: str) -> str | None:
     """The stage whose draw a death at `point` loses."""
     name, _, stage = point.partition(":")
-    return stage if name in LOSING else None
+    return stage if name in (*LOSING, CHOSEN) else None
 
 
 @dataclass(kw_only=True)

@@ -12,10 +12,12 @@ import pytest
 
 from dpiw.errors import GrantSpentError
 from dpiw.ledger import EntryKind
+from dpiw.privacy.events import ExponentialMechanismEvent, GaussianEvent
 from dpiw.release.verification import verify
 from tests.crash import harness
 from tests.crash.points import (
     ALL,
+    CHOSEN,
     KINDS,
     SETTLING,
     SINGLE,
@@ -94,6 +96,40 @@ def test_a_stage_that_finds_levels(servers, new_place):
         {"fit_generator": "lost"}, {"fit_generator": "committed"},
     ]  # fmt: skip
     assert sum("measured" in line for line in place.noise_log()) == 2
+
+
+@pytest.mark.parametrize("max_attempts", [1, 6])
+def test_a_private_choice_is_lost_without_its_sum(servers, new_place, max_attempts):
+    """A choice that nobody saw was still drawn: a rerun pays for choices and sum again, or ends."""
+    place = new_place(max_attempts=max_attempts)
+    spec, count = place.root / "release.yaml", 2
+    weights = f"{{method: measured, settings: {{choose: {count}}}, when_infeasible: keep}}"
+    usual = "{method: beta_debiased, when_infeasible: keep}"
+    assert usual in spec.read_text()
+    spec.write_text(spec.read_text().replace(usual, weights))
+    point = f"{CHOSEN}:fit_weights"
+    with servers.one() as server:
+        if max_attempts == 1:
+            assert server.run(place, point=point) == KILLED
+            assert server.run(place) == GrantSpentError.exit_code
+            assert not place.run.measurement("fit_weights").exists()
+        else:
+            assert live(server, place, (point,)) == [True]
+    drawn = [line for line in place.noise_log() if line["stage"] == "fit_weights"]
+    first = [line for line in drawn if line["attempt"] == 1]
+    assert [line["noise"] for line in first] == ["noisy_argmax"] * count  # and no sum
+    events = dict(zip(place.stages, place.run.plan.stages, strict=True))["fit_weights"].events
+    assert [*map(type, events)] == [GaussianEvent, ExponentialMechanismEvent]
+    records = [e for e in place.ledger().entries() if e.stage == "fit_weights"]
+    kinds = [EntryKind.ARM, EntryKind.LOSE]
+    if max_attempts == 1:
+        assert harness.units(place.ledger().spent("town")) == harness.units(place.whole_cost)
+    else:
+        assert harness.check_charge(place) == 1
+        kinds += [EntryKind.ARM, EntryKind.COMMIT]
+        assert len(drawn) > len(first)
+    assert [entry.kind for entry in records] == kinds
+    harness.check(place)
 
 
 @pytest.mark.crash
