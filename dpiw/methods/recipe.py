@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -122,6 +123,30 @@ def ready_to_measure(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Fitted:
+    """A generator that was fitted in memory, for several plays.
+
+    Attributes:
+        noise: the source after the generator's draws; each play goes on with a copy.
+    """
+
+    measurement: Measurement
+    model: GenerativeModel
+    noise: SeededNoise
+
+
+def fit(recipe: Recipe, table: PrivateTable, *, noise: SeededNoise) -> Fitted:
+    """Fit the generator of a recipe to a public table, as `play` does.
+
+    Privacy:
+        Charges nothing: for public tables only, as `play`.
+    """
+    measurement = recipe.generator.measure(table, noise=noise)
+    model = recipe.generator.model(measurement, schema=recipe.schema)
+    return Fitted(measurement=measurement, model=model, noise=noise)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Played:
     """A release in memory.
 
@@ -139,18 +164,28 @@ class Played:
 
 
 def play(
-    recipe: Recipe, table: PrivateTable, *, noise: SeededNoise, rng: np.random.Generator
+    recipe: Recipe,
+    table: PrivateTable,
+    *,
+    noise: SeededNoise,
+    rng: np.random.Generator,
+    fitted: Fitted | None = None,
 ) -> Played:
     """Make a release in memory from a public table; WeightError if weights do not exist.
+
+    `fitted`: a fit of the same generator to the same table, in place of `noise`.
 
     Privacy:
         Charges nothing: for public tables only. Noise is seeded and unpublishable, `rng` draws
         rows. Confidential tables go through `dpiw.run`.
     """
-    fitted = measurement = recipe.generator.measure(table, noise=noise)
-    model = recipe.generator.model(fitted, schema=recipe.schema)
-    rows = recipe.sample(model, rng=rng)
-    estimator = None if recipe.weights is None else recipe.weights.informed(model.judge)
+    if fitted is None:
+        fitted = fit(recipe, table, noise=noise)
+    else:
+        noise = copy.deepcopy(fitted.noise)
+    measurement = fitted.measurement
+    rows = recipe.sample(fitted.model, rng=rng)
+    estimator = None if recipe.weights is None else recipe.weights.informed(fitted.model.judge)
     if estimator is not None and estimator.draws:
         ready, fitting = ready_to_measure(estimator, rows)
         measurement = ready.measure(table, fitting, noise=noise)
@@ -166,6 +201,6 @@ def play(
         rows=weighed_rows,
         weights=weights,
         estimator=estimator,
-        fitted=fitted,
+        fitted=fitted.measurement,
         measurement=measurement,
     )

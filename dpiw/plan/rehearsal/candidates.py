@@ -31,7 +31,10 @@ GENERATORS = ("privbayes", "mst", "aim")
 """Generators that are compared, each with the spec's own weights, where a plan admits them."""
 
 LONGEST_PLAY = 40
-"""Seconds that one release by another generator may be forecast to take, if it is to be played."""
+"""Seconds that a further fit of a generator may be forecast to take, if it is to be played.
+
+Weights at the spec's or the usual split share one fit. Other splits and generators need their own.
+"""
 
 _FILES = "replicates"
 """The setting of extra files, which other maps and splits keep."""
@@ -119,9 +122,14 @@ def _of_generators(spec: ReleaseSpec, schema: PublicSchema) -> Iterator[Candidat
         named = _weighted(spec.with_generator(name), spec.weights.method, spec.weights.settings)
         with contextlib.suppress(SpecError, PrivacyError):
             plan = compile_plan(named, schema)
-            running = check_running(plan.generator, schema, plan.spec)
-            if running is not None and running.seconds <= LONGEST_PLAY:
+            if _seconds(plan, schema) <= LONGEST_PLAY:
                 yield Candidate(name=name, plan=plan, is_generator=True)
+
+
+def _seconds(plan: Plan, schema: PublicSchema) -> float:
+    """Return the forecast of a fit of the plan's generator; 0 without one."""
+    running = check_running(plan.generator, schema, plan.spec)
+    return 0.0 if running is None else running.seconds
 
 
 def _measured(
@@ -133,14 +141,19 @@ def _measured(
 ) -> Candidate:
     beside = {name: value for name, value in spec.weights.settings.items() if name == _FILES}
     candidate_spec = _weighted(spec, "measured", {**settings, **beside})
+    is_split = shares is not None
     if shares is None and "shares" not in spec.model_fields_set:
         shares = SharesSpec.usual("measured")
     if shares is not None:
         candidate_spec = candidate_spec.model_copy(update={"shares": shares})
     try:
-        return Candidate(name=name, plan=compile_plan(candidate_spec, schema))
+        plan = compile_plan(candidate_spec, schema)
     except SpecError as error:
         return Candidate(name=name, plan=None, reason=str(error))
+    if is_split and (seconds := _seconds(plan, schema)) > LONGEST_PLAY:
+        reason = f"they need a fit of `{spec.generator.method}` of their own, about {seconds:.0f} s"
+        return Candidate(name=name, plan=None, reason=reason)
+    return Candidate(name=name, plan=plan)
 
 
 def _weighted(spec: ReleaseSpec, method: str, settings: Mapping[str, Any]) -> ReleaseSpec:

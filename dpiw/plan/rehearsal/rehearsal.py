@@ -22,7 +22,7 @@ from dpiw.analysis.questions import answers
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
 from dpiw.errors import WeightError, setting_error
-from dpiw.methods.recipe import Played, play
+from dpiw.methods.recipe import Fitted, Played, fit, play
 from dpiw.methods.weights.diagnostics import Verdict
 from dpiw.methods.weights.questions import Question
 from dpiw.plan.plan import Plan
@@ -203,12 +203,15 @@ def _play(rehearsal: Rehearsal, number: int, run: int) -> list[Score]:
     def scored(rows: WeightedRows) -> dict[str, float]:
         return scorer.distances(scorer.portrait(rows), truth)
 
+    fits: dict[str, Fitted] = {}
     scores = [replace(blank, candidate=FLOOR, distances=scored(WeightedRows.even(table)))]
     for candidate in rehearsal.candidates:
         if candidate.plan is None:
             continue
         try:
-            release = rehearse_release(candidate.plan, table, labelled=labelled, rng=stream(1))
+            release = rehearse_release(
+                candidate.plan, table, labelled=labelled, rng=stream(1), fits=fits
+            )
         except WeightError:
             scores.append(replace(blank, candidate=candidate.name, verdict=FAILED))
             continue
@@ -246,21 +249,30 @@ def _answers(
 
 
 def rehearse_release(
-    plan: Plan, stand_in: ScaledTable, *, labelled: ScaledTable, rng: np.random.Generator
+    plan: Plan,
+    stand_in: ScaledTable,
+    *,
+    labelled: ScaledTable,
+    rng: np.random.Generator,
+    fits: dict[str, Fitted] | None = None,
 ) -> RehearsedRelease:
     """Make the release of `plan` from public rows, and use it as its verdict says.
 
     `labelled`: other rows of the same law, for a calibration on public rows; else may be empty.
+    `fits`: generators fitted so far to this `stand_in` from this state of `rng`, by the settings
+    of their stage; takes the plan's from there, or adds it. The release is the same either way.
     WeightError if a stage would fail.
 
     Privacy: costs nothing: the rows are public. The noise has the scale that the plan's events
         promise for confidential rows, and is seeded: no result can be published.
     """
+    fits = {} if fits is None else fits
+    table = PrivateTable(schema=plan.schema, scaled=stand_in)
+    noise, stage = SeededNoise(int(rng.integers(2**62))), plan.stages[0].settings
+    if stage not in fits:
+        fits[stage] = fit(plan.recipe, table, noise=noise)
     release = play(
-        plan.recipe.with_public_rows(labelled),
-        PrivateTable(schema=plan.schema, scaled=stand_in),
-        noise=SeededNoise(int(rng.integers(2**62))),
-        rng=rng,
+        plan.recipe.with_public_rows(labelled), table, noise=noise, rng=rng, fitted=fits[stage]
     )
     weights = release.weights
     verdict = "none" if release.estimator is None else weights.diagnostics.verdict.value

@@ -10,6 +10,7 @@ import pytest
 from dpiw.data import yaml
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import WeightError
+from dpiw.methods.generators.histogram import Histogram
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.rehearsal import rehearsal as module
 from dpiw.plan.rehearsal import report
@@ -141,6 +142,36 @@ def test_other_generators_are_played_with_the_weights_of_the_spec(monkeypatch):
         "rows are of the spec's generator, `privbayes`; `mst`, `aim`: the spec with that generator"
     ]
     assert report.generator_lines(rehearsal(auto)) == []
+
+
+def test_splits_of_a_slow_generator_are_not_played():
+    """They alone of the spec's generator need fits of their own beside that of no weights."""
+    wide = declared(*({"name": f"c{n}", "kind": "boolean"} for n in range(12)), name="wide")
+    slow = candidates(spec(generator={"method": "aim"}), wide)
+    assert {c.name for c in slow if c.plan is None} == {"fourier 50:50", "fourier 30:70"}
+    assert all("a fit of `aim` of their own" in c.reason for c in slow if c.plan is None)
+    fast = candidates(spec(generator={"method": "mst"}), wide)
+    assert all(c.plan is not None for c in fast)
+
+
+def test_candidates_share_the_fit_of_a_generator_at_the_same_effort(monkeypatch):
+    """One fit for each effort, and the same scores to the bit as with a fit for each candidate."""
+    real, release, calls = Histogram.measure, module.rehearse_release, []
+
+    def counted(self, table, *, noise):
+        calls.append(noise)
+        return real(self, table, noise=noise)
+
+    monkeypatch.setattr(Histogram, "measure", counted)
+    small = spec(nominal_rows=300, synthetic_rows=200)
+    names = ("none", "spec", "linear", "fourier", "fourier 50:50")
+    design = rehearsal(small, names=names, runs=5)
+    shared, fits = rehearse(design), len(calls)
+    assert [score.candidate for score in shared[:6]] == [FLOOR, *names]
+    assert fits == 3 * 5  # of `none`, of the 50:50 split, and of the others
+    monkeypatch.setattr(module, "rehearse_release", lambda *a, fits, **given: release(*a, **given))
+    assert rehearse(design) == shared
+    assert len(calls) - fits == 5 * 5
 
 
 def test_a_generator_that_helps_is_recommended_with_its_line():
@@ -286,12 +317,12 @@ def test_a_stopped_rehearsal_leaves_no_process(jobs):
 def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
     real, calls = module.rehearse_release, []
 
-    def failing(plan, table, *, labelled, rng):
+    def failing(plan, table, **given):
         if plan.weights is not None:
             calls.append(1)
             if len(calls) == 2:
                 raise WeightError("no")
-        return real(plan, table, labelled=labelled, rng=rng)
+        return real(plan, table, **given)
 
     monkeypatch.setattr(module, "rehearse_release", failing)
     design = rehearsal(spec(nominal_rows=200, synthetic_rows=100), runs=5)
