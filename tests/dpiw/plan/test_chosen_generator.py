@@ -102,14 +102,15 @@ def test_the_rule_orders_all_methods_and_reads_public_facts_alone(kinds, rows):
 
 
 def test_what_is_chosen():
-    """Levels: AIM where it is fast and takes the table; else PrivBayes."""
-    assert chosen("number") == chosen("number", "number", "levels") == "privbayes"
+    """AIM where it is fast and takes the table, numbers or levels; else PrivBayes."""
+    assert chosen("number") == chosen("number", "number", "levels") == "aim"
     assert chosen("number", "levels") == chosen(*["levels"] * 5) == "aim"
     assert chosen("levels", delta="0") == "privbayes"
     assert chosen(*["levels"] * 3, "many bins") == "privbayes"
     assert chosen(*["levels"] * 3, nominal_rows=10**9, delta="1e-9") == "privbayes"
-    assert chosen(*["levels"] * 28) == "aim"
-    assert chosen(*["levels"] * 40) == "privbayes"
+    for kind in ("levels", "number"):
+        assert chosen(*[kind] * 28) == "aim"
+        assert chosen(*[kind] * 40) == "privbayes"
 
 
 def test_the_last_refusal_is_told():
@@ -119,18 +120,17 @@ def test_the_last_refusal_is_told():
 
 def test_the_plan_and_what_it_promises_name_the_method(monkeypatch):
     auto, named = (
-        compile_plan(spec(generator={"method": method}), SCHEMA) for method in ("auto", "privbayes")
+        compile_plan(spec(generator={"method": method}), SCHEMA) for method in ("auto", "aim")
     )
-    assert auto.spec.generator.method == auto.stages[0].method == "privbayes"
+    assert auto.spec.generator.method == auto.stages[0].method == "aim"
     assert (auto.digest, auto.run_key("once")) == (named.digest, named.run_key("once"))
     assert planned_facts(auto, auto.generator, max_unpaid_reads=0)["generator"] == {
-        "method": "privbayes", "settings": {},
+        "method": "aim", "settings": {},
     }  # fmt: skip
     assert '"auto"' not in str(auto.to_json())
     told = [line for line in plan_table(auto).splitlines() if "`auto`" in line]
     assert told == [
-        "  generator       privbayes, by `auto`: 83% of 6 columns numeric, 5000 nominal rows,"
-        " `aim` about 24 s"
+        "  generator       aim, by `auto`: 6 columns, 5000 nominal rows, `aim` about 24 s"
     ]
     assert "`auto`" not in plan_table(named)
     assert settled(named.spec, SCHEMA) is named.spec
