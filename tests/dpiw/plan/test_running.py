@@ -10,7 +10,7 @@ import pytest
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import SpecError
-from dpiw.methods.base import Method, Running
+from dpiw.methods.base import FEATURE_SECONDS, Method, Running
 from dpiw.methods.generators.registry import GENERATORS
 from dpiw.methods.weights.registry import WEIGHTS
 from dpiw.plan.plan import LONGEST, TOLD, check_running, compile_plan, running_text
@@ -73,6 +73,30 @@ def test_forecasts_are_within_a_factor_of_two_of_seconds_and_bytes_measured(
     found = running(compiled, weights=is_weights)
     assert seconds / 2 <= found.seconds <= seconds * 2
     assert mebibytes / 2 <= found.held_bytes / 2**20 <= mebibytes * 2
+
+
+SCORED = [("adult", 100_000, 0.09), ("adult", 50_000, 0.07), ("banknote", 50_000, 1.4)]
+"""Schemas of examples, rows, and CPU seconds of the sums that choices look at, November 2026."""
+
+
+def test_a_private_choice_is_forecast_within_a_factor_of_two_of_seconds_measured():
+    for name, rows, seconds in SCORED:
+        schema = PublicSchema.from_yaml(ROOT / "examples" / name / "schema.yaml")
+
+        def forecast(choose, *, rows=rows, schema=schema):
+            settings = {"omega_seed": 1, "choose": choose, "base_rows": 2000}
+            spec = specs.GOOD | {
+                "weights": {"method": "measured", "settings": settings}, "synthetic_rows": 1000,
+                "nominal_rows": 1000, "generator": {"method": "histogram"},
+            }  # fmt: skip
+            weights = compile_plan(parse_spec(spec), schema).weights
+            found = weights.running(schema=schema, nominal_rows=rows, published=1000)
+            summing = FEATURE_SECONDS * weights.calibrated.dimension * rows
+            return found.seconds - summing
+
+        chosen = forecast(1) - forecast(1, rows=0)
+        assert seconds / 2 <= chosen <= seconds * 2
+        assert abs(forecast(0) - forecast(0, rows=0)) < 1e-9
 
 
 WIDE = [("mst", 20, 0.2), ("mst", 60, 0.7), ("mst", 300, 14.0), ("aim", 10, 37.0)]

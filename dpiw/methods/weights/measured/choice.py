@@ -23,6 +23,7 @@ from dpiw.data.schema.discretisation import CodeTable, Domain
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import ReleaseError
+from dpiw.methods.base import TABLE_ROW_SECONDS, TABLE_SECONDS, Running
 from dpiw.methods.weights.measured.constants import MOST_FITTED
 from dpiw.methods.weights.measured.fourier import UNIT, Waves
 from dpiw.methods.weights.measured.ranges import Ranges
@@ -50,6 +51,10 @@ MOST_CHOSEN = 1536
 
 MOST_COUNTED = 2**22
 """Most features of all that may be chosen: dpiw holds three numbers for each, and counts each."""
+
+_WAVE_SECONDS = 4.5e-9
+"""Seconds per row and feature of a bundle, whose sums no weights follow (`SCORED` in
+tests/dpiw/plan/test_running.py)."""
 
 Table = tuple[str, str]
 Bundle = tuple[float, int]
@@ -107,6 +112,15 @@ class Chosen:
         """
         roots = np.cbrt(np.array(self.widths(schema), dtype=np.float64))
         return np.asarray(roots / max(1.0, float(np.linalg.norm(roots))))
+
+    def scoring(self, schema: PublicSchema, *, rows: int) -> Running:
+        """Time and memory of all blocks' sums over so many rows."""
+        waves = 2 * FREQUENCIES * len(self.bundles)
+        row = TABLE_ROW_SECONDS * len(self.tables) + _WAVE_SECONDS * waves
+        return Running(
+            seconds=TABLE_SECONDS * len(self.tables) + row * rows,
+            held_bytes=24 * sum(self.widths(schema)),
+        )
 
     def taken(self, indices: Iterable[int]) -> Self:
         """Some of the blocks, by index, tables first; in this order."""

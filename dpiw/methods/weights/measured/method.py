@@ -318,12 +318,16 @@ class Measured(WeightEstimator):
             )
 
     def running(self, *, schema: PublicSchema, nominal_rows: int, published: int) -> Running:
-        """Time and memory of summing rows' features and of tilting a base on some rows."""
+        """Time and memory of summing rows' features, of tilting a base on some rows, of choices."""
         d, base = self._ready().dimension, self.base_rows_for(published)
         fitted = min(base, MOST_FITTED)
+        scoring = Running(seconds=0, held_bytes=0)
+        if self.choose:
+            scoring = _candidates(schema).scoring(schema, rows=nominal_rows + fitted)
+        summing = FEATURE_SECONDS * d * (nominal_rows + 2 * base)
         return Running(
-            seconds=FEATURE_SECONDS * d * (nominal_rows + 2 * base) + TILT_SECONDS * fitted * d * d,
-            held_bytes=min(24 * fitted * d, 1 << 30) + 80 * d * d,
+            seconds=scoring.seconds + summing + TILT_SECONDS * fitted * d * d,
+            held_bytes=scoring.held_bytes + min(24 * fitted * d, 1 << 30) + 80 * d * d,
         )
 
     def sampled(self, published: int) -> tuple[int, int]:
