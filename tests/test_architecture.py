@@ -42,7 +42,8 @@ BELOW["plan"] = {"analysis", "ledger", *BELOW["analysis"], *BELOW["ledger"]}
 BELOW["run"] = {"plan", *BELOW["plan"]}
 BELOW["audit"] = {"run", *BELOW["run"]}
 BELOW["local"] = {"run", *BELOW["run"]}
-BELOW["cli"] = {"audit", "local", *BELOW["local"]}
+BELOW["series"] = {"audit", *BELOW["audit"]}
+BELOW["cli"] = {"local", "series", *BELOW["local"], *BELOW["series"]}
 
 
 def room(name: str) -> str:
