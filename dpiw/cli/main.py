@@ -21,6 +21,7 @@ from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.errors import Command, DPIWError, ReleaseError, SchemaError, SpecError, install, shown
+from dpiw.series.catalogues import CATALOGUES
 
 if TYPE_CHECKING:
     from dpiw.local.certificate import VerifiedLocal
@@ -77,7 +78,9 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _describe(arguments: argparse.Namespace) -> int:
     verified = _verified(arguments)
-    if arguments.questions:
+    if arguments.catalogue is not None:
+        text = _catalogue(verified, arguments.catalogue)
+    elif arguments.questions:
         text = _answers(arguments)
     elif arguments.json:
         text = verified.certificate.to_json().decode()
@@ -85,6 +88,16 @@ def _describe(arguments: argparse.Namespace) -> int:
         text = "\n".join(verified.described())
     write_lines(arguments, [text])
     return 0
+
+
+def _catalogue(verified: VerifiedLocal | VerifiedRelease, form: str) -> str:
+    """The release's metadata in a catalogue's form; SpecError for a local release."""
+    from dpiw.release.verification import VerifiedRelease
+    from dpiw.series.catalogues import catalogue
+
+    if not isinstance(verified, VerifiedRelease):
+        raise SpecError(field="--catalogue", allowed="a release of synthetic rows")
+    return catalogue(verified, form).decode().removesuffix("\n")
 
 
 def _answers(arguments: argparse.Namespace) -> str:
@@ -163,6 +176,8 @@ def _parser() -> Parser:
     describe.add_argument("--json", action="store_true", help="print the certificate as JSON")
     asked = "answer the questions that the release declares"
     describe.add_argument("--questions", action="store_true", help=asked)
+    form = "print the metadata in the form of a data catalogue"
+    describe.add_argument("--catalogue", choices=CATALOGUES, help=form)
     describe.set_defaults(handler=_describe)
 
     key = commands.add_parser("key", help="make signing keys").add_subparsers(

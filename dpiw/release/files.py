@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,23 +14,20 @@ from numpy.typing import NDArray
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import link_file
 from dpiw.data.row_weights import ReplicateWeights
-from dpiw.data.schema.columns import ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.release.certificate import Certificate
+from dpiw.release.croissant import CatalogueEntry, croissant_json
 from dpiw.release.manifest import (
     CERTIFICATE,
     CROISSANT,
     REPLICATES,
     REPORT,
     SCHEMA,
-    SYNTHETIC,
     FileEntry,
     ManifestFacts,
     listed_row_files,
 )
 from dpiw.release.parquet import (
-    LOG_WEIGHT,
-    WEIGHT,
     arrow_fields,
     arrow_schema,
     footer_facts,
@@ -43,135 +38,6 @@ from dpiw.release.replicate_weights import replicate_facts, write_replicates
 from dpiw.release.report.figures import Answers, RowsShown
 from dpiw.release.report.report import build_report
 from dpiw.release.verification import file_digest
-
-_CROISSANT_TERMS = (
-    "citeAs", "column", "extract", "field", "fileObject", "fileProperty", "fileSet", "format",
-    "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet",
-    "references", "regex", "repeated", "replace", "separator", "source", "subField", "transform",
-)  # fmt: skip
-
-_CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    **{term: f"cr:{term}" for term in _CROISSANT_TERMS},
-}
-
-_DATA_TYPES = {
-    ColumnKind.CONTINUOUS: "sc:Float",
-    ColumnKind.INTEGER: "sc:Integer",
-    ColumnKind.BOOLEAN: "sc:Boolean",
-    ColumnKind.CATEGORICAL: "sc:Text",
-    ColumnKind.ORDINAL: "sc:Text",
-    ColumnKind.DATE: "sc:Date",
-    ColumnKind.DATETIME: "sc:DateTime",
-}
-
-_RECORDS, _PARTS = "rows", "parts"
-
-_FILE_SET: dict[str, Any] = {
-    "@type": "cr:FileSet",
-    "@id": _PARTS,
-    "name": _PARTS,
-    "description": "The rows, in parts.",
-    "encodingFormat": "application/x-parquet",
-    "includes": "synthetic-*.parquet",
-}
-
-
-def croissant_json(
-    certificate: Certificate,
-    *,
-    schema: PublicSchema,
-    rows: Mapping[str, FileEntry],
-    replicates: FileEntry | None = None,
-    published_at: str,
-    catalogue: CatalogueEntry,
-) -> bytes:
-    """Write `croissant.json`; replicate weights have no record set: they do not describe rows."""
-    source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
-    if len(rows) > 1:
-        source = {"fileSet": {"@id": _PARTS}}
-    fields = [
-        _field(source, column.name, _DATA_TYPES[column.kind], column.description)
-        for column in schema.released
-    ]
-    fields.append(_field(source, WEIGHT, "sc:Float", "Importance weight of the row, mean one."))
-    fields.append(
-        _field(source, LOG_WEIGHT, "sc:Float", "Natural log of the weight, not normalised.")
-    )
-    document = {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": certificate.release_id,
-        "description": "Synthetic rows with differentially private importance weights for"
-        f" population {certificate.population}, period {certificate.period}. No row describes a"
-        f" person. Guarantee: epsilon={certificate.epsilon}, delta={certificate.delta} under"
-        f" {certificate.relation.value.replace('_', ' ')}; see certificate.json. Weights:"
-        f" {certificate.weights_are}.",
-        "license": catalogue.licence,
-        "url": catalogue.url,
-        "creator": {"@type": "sc:Organization", "name": catalogue.creator},
-        "datePublished": published_at,
-        "version": "1.0.0",
-        "isLiveDataset": False,
-        "keywords": ["synthetic data", "differential privacy", "importance weights"],
-        "distribution": [_file(name, entry) for name, entry in rows.items()]
-        + ([] if len(rows) == 1 else [_FILE_SET])
-        + ([] if replicates is None else [_file(REPLICATES, replicates)]),
-        "recordSet": [
-            {
-                "@type": "cr:RecordSet",
-                "@id": _RECORDS,
-                "name": _RECORDS,
-                "description": "One synthetic row each, with its importance weight.",
-                "field": fields,
-            }
-        ],
-    }
-    return document_json(document)
-
-
-def _file(name: str, entry: FileEntry) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        "contentSize": f"{entry.size} B",
-        "encodingFormat": "application/x-parquet",
-        "sha256": entry.sha256,
-    }
-
-
-def _field(
-    source: Mapping[str, Any], name: str, data_type: str, description: str
-) -> dict[str, Any]:
-    return {
-        "@type": "cr:Field",
-        "@id": f"{_RECORDS}/{name}",
-        "name": name,
-        "description": description or name,
-        "dataType": data_type,
-        "source": {**source, "extract": {"column": name}},
-    }
-
-
-@dataclass(frozen=True, kw_only=True)
-class CatalogueEntry:
-    """Public facts that the curator declares for a data catalogue; `licence` is a URL or a name."""
-
-    licence: str
-    url: str
-    creator: str
 
 
 def release_contents(

@@ -31,7 +31,8 @@ from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate, CertifiedStage
-from dpiw.release.files import CatalogueEntry, release_contents
+from dpiw.release.croissant import CatalogueEntry
+from dpiw.release.files import release_contents
 from dpiw.release.parquet import PART_ROWS
 from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.report.figures import Answers, answers_of

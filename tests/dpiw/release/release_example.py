@@ -14,7 +14,8 @@ from dpiw.data.schema.schema import PublicSchema
 from dpiw.methods.weights.questions import parse_questions
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release.certificate import Certificate, CertifiedStage
-from dpiw.release.files import CatalogueEntry, release_contents
+from dpiw.release.croissant import CatalogueEntry
+from dpiw.release.files import release_contents
 from dpiw.release.manifest import ManifestFacts
 from dpiw.release.publication import FileSource, build_folder, publish_built
 from dpiw.release.report.figures import Answers, RowsShown, answers_of
