@@ -25,6 +25,9 @@ UNSEEN = (
 CHANCE = {"evidence_p_value": 0.05, "signal_p_value": 0.03}
 """By test: the p-value above which a signal counts as chance, `do not use`."""
 
+NO_WEIGHTS = "none"
+"""The method of rows that are published unweighted."""
+
 _NAME = "certificate.json"
 ACCOUNT = ("composition", "held", "drawn", "max_unpaid_reads")
 
@@ -164,6 +167,12 @@ class Certificate(Document):
     def self_normalised(self) -> bool:
         """Whether the column `weight` has mean one; otherwise its weights are for totals."""
         return bool(self.weights.get("normalisation", "self") != "unnormalised")
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the rows have weights that differ."""
+        settings = self.weights
+        return settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
 
     @property
     def weights_are(self) -> str:

@@ -91,7 +91,7 @@ class CatalogueEntry:
 
 def weight_description(certificate: Certificate) -> str:
     """Return what the column `weight` is, and whether estimates must use it."""
-    if certificate.weights.get("method") == "none":
+    if not certificate.is_weighted:
         return "One in every row: this release has no weights."
     scale = "mean one" if certificate.self_normalised else "for totals"
     return (

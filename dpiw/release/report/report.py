@@ -106,9 +106,6 @@ def _value(key: str, value: object) -> str:
 
 Array = NDArray[np.float64]
 
-NO_WEIGHTS = "none"
-"""The certificate's method of rows that are published unweighted."""
-
 
 def build_report(
     certificate: Certificate,
@@ -127,8 +124,6 @@ def build_report(
     growth = math.exp(min(float(certificate.epsilon), 700.0))
     diagnostics = diagnostics_view(certificate.diagnostics)
     reasons = certificate.diagnostics.get("reasons")
-    settings = certificate.weights
-    weighted = settings.get("method") != NO_WEIGHTS and settings.get("published") is not False
     return render(
         "release/report/report.html.j2",
         certificate=certificate,
@@ -138,12 +133,12 @@ def build_report(
         guess=percent_above((growth + float(certificate.delta)) / (1 + growth)),  # about a person
         presence=certificate.relation is NeighbouringRelation.ADD_OR_REMOVE_ONE,
         rows=f"{weights.size:,}",
-        weighted=weighted,
+        weighted=certificate.is_weighted,
         diagnostics=diagnostics,
         reasons=tuple(reasons) if isinstance(reasons, list) else (),
         cost=figures.cost_of(certificate),
         spread=figures.spread_of(weights, log_weight_noise_sd),
-        columns=figures.column_cards(shown, schema, weighted=weighted),
+        columns=figures.column_cards(shown, schema, weighted=certificate.is_weighted),
         answers=answers,
         usage=_usage(certificate, schema),
         constraints=_constraints(certificate, schema),

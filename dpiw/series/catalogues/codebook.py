@@ -33,7 +33,7 @@ def ddi_xml(release: Described) -> bytes:
         _file(root, release, file, name)
     variables = SubElement(root, "dataDscr")
     for place, column in enumerate(release.schema.released, start=1):
-        _variable(variables, column, place, files, is_weighted=release.is_weighted)
+        _variable(variables, column, place, files, is_weighted=release.certificate.is_weighted)
     for weight_name, described in (
         (WEIGHT, weight_description(release.certificate)),
         (LOG_WEIGHT, WEIGHT_ROLES[LOG_WEIGHT]),

@@ -107,7 +107,7 @@ def composition(release: Described) -> str:
 def utility(release: Described) -> str:
     """Return what is known of the quality of the weights; all of it from released values."""
     facts = release.certificate
-    if not release.is_weighted:
+    if not release.certificate.is_weighted:
         return "The release has no weights: estimates keep whatever bias the generator has."
     size = facts.diagnostics.get("effective_sample_size")
     rows = f" Effective sample size: {size:.0f}." if isinstance(size, int | float) else ""

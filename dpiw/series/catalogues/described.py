@@ -190,15 +190,9 @@ class Described:
         )
 
     @property
-    def is_weighted(self) -> bool:
-        """Whether the rows have weights that differ."""
-        weights = self.certificate.weights
-        return weights.get("method") != "none" and weights.get("published") is not False
-
-    @property
     def description(self) -> str:
         """A paragraph for readers of a catalogue."""
-        weights = text(self.certificate.weights_are) if self.is_weighted else "none"
+        weights = text(self.certificate.weights_are) if self.certificate.is_weighted else "none"
         return (
             "Synthetic rows from a statistical model of a confidential table. No row describes a"
             f" person. {self.guarantee} Weights: {weights}."

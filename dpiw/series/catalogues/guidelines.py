@@ -101,7 +101,7 @@ def _utility(release: Described) -> list[Answer]:
          f" confidential table. Bias in how the data arose: {NOT_COVERED.lower()}.", "caveats"),
         ("Must readers use the weights?",
          "Yes: every estimate must use the column weight, unless the verdict says otherwise."
-         if release.is_weighted else "There are none.", "weights, verdict"),
+         if release.certificate.is_weighted else "There are none.", "weights, verdict"),
     ]  # fmt: skip
 
 
