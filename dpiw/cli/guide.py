@@ -46,6 +46,17 @@ GUIDE = {
         "dpiw ledger recover --ledger release.yaml --releases releases --key keys/curator.pub"
         " --loss-epsilon 0 --loss-delta 0 --loss-reads 0",
     ),
+    "dpiw ledger backup": (
+        "Write the entries to a file, as JSON lines, once the whole ledger is verified. An earlier"
+        " backup is replaced only if this ledger still has all its entries.",
+        "dpiw ledger backup backup.jsonl --ledger release.yaml",
+    ),
+    "dpiw ledger restore": (
+        "Make a ledger of a backup where there is none, verify it, and name the published releases"
+        " that it lacks.",
+        "dpiw ledger restore backup.jsonl --ledger release.yaml --releases releases"
+        " --key keys/curator.pub",
+    ),
     "dpiw ledger export": (
         "Write the entries as JSON, one object a line.",
         "dpiw ledger export --ledger release.yaml",

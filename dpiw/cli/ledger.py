@@ -1,10 +1,11 @@
-"""`dpiw ledger register | show | verify | void | recover | export`: a custodian's commands."""
+"""`dpiw ledger register | show | verify | void | backup | ...`: a custodian's commands."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,13 @@ def add_ledger_commands(subparsers: Any) -> None:
     recover = _add(commands, "recover", "charge again what a ledger lost", run_recover)
     add_recover(recover)
     add_signing(recover)
+    backup = _add(commands, "backup", "write all entries to a file, verified", run_backup)
+    backup.add_argument(
+        "file", metavar="FILE", type=Path, help="an earlier backup of this ledger is replaced"
+    )
+    restore = _add(commands, "restore", "make a ledger of a backup, verified", run_restore)
+    restore.add_argument("file", metavar="FILE", type=Path, help="what `dpiw ledger backup` wrote")
+    _add_published(restore, required=True)
     export = _add(commands, "export", "print the entries as JSON lines", run_export)
     export.add_argument(
         "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
@@ -193,16 +201,60 @@ def _head(text: str) -> PublishedHead:
     return PublishedHead(hash=digests[0], manifest_digest=(*digests, None)[1])
 
 
-def add_recover(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `recover`."""
+def run_backup(arguments: argparse.Namespace) -> int:
+    """Write a backup and print what it holds."""
+    from dpiw.ledger import Ledger
+    from dpiw.ledger.backup import write_backup
+
+    count = write_backup(Ledger.open(named_ledger(arguments.ledger)), arguments.file)
+    write_lines(arguments, [f"{arguments.file}: {count} entries, verified"])
+    return 0
+
+
+def run_restore(arguments: argparse.Namespace) -> int:
+    """Make a ledger of a backup; return 0, or LedgerTamperedError's code if a release is missing.
+
+    The releases are read first, so that a wrong folder or key leaves no ledger.
+    """
+    from dpiw.ledger.backup import read_backup, restore
+    from dpiw.ledger.from_releases import missing_releases, verified_releases
+
+    entries = read_backup(arguments.file)
+    location = named_ledger(arguments.ledger)
+    full = [root for root in arguments.releases if not root.is_dir() or any(root.iterdir())]
+    releases = verified_releases(full, arguments.key)
+    ledger = restore(location, entries)
+    last = entries[-1]
+    lines = [f"restored: {last.seq} entries, verified; the last is of {last.at}"]
+    missing = [one for several in missing_releases(ledger, releases).values() for one in several]
+    lines += [f"missing: {one.release.certificate.release_id}, published later" for one in missing]
+    command = ["dpiw", "ledger", "recover", "--ledger", arguments.ledger]
+    command += [word for root in full for word in ("--releases", str(root))]
+    command += [word for key in arguments.key for word in ("--key", str(key))]
+    lines += [
+        f"draws and reads later than {last.at} are not in this ledger, so"
+        f" {'before you' if missing else 'if there were any, before you'} release, type:",
+        f"  {shlex.join(command)} --loss-epsilon E --loss-delta D --loss-reads N"
+        + ("" if missing else " --loss-only --population NAME"),
+    ]
+    write_lines(arguments, lines)
+    return LedgerTamperedError.exit_code if missing else 0
+
+
+def _add_published(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
     parser.add_argument(
-        "--releases", default=[], action="append", type=Path, metavar="FOLDER",
+        "--releases", default=[], action="append", type=Path, metavar="FOLDER", required=required,
         help="a release, or a folder of releases; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--key", default=[], action="append", type=Path, metavar="PUB",
+        "--key", default=[], action="append", type=Path, metavar="PUB", required=required,
         help="the curator's public key; may be repeated: older keys too",
     )  # fmt: skip
+
+
+def add_recover(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `recover`."""
+    _add_published(parser)
     parser.add_argument("--population", help="needed if several populations lost releases")
     parser.add_argument(
         "--loss-epsilon", required=True, metavar="EPSILON",

@@ -38,6 +38,10 @@ class Faults:
     LOCKED = "locked by another process: wait until that process ends, then start the run again"
     DAMAGED = "not a database, or damaged: name the ledger's own file, or restore it from a backup"
     REFUSED = "the database refused the entry, because a guard of the ledger forbids it"
+    OLDER = (
+        "an earlier version of dpiw made it, without this kind of entry: while nothing runs, type"
+        " `dpiw ledger backup`, move the ledger away, and type `dpiw ledger restore`"
+    )
     TABLE_GONE = "its table is gone: somebody removed or renamed it"
     GUARDS_CHANGED = "its append-only guards were changed, so entries may have been changed, too"
 

@@ -43,9 +43,10 @@ SPECS = {
 }
 COMMANDS = (
     "", "init", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
-    "ledger void", "ledger recover", "ledger export", "workspace", "workspace show",
-    "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "release",
-    "audit", "local", "local plan", "local report", "local collect", "schema", "completion",
+    "ledger void", "ledger recover", "ledger backup", "ledger restore", "ledger export",
+    "workspace", "workspace show", "workspace cells", "workspace purge", "verify", "describe",
+    "key", "key new", "release", "audit", "local", "local plan", "local report", "local collect",
+    "schema", "completion",
 )  # fmt: skip
 
 

@@ -30,7 +30,13 @@ from sqlalchemy.pool import NullPool
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, Faults, no_ledger, tampered, unusable
-from dpiw.ledger.stores.store import BUSY_TIMEOUT_SECONDS, Store, metadata, with_kinds
+from dpiw.ledger.stores.store import (
+    BUSY_TIMEOUT_SECONDS,
+    KIND_CHECK,
+    Store,
+    metadata,
+    with_kinds,
+)
 
 _OLDEST_SERVER = 140_000
 
@@ -115,8 +121,8 @@ class PostgreSQLStore(Store):
             if not guards_hold(connection):
                 raise tampered(self.location, Faults.GUARDS_CHANGED)
 
-    def create(self, first: Entry) -> bool:
-        """Make schema, table, guards and the first entry in one transaction."""
+    def create(self, *entries: Entry) -> bool:
+        """Make schema, table, guards and the first entries in one transaction."""
         with self._checked(write=True) as connection:
             connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
             objects = connection.exec_driver_sql(_OBJECTS).one()
@@ -129,7 +135,8 @@ class PostgreSQLStore(Store):
             metadata.create_all(connection, checkfirst=False)
             for statement in guard_statements():
                 connection.exec_driver_sql(statement)
-            self.append(connection, first)
+            for entry in entries:
+                self.append(connection, entry)
         return True
 
     @contextmanager
@@ -195,6 +202,8 @@ class PostgreSQLStore(Store):
 def _reason(error: sa.exc.SQLAlchemyError) -> str:
     original: Any = getattr(error, "orig", None) or error
     state = getattr(original, "sqlstate", None) or ""
+    if getattr(getattr(original, "diag", None), "constraint_name", None) == KIND_CHECK:
+        return Faults.OLDER
     for prefix, reason in _REASONS.items():
         if state.startswith(prefix):
             return reason

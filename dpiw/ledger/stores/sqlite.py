@@ -4,7 +4,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -27,7 +27,14 @@ from dpiw.ledger.stores.files import (
     drafts_of,
     make_directory,
 )
-from dpiw.ledger.stores.store import BUSY_TIMEOUT_SECONDS, Store, entries, metadata, with_kinds
+from dpiw.ledger.stores.store import (
+    BUSY_TIMEOUT_SECONDS,
+    KIND_CHECK,
+    Store,
+    entries,
+    metadata,
+    with_kinds,
+)
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = with_kinds("""
@@ -131,7 +138,7 @@ class SQLiteStore(Store):
             if {name: _squeeze(sql) for name, sql in stored} != meant:
                 raise tampered(self._path, Faults.GUARDS_CHANGED)
 
-    def create(self, first: Entry) -> bool:
+    def create(self, *entries: Entry) -> bool:
         """Make the file, mode 0600, and its missing folder, mode 0700; False if the name exists.
 
         Built under another name and then linked, so no process sees half of it or two creators win.
@@ -152,7 +159,7 @@ class SQLiteStore(Store):
         os.close(handle)
         draft = Path(name)
         try:
-            _build(draft, first)
+            _build(draft, entries)
             return _put_in_place(draft, path)
         finally:
             for suffix in ("", "-wal", "-shm"):
@@ -172,14 +179,15 @@ def sqlite_store(url: URL) -> SQLiteStore:
     return SQLiteStore(Path(name).absolute(), local_file_system=kind)
 
 
-def _build(path: Path, first: Entry) -> None:
+def _build(path: Path, first: Sequence[Entry]) -> None:
     store = SQLiteStore(path)
     with store.transaction(write=True) as connection:
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         metadata.create_all(connection)
         for trigger in TRIGGERS.values():
             connection.exec_driver_sql(trigger)
-        store.append(connection, first)
+        for entry in first:
+            store.append(connection, entry)
 
 
 def _put_in_place(draft: Path, path: Path) -> bool:
@@ -252,7 +260,8 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
         if not path.exists():
             raise no_ledger(f"ledger {path}: no such file", begin=False) from error
         if isinstance(original, sqlite3.IntegrityError):
-            raise unusable(path, Faults.REFUSED) from error
+            older = "CHECK constraint" in text and KIND_CHECK in text
+            raise unusable(path, Faults.OLDER if older else Faults.REFUSED) from error
         if isinstance(original, sqlite3.OperationalError):
             raise unusable(path, "cannot be used: check permissions and free disk space") from error
         raise unusable(path, Faults.DAMAGED) from error

@@ -29,6 +29,9 @@ def with_kinds(guard: str) -> str:
     return guard
 
 
+KIND_CHECK = "entries_kind"
+"""Name of the constraint that a ledger of an earlier version sets on kinds that came later."""
+
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
 
 metadata = sa.MetaData()
@@ -42,7 +45,7 @@ entries = sa.Table(
     sa.Column(
         "kind",
         sa.Text,
-        sa.CheckConstraint(f"kind IN ({_KINDS})", name="entries_kind"),
+        sa.CheckConstraint(f"kind IN ({_KINDS})", name=KIND_CHECK),
         nullable=False,
     ),
     sa.Column("population", sa.Text),
@@ -73,8 +76,8 @@ class Store(ABC):
         """Raise LedgerTamperedError unless its table and guards are as they were made."""
 
     @abstractmethod
-    def create(self, first: Entry) -> bool:
-        """Make the ledger, holding `first`; False if something of that name exists."""
+    def create(self, *entries: Entry) -> bool:
+        """Make the ledger with its first entries, all or none; False if the name is taken."""
 
     def rows(self, connection: Connection, *, after: int = 0) -> list[Mapping[str, Any]]:
         """Stored rows by number, from the one after `after`; not yet checked in any way."""
