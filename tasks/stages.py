@@ -1,5 +1,6 @@
 """The steps of a release, an audit and a local collection, as tasks."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
 from dpiw.run.run import Due, ReleaseRun, RunRequest
+from tasks import alarms, metrics
 from tasks.failures import told_briefly
 from tasks.pages import show_budget, show_release, show_run
 from tasks.progress import launch_fit
@@ -53,7 +55,11 @@ def publish_reports(spec: LocalSpec, reports: Reports) -> Path:
 @step("audit", done="the ledger is replayed and the releases are checked", reads_named_files=True)
 def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) -> AuditReport:
     """Return all findings of the audit; bad ones raise nothing."""
-    return run_audit(ledger, releases, public_keys)
+    report = run_audit(ledger, releases, public_keys)
+    with contextlib.suppress(Exception):  # as pages: a finished step does not fail
+        alarms.audit_findings(report)
+        metrics.count_findings(report)
+    return report
 
 
 @step("report", done="the report is written", reads_named_files=True)
@@ -72,8 +78,12 @@ _COSTS = {
 def reserve(directory: Path) -> Path:
     """Reserve the run's budget in the ledger, before any private byte is read."""
     run = ReleaseRun.load(directory)
-    steps.reserve(run, told=partial(announce, "reserve"))
+    with alarms.lost_stages(run):
+        steps.reserve(run, told=partial(announce, "reserve"))
     show_budget(run)
+    with contextlib.suppress(Exception):
+        alarms.low_budget(run)
+        metrics.count_population(run.open_ledger(), run.spec.population)
     return directory
 
 
@@ -132,6 +142,8 @@ def publish(directory: Path) -> Path:
     run = ReleaseRun.load(directory)
     folder = steps.publish(run)
     show_release(run, folder)
+    with contextlib.suppress(Exception):
+        metrics.count_population(run.open_ledger(), run.spec.population)
     return folder
 
 

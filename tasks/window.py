@@ -1,4 +1,4 @@
-"""The operator's window: log lines and artifacts in Prefect, made from public facts only.
+"""The operator's window: log lines, artifacts and events in Prefect, of public facts only.
 
 Prefect's own log shipping stays off. A failing server fails no step.
 """
@@ -10,13 +10,19 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.context import SettingsContext, TaskRunContext, get_settings_context
+from prefect.context import (
+    FlowRunContext,
+    SettingsContext,
+    TaskRunContext,
+    get_settings_context,
+)
+from prefect.events import emit_event
 
 TIMEOUT_SECONDS = 5.0
 """For one request to Prefect as a whole, even if its answer arrives slowly."""
@@ -84,6 +90,23 @@ class Window:
             return None
         self._failures = 0
         return answer
+
+
+def send_event(name: str, facts: Mapping[str, str]) -> None:
+    """Send Prefect an event, in a flow or task; nothing waits for it, and no failure is raised.
+
+    Its resource is named after the values of `facts`, and has each as a label `dpiw.KEY`, which an
+    automation can match.
+    """
+    if FlowRunContext.get() is None and TaskRunContext.get() is None:
+        return
+    resource = {
+        "prefect.resource.id": ".".join([name, *facts.values()]),
+        "prefect.resource.name": " ".join(facts.values()),
+        **{f"dpiw.{key}": value for key, value in facts.items()},
+    }
+    with contextlib.suppress(Exception):
+        emit_event(name, resource=resource, payload=dict(facts))
 
 
 @functools.cache

@@ -66,7 +66,8 @@ def test_layers_point_one_way():
         "dpiw": {"tasks", "flows", "prefect", "tests"}, "tasks": {"flows", "tests"},
         "flows": {"tests"},
     }  # fmt: skip
-    made_of = ("tasks.step", "tasks.progress", "tasks.window", "tasks.pages", "tasks.failures")
+    made_of = ("tasks.step", "tasks.progress", "tasks.window", "tasks.pages", "tasks.failures",
+               "tasks.alarms", "tasks.metrics")  # fmt: skip
     for name, path in MODULES.items():
         assert not tops(path) & forbidden[name.split(".")[0]], name
         if name.startswith("tasks.") and name != "tasks.step":
@@ -235,6 +236,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
                  "dpiw.series.catalogues.codebook"}),
         ("jinja2", {"dpiw.release.report.pages"}),
         ("matplotlib", {"dpiw.release.report.plots"}),
+        ("opentelemetry", {"tasks.metrics"}),
         ("prefect", {"tasks.failures", "tasks.step", "tasks.window", "flows.release",
                      "flows.audit", "flows.local", "flows.server", "flows.deployed"}),
     ],

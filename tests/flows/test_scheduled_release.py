@@ -20,6 +20,7 @@ from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags, release
+from tasks.alarms import Alarm
 from tests.flows.conftest import ROOT, PrefectServer, _healthy, finished_database, free_port
 from tests.support.patience import SECONDS, until
 
@@ -60,9 +61,11 @@ def test_the_example_automations_are_prefect_s():
     automations = document("automations")["automations"]
     read = [AutomationCore.model_validate(automation) for automation in automations]
     kinds = [action.type for automation in read for action in automation.actions]
-    assert kinds == ["send-notification", "change-flow-run-state"]
-    for automation in read:
+    assert kinds == ["send-notification", "change-flow-run-state", *["send-notification"] * 5]
+    for automation in read[:2]:
         assert release.name in str(automation.trigger.match_related)
+    heard = [event for automation in read[2:6] for event in automation.trigger.expect]
+    assert heard == [alarm.value for alarm in Alarm]
 
 
 def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():

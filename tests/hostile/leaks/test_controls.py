@@ -32,8 +32,8 @@ from tests.support.whole_runs import asked, publish_run
 ROOT = Path(__file__).resolve().parents[3]
 
 NEITHER = {"__init__", "__main__", "step", "progress", "window", "pages", "console", "server",
-           "interrupts", "reading", "step_log", "summary", "failures", "deployed",
-           "due", "parameters"}  # fmt: skip
+           "interrupts", "reading", "step_log", "summary", "failures", "deployed", "alarms",
+           "metrics", "pools", "due", "parameters"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 

@@ -1,0 +1,217 @@
+"""Alarms and metrics: what is sent, when, and that it is nothing but public facts."""
+
+import threading
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from prefect.events.schemas.automations import AutomationCore
+from ruamel.yaml import YAML
+
+from dpiw.audit import KINDS, Severity
+from dpiw.audit import audit as run_audit
+from dpiw.errors import DPIWError, GrantSpentError, SpecError
+from dpiw.ledger import Ledger
+from dpiw.run import steps
+from tasks import alarms, metrics, stages
+from tasks.alarms import Alarm
+from tests.flows.conftest import ROOT
+from tests.support.patience import until
+from tests.support.whole_runs import fitted, ingested, prepared, publish_run
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """Events in place of Prefect's: name and facts."""
+    events: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(alarms, "send_event", lambda name, facts: events.append((name, facts)))
+    return events
+
+
+def test_a_lost_draw_is_told_once_and_even_if_none_is_left(place, heard):
+    run = ingested(place)
+    run.open_ledger().arm(run.key, 1, "fit_generator")
+    with pytest.raises(DPIWError) as refused:  # one attempt only
+        stages.reserve.fn(run.directory)
+    assert isinstance(refused.value, GrantSpentError)
+    facts = {"release": "town", "period": run.period, "stage": "fit_generator"}
+    lost = [event for event in heard if event[0] == Alarm.STAGE_LOST.value]
+    assert lost == [("dpiw.stage.lost", facts | {"population": "town"})]
+    with pytest.raises(GrantSpentError):
+        stages.reserve.fn(run.directory)
+    assert [event for event in heard if event[0] == Alarm.STAGE_LOST.value] == lost
+
+
+def test_a_budget_is_low_below_three_further_releases(make_workplace, heard):
+    for epsilon, left in (("8", None), ("7.9", "2"), ("2", "0")):
+        place = make_workplace(epsilon=epsilon, weights="none")
+        heard.clear()
+        stages.reserve.fn(prepared(place).directory)
+        facts = {"population": "town", "release": "town", "left": left}
+        assert heard == ([("dpiw.budget.low", facts)] if left else [])
+
+
+def test_reads_without_a_draw_are_for_the_custodian_alone(make_workplace, heard):
+    """The last read that may end so leaves the budget as it was."""
+    place = make_workplace(epsilon="9", weights="none", reads=1)
+    run = ingested(place)
+    assert run.open_ledger().account("town").unpaid_reads == 1
+    alarms.low_budget(run)
+    assert heard == []
+
+
+def test_an_audit_tells_kinds_and_severities_and_no_name(place, heard):
+    publish_run(place.spec)
+    report = run_audit(f"sqlite:///{place.ledger}", [], [])
+    alarms.audit_findings(report)
+    grave = {f.code for f in report.findings if f.severity is not Severity.NOTE}
+    assert {facts["kind"] for _, facts in heard} == grave
+    for name, facts in heard:
+        assert name == "dpiw.audit.finding"
+        assert {*facts} == {"kind", "severity"}
+        assert KINDS[facts["kind"]].severity.value == facts["severity"]
+
+
+def test_free_text_is_no_fact():
+    with pytest.raises(SpecError):
+        alarms.raise_alarm(Alarm.PERIOD_MISSING, release="town", why="row 17 is odd")
+
+
+def test_no_alarm_fails_a_step(place, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no server")
+
+    monkeypatch.setattr(alarms, "send_event", broken)
+    monkeypatch.setattr(alarms, "low_budget", broken)
+    monkeypatch.setattr(metrics, "count_population", broken)
+    run = prepared(place)
+    assert stages.reserve.fn(run.directory) == run.directory
+    assert Ledger.open(place.ledger).spent("town").epsilon == Decimal(2)
+
+
+# Metrics
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What a reader in memory holds: value by name and attributes."""
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    made = metrics.provider(reader)
+    monkeypatch.setattr(metrics, "installed", lambda: made)
+
+    def read():
+        data = reader.get_metrics_data()
+        assert len(data.resource_metrics) == 1
+        (resource,) = data.resource_metrics
+        assert dict(resource.resource.attributes) == {"service.name": "dpiw"}
+        return {
+            (metric.name, *point.attributes.values()): point.value
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+        }
+
+    yield read
+    made.shutdown()
+
+
+def test_the_metrics_are_public_facts_alone(place, measured):
+    """A release with all its confidential stages leaves these numbers, and no other."""
+    run = prepared(place)
+    stages.reserve.fn(run.directory)
+    held = {("dpiw.epsilon.spent", "town"): 2.0, ("dpiw.epsilon.left", "town"): 3.0}
+    assert measured() == held | {("dpiw.releases.published", "town"): 0}
+    steps.ingest(run)
+    fitted(place)
+    steps.draw_synthetic(run)
+    steps.debias(run)
+    steps.diagnose(run)
+    stages.publish.fn(run.directory)
+    assert measured() == held | {("dpiw.releases.published", "town"): 1}
+    metrics.count_missing("town", "town", 4)
+    assert measured()[("dpiw.periods.missing", "town", "town")] == 4
+    report = run_audit(f"sqlite:///{place.ledger}", [], [])
+    metrics.count_findings(report)
+    counts = {severity.value: measured()["dpiw.audit.findings", severity.value]
+              for severity in Severity}  # fmt: skip
+    assert counts == {severity.value: report.number(severity) for severity in Severity}
+    assert {name for name, *_ in measured()} == {*metrics.METRICS}
+
+
+def test_a_collector_gets_them_and_without_an_address_nobody(place, monkeypatch):
+    got = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """A test's output is its own."""
+
+    metrics.installed.cache_clear()
+    monkeypatch.delenv(metrics.ENDPOINT, raising=False)
+    assert metrics.installed() is None
+    metrics.count_missing("town", "town", 1)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        monkeypatch.setenv(metrics.ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+        metrics.installed.cache_clear()
+        try:
+            metrics.count_missing("harbour", "town", 1)
+        finally:
+            metrics.installed().shutdown()
+            metrics.installed.cache_clear()
+            server.shutdown()
+            thread.join()
+    assert {path for path, _ in got} == {"/v1/metrics"}
+    sent = b"".join(body for _, body in got)
+    assert b"dpiw.periods.missing" in sent
+    assert b"harbour" in sent
+
+
+# On a real server
+
+FLOW = """
+from prefect import flow
+from tasks import alarms
+@flow(name="dpiw-series")
+def series():
+    alarms.period_missing("town", "town", "2026-03")
+series()
+alarms.period_missing("town", "town", "outside-of-a-flow")
+"""
+
+
+@pytest.mark.flow
+@pytest.mark.crash
+def test_an_event_arrives_and_the_automations_are_accepted(prefect_server, tmp_path):
+    done = prefect_server.python("-c", FLOW, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
+    mine = {"filter": {"event": {"prefix": ["dpiw."]}}}
+
+    def events():
+        return prefect_server.api("events/filter", mine)["events"]
+
+    (event,) = until(events, every=0.5, what="the event")
+    assert event["event"] == "dpiw.period.missing"
+    facts = {"release": "town", "population": "town", "period": "2026-03"}
+    assert event["payload"] == facts
+    assert event["resource"]["prefect.resource.id"] == "dpiw.period.missing.town.town.2026-03"
+    assert any(r["prefect.resource.id"].startswith("prefect.flow-run.") for r in event["related"])
+
+    text = (ROOT / "deployments" / "automations.yaml").read_text()
+    file = tmp_path / "automations.yaml"
+    file.write_text(text)
+    made = prefect_server.python("-m", "prefect", "automation", "create", "--from-file", str(file))
+    wanted = YAML(typ="safe").load(text)["automations"]
+    stored = {found["name"]: found for found in prefect_server.api("automations/filter")}
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert {*stored} == {automation["name"] for automation in wanted}
+    for automation in wanted:
+        core = AutomationCore.model_validate(automation)
+        assert {*stored[automation["name"]]["trigger"]["expect"]} == {*core.trigger.expect}
