@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # What a container of compose.yaml runs: server, deploy, worker, site, answers URL, or any command.
 # Secrets are files in DPIW_SECRETS, each optional: prefect_auth (user:password of the server), pgpass
-# (libpq's form), and curator_key, which a spec names as `signing_key: /home/dpiw/curator_key`.
+# (libpq's form), and curator_key, which a spec names as `signing_key: /home/dpiw/curator_key`. The last
+# two may also be DPIW_SECRET_PGPASS and DPIW_SECRET_CURATOR_KEY, from a Prefect Secret block by a
+# deployment's `env: {DPIW_SECRET_PGPASS: "{{ prefect.blocks.secret.pgpass }}"}`: everyone who may inspect
+# the container sees such a variable, so prefer files.
 set -euo pipefail
 umask 077
 secrets="${DPIW_SECRETS:-/run/secrets}"
@@ -12,6 +15,9 @@ fi
 # A mounted secret has the mode that it has on the host; who reads these wants 0600. Copied once in a
 # container's life, as health checks run beside who reads them.
 for name in pgpass curator_key; do
+  variable="DPIW_SECRET_${name^^}"
+  [ -z "${!variable:-}" ] || printf '%s\n' "${!variable}" >"$HOME/$name"
+  unset "$variable"
   [ ! -r "$secrets/$name" ] || [ -e "$HOME/$name" ] || install -m 600 "$secrets/$name" "$HOME/$name"
 done
 [ ! -e "$HOME/pgpass" ] || export PGPASSFILE="$HOME/pgpass"

@@ -156,6 +156,16 @@ def test_every_command_is_one_of_the_entry_script():
     assert done.stdout == "0o77\n"
 
 
+def test_a_secret_of_a_block_becomes_a_closed_file_and_leaves_the_environment(tmp_path):
+    shown = "stat -c %a $HOME/pgpass; cat $HOME/curator_key $PGPASSFILE; env | grep -c SECRET_"
+    done = subprocess.run(
+        [PLACE / "entry.sh", "sh", "-c", shown], capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path),
+             "DPIW_SECRET_PGPASS": "*:p", "DPIW_SECRET_CURATOR_KEY": "-----BEGIN\n-----END"},
+    )  # fmt: skip
+    assert done.stdout == "600\n-----BEGIN\n-----END\n*:p\n0\n"
+
+
 def test_secrets_are_made_once_and_closed(tmp_path):
     make = [PLACE / "secrets.sh", tmp_path / "secrets"]
     subprocess.run(make, check=True)
