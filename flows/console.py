@@ -17,6 +17,7 @@ from dpiw.cli.parser import Parser
 from dpiw.cli.pipeline import add_release_arguments
 from dpiw.errors import DPIWError, LedgerConflictError, SourceError, SpecError, StageFailedError
 from dpiw.ledger import StageState
+from dpiw.plan.calendar import nearest_period
 from dpiw.plan.spec import load_spec
 from dpiw.run.advice import advice
 from dpiw.run.ahead import question, source_fault
@@ -26,7 +27,7 @@ from dpiw.run.launch import failure_file, failure_text
 from dpiw.run.more_rows import more_rows
 from dpiw.run.publish import published
 from dpiw.run.reserve import check_ahead, reserve
-from dpiw.run.run import ReleaseRun, RunRequest, cells_file, nearest_period
+from dpiw.run.run import ReleaseRun, RunRequest, cells_file
 from flows import HOME_MADE
 from flows.interrupts import Interrupts
 from flows.parameters import typed_here
@@ -104,6 +105,9 @@ def quiet_prefect() -> StepLog:
     for name in ("prefect", "prefect.flow_runs", "prefect.task_runs", "prefect.server"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logger = logging.getLogger("dpiw.progress")
+    for handler in logger.handlers:
+        if isinstance(handler, StepLog):  # of the release before this one
+            return handler
     logger.setLevel(logging.INFO)
     logger.propagate = False
     step_log = StepLog(Console())
@@ -234,8 +238,8 @@ def _ask(request: RunRequest) -> bool:
             return True
         raise SpecError("not confirmed; nothing was reserved", field=f"period {period}")
     raise SpecError(
-        f"{asked}; nothing was reserved\ntype the command at a terminal, which asks, or write"
-        " `back_fill: true` in the spec"
+        f"{asked}; nothing was reserved\ntype the command at a terminal, which asks, or declare"
+        " in the spec's `series.retention` how many periods back may be published"
     )
 
 

@@ -15,12 +15,13 @@ from prefect.runtime import flow_run
 from prefect.tasks import Task
 
 from dpiw.errors import DPIWError, StageFailedError
+from dpiw.plan.calendar import Due
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import load_spec
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE
 from dpiw.run.checkpoints import goes_on_without_gpu
 from dpiw.run.continuation import Rerun, rerun
-from dpiw.run.run import Due, ReleaseRun
+from dpiw.run.run import ReleaseRun
 from flows.parameters import spec_below_root
 from tasks.failures import StepFailedError, only_our_own, record, told_briefly
 from tasks.stages import (
@@ -54,9 +55,13 @@ def due() -> Due:
 
 
 def reruns() -> int:
-    """Return how often this flow run may start again: only a worker's; a person sees it fail."""
+    """Return how often this flow run may start again: only a worker's; a person sees it fail.
+
+    A run inside another, such as of a series, is a worker's too.
+    """
     run = _this_run()
-    return RERUNS if run is not None and run.deployment_id is not None else 0
+    is_worker_s = run is not None and (run.deployment_id or run.parent_task_run_id)
+    return RERUNS if is_worker_s else 0
 
 
 GPU = "gpu"

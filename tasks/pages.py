@@ -14,6 +14,7 @@ from dpiw.plan.plan import Plan
 from dpiw.privacy import accounting
 from dpiw.release.verification import verify
 from dpiw.run.run import ReleaseRun, cells_file
+from dpiw.series.completeness import Series
 from tasks.window import Window
 
 
@@ -65,6 +66,27 @@ def show_release(run: ReleaseRun, folder: Path) -> None:
         window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
 
     _show(tell)
+
+
+def show_periods(series: Series) -> None:
+    """Show the periods of a series as a table, under the forecast."""
+
+    def tell(window: Window) -> None:
+        window.artifact(f"{series.name}-series", "table", period_rows(series), series.forecast)
+
+    _show(tell)
+
+
+def period_rows(series: Series) -> list[dict[str, str]]:
+    """Return one row for each period."""
+    return [
+        {
+            "period": state.label, "status": state.status.value,
+            "release": state.release or "", "why": state.why,
+            "data dictionary": "another than before" if state.schema_changed else "",
+        }
+        for state in series.periods
+    ]  # fmt: skip
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:

@@ -10,15 +10,17 @@ from dpiw.audit import AuditReport, write_report
 from dpiw.audit import audit as run_audit
 from dpiw.local import collector
 from dpiw.local.collector import LocalSpec, Reports
-from dpiw.plan.spec import load_spec
+from dpiw.plan.calendar import Due
+from dpiw.plan.spec import load_schema, load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
-from dpiw.run.run import Due, ReleaseRun, RunRequest
+from dpiw.run.run import ReleaseRun, RunRequest
+from dpiw.series.completeness import Series, current_series, due_of
 from tasks import alarms, metrics
 from tasks.failures import told_briefly
-from tasks.pages import show_budget, show_release, show_run
+from tasks.pages import show_budget, show_periods, show_release, show_run
 from tasks.progress import launch_fit
 from tasks.step import announce, step, tell
 
@@ -66,6 +68,21 @@ def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) ->
 def report_audit(report: AuditReport, folder: Path) -> Path:
     """Write the report; return the page for people, beside `audit.json`."""
     return write_report(report, folder)[1]
+
+
+@step("series", done="which periods are published, and which are missing; no data was read")
+def show_series(spec: Path, *, fills: bool) -> Series:
+    """Return a spec's series now, after a look at ledger and releases.
+
+    `fills`: raise what refuses a fill, before anything is reserved.
+    """
+    with told_briefly(spec.name):
+        read = load_spec(spec)
+        found = current_series(read, load_schema(read))
+    show_periods(found)
+    if fills:
+        due_of(found, read)
+    return found
 
 
 _COSTS = {

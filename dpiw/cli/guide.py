@@ -15,6 +15,11 @@ GUIDE = {
         "Compute the noise, the cost and what is left of the budget for a spec; reads no data.",
         "dpiw plan release.yaml",
     ),
+    "dpiw series": (
+        "Show which periods of a spec's calendar are published, pending, missing (and why) or"
+        " withdrawn, and how far the budget carries. --fill publishes what is due, oldest first.",
+        "dpiw series release.yaml",
+    ),
     "dpiw rehearse": (
         "Play a spec's whole release on public stand-ins for the confidential table, and compare"
         " its weights, no weights, and every feature map at the same total epsilon. Free: the"

@@ -20,6 +20,7 @@ from dpiw.cli.local import add_local_commands
 from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
+from dpiw.cli.series import add_series_command
 from dpiw.errors import Command, DPIWError, ReleaseError, SchemaError, SpecError, install, shown
 from dpiw.series.catalogues import CATALOGUES
 
@@ -42,11 +43,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     check_key(arguments)
     with marked(arguments.spec, SpecError):
         spec = load_spec(arguments.spec)
-        spec.check_publish_to()
+        label = current_label(spec)
+        spec.of_period(label).check_publish_to()
         schema = load_schema(spec)
         if arguments.header is not None:
             agrees = check_header(arguments.header, spec.source, schema)
-        plan = compile_plan(begun(spec, schema, current_label(spec)), schema)
+        plan = compile_plan(begun(spec, schema, label).of_period(label), schema)
     check_certifiable(plan)
     if arguments.json:
         write_lines(arguments, [json.dumps(plan.to_json(), indent=2, sort_keys=True)])
@@ -59,7 +61,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         table = plan_table(plan, like=like)
         write_lines(arguments, [table, *([] if arguments.header is None else [agrees])])
     arguments.commands = typed_commands(spec, arguments.spec)
-    write_lines(arguments, advice(plan, arguments.spec, current_label(spec), asked=False))
+    write_lines(arguments, advice(plan, arguments.spec, label, asked=False))
     return 0
 
 
@@ -156,6 +158,7 @@ def _parser() -> Parser:
     plan.set_defaults(handler=_plan)
     add_rehearse_command(commands)
     add_release_command(commands)
+    add_series_command(commands)
     add_audit_command(commands)
     add_local_commands(commands)
 

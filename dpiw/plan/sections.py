@@ -14,6 +14,7 @@ from dpiw.plan.spec_types import (
     Count,
     Exact,
     Flag,
+    Label,
     Location,
     Name,
     PlainText,
@@ -83,7 +84,8 @@ class SourceSpec(SourceFormat):
     """Where the confidential table lies, and how its bytes are to be read.
 
     Attributes:
-        path: the confidential file, from the spec's folder.
+        path: the confidential file, from the spec's folder; `{period}` in it is each period's
+            label.
     """
 
     path: PlainText
@@ -177,6 +179,22 @@ class CatalogueSpec(Section):
     url: PlainText = "not stated"
 
 
+class SeriesSpec(Section):
+    """The calendar of releases (`dpiw series`), from its first to its last period.
+
+    Attributes:
+        first: the label of the first period, such as `2026-01`.
+        last: the label of the last period; without it the calendar has no end.
+        retention: how many periods back from the current one may still be published.
+        beyond_budget: whether the calendar may be longer than the budget carries.
+    """
+
+    first: Label
+    last: Label | None = None
+    retention: Annotated[Count, Field(ge=1, le=1000)] = 1
+    beyond_budget: Flag = False
+
+
 def _usual_shares(data: dict[str, Any]) -> SharesSpec:
     """Those of a spec that has none; `data` holds the fields above that are admissible."""
     known = "weights" in data and not data.get("questions")
@@ -229,7 +247,8 @@ class Places(Section):
         schema_path: the data dictionary (YAML).
         max_attempts: how often a run may pay for a draw, the first included.
         time_zone: the IANA name of the zone whose days, weeks and months the periods are.
-        back_fill: whether a worker may publish a period before the last one.
+        series: the calendar of releases.
+        back_fill: of earlier specs: any period may be published; now `series.retention` says which.
         state: the folder of the ledger and the confidential workspace.
         ledger: path or URL of the ledger, without a password; else it lies in `state`.
         signing_key: the private key that signs the release (`dpiw key new`).
@@ -240,6 +259,7 @@ class Places(Section):
     schema_path: PlainText = Field(alias="schema")
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     time_zone: Zone = "UTC"
+    series: SeriesSpec | None = None
     back_fill: Flag = False
     state: PlainText
     ledger: Location | None = None

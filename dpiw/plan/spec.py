@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Self
 from dpiw import __version__
 from dpiw.data.cells.formats import source_fault, without_defaults
 from dpiw.data.cells.reading import settled_formats
-from dpiw.data.schema.confidential import Confidential, is_same_file
+from dpiw.data.schema.confidential import PERIOD, Confidential, is_source
 from dpiw.data.schema.dictionary import refuse_open
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.source.public_rows import FIELD, named_file
@@ -26,6 +27,7 @@ from dpiw.ledger.location import absolute_location
 from dpiw.methods.generators.registry import AUTO, public_settings
 from dpiw.methods.weights.paper.steps import BetaCalibrate, files_of, parse_post_processing
 from dpiw.methods.weights.registry import check_known_everywhere
+from dpiw.plan.calendar import first_day, nearest_period
 from dpiw.plan.sections import GeneratorSpec, Places, Promise, SourceFormat, SourceSpec
 from dpiw.plan.spec_types import is_plain, validated
 from dpiw.privacy.units import (
@@ -67,6 +69,19 @@ class ReleaseSpec(Places, Promise):
     def cost(self) -> PrivacyCost:
         """What one complete run of this spec promises to spend at most."""
         return PrivacyCost.of(self.epsilon, self.delta, self.privacy_unit.relation)
+
+    @property
+    def retention(self) -> int:
+        """How many periods back from the current one may be published without a question."""
+        return 1 if self.series is None else self.series.retention
+
+    def of_period(self, label: str) -> Self:
+        """Return the spec with the label for `{period}` in `source.path`, which is absolute."""
+        if PERIOD not in self.source.path:
+            return self
+        path = Path(self.source.path.replace(PERIOD, label))
+        place = {"path": str(path.parent.resolve() / path.name)}
+        return self.model_copy(update={"source": self.source.model_copy(update=place)})
 
     @property
     def confidential(self) -> Confidential:
@@ -185,12 +200,49 @@ def _check_promise(spec: ReleaseSpec) -> None:
         raise SpecError("found 0", field="shares.weights", allowed="> 0, or weights.method: none")
 
 
+def _check_series(spec: ReleaseSpec) -> None:
+    series, path = spec.series, spec.source.path
+    if (series or PERIOD in path) and re.search("[{}]", path.replace(PERIOD, "")):
+        allowed = f"no bracket but those of {PERIOD}"
+        raise SpecError("holds { or }", field="source.path", allowed=allowed)
+    if series is None:
+        return
+    if spec.back_fill:
+        fault = "delete it, as series.retention says which periods may be published"
+        raise SpecError(fault, field="back_fill")
+    for name, label in (("first", series.first), ("last", series.last or series.first)):
+        near = nearest_period(spec.cadence, label)
+        if near != label or spec.cadence == "once":
+            meant = f"; did you mean {near!r}?" if near else ""
+            allowed = f"the label of a period of cadence {spec.cadence}{meant}"
+            if spec.cadence == "once":
+                allowed = "no `series` with cadence once, which has one period"
+            raise SpecError(field=f"series.{name}", allowed=allowed)
+    first, last = (
+        first_day(spec.cadence, at) for at in (series.first, series.last or series.first)
+    )
+    if last < first:
+        raise SpecError(field="series.last", allowed=f"{series.first}, which is first, or later")
+
+
+def _check_back_fill(spec: ReleaseSpec) -> None:
+    """Refuse a retention that one file would serve: it cannot hold every period's table."""
+    if spec.retention > 1 and PERIOD not in spec.source.path:
+        raise SpecError(
+            f"found {spec.retention}, and source.path names one file, which cannot hold the table"
+            " of every period",
+            field="series.retention",
+            allowed=f"1, or {PERIOD} in source.path, such as data/{PERIOD}.csv",
+        )
+
+
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check settings and return the spec; SpecError names the field and the allowed range."""
     spec = validated(ReleaseSpec, mapping)
     if fault := source_fault(spec.source.written, file_format=spec.source.format):
         raise SpecError(fault[1], field=f"source.{fault[0]}")
     _check_promise(spec)
+    _check_series(spec)
     steps = parse_post_processing(spec.weights.post_processing)
     steps.check(self_normalised=spec.weights.normalisation == "self")
     if steps.calibrate is not None:
@@ -210,7 +262,9 @@ def load_spec(path: Path) -> ReleaseSpec:
         raise SpecError("is a data dictionary", field=name, allowed=allowed)
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with marked(path, SpecError):
-        return located_spec(parse_spec(mapping), path.resolve().parent)
+        spec = parse_spec(mapping)
+        _check_back_fill(spec)
+        return located_spec(spec, path.resolve().parent)
 
 
 def _beside(path: Path) -> str:
@@ -225,8 +279,8 @@ def _dictionary(mapping: dict[str, Any], base: Path) -> Path | None:
     if not all(isinstance(value, str) and is_plain(value) for value in (schema_path, place)):
         return None
     path = base / str(schema_path)
-    is_source = is_same_file(path, base / str(place))
-    return None if is_source or path.suffix not in (".yaml", ".yml") else path
+    is_table = is_source(path, base / str(place))
+    return None if is_table or path.suffix not in (".yaml", ".yml") else path
 
 
 def located_spec(spec: ReleaseSpec, base: Path) -> ReleaseSpec:

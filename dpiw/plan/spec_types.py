@@ -99,6 +99,8 @@ Count = Annotated[int, Strict()]
 Number = Annotated[float, BeforeValidator(_number)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
+Label = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+"""Of a period: YAML reads `2026` as a number."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
 Location = Annotated[PlainText, AfterValidator(_ledger)]
@@ -213,7 +215,8 @@ def _declared(
 
 def _section(field: FieldInfo | None) -> type[BaseModel] | None:
     kind = field.annotation if field else None
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    kinds = (kind, *get_args(kind))  # a section, or one that may be missing
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def _choices(field: FieldInfo | None) -> tuple[Any, ...]:

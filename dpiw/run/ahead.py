@@ -11,18 +11,16 @@ from dpiw.data.files import check_is_file, names_in
 from dpiw.errors import AlreadyPaidError, Command, Next, SourceError, SpecError, nearest
 from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
 from dpiw.methods.neural.backend import check_device
+from dpiw.plan.calendar import Due, latest_periods, nearest_period
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.signing import unreadable_key
 from dpiw.run.commands import given_back, new_key_command
 from dpiw.run.run import (
-    Due,
     ReleaseRun,
     RunRequest,
-    current_and_last,
     current_label,
     ledger_url,
-    nearest_period,
 )
 
 _STANDS = {
@@ -114,14 +112,16 @@ def check_label(spec: ReleaseSpec, period: str | None) -> None:
 
 
 def out_of_turn(spec: ReleaseSpec, label: str, moment: datetime.datetime) -> str:
-    """Return why a label is neither the current period's nor the last one's; empty if it is.
+    """Return why a label is neither the current period's nor one within retention; else empty.
 
     Without this, anybody who may choose a label could spend the lifetime budget.
     """
-    labels = current_and_last(spec.cadence, moment, spec.time_zone)
+    labels = latest_periods(spec.cadence, moment, spec.time_zone, spec.retention)
     if label in labels:
         return ""
     last = f", nor the last one, {labels[1]}" if labels[1:] else ""
+    if labels[2:]:
+        last = f", nor one of the {len(labels) - 1} before it, back to {labels[-1]}"
     return f"period {label} is not the current one, {labels[0]}{last} (time_zone {spec.time_zone})"
 
 
@@ -130,8 +130,8 @@ def check_turn(spec: ReleaseSpec, *, key: str, label: str, due: Due) -> None:
     if fault := _begins_out_of_turn(spec, key, label, due.moment):
         by_hand = "by hand, which asks before it pays"
         raise SpecError(
-            f"{fault}; a worker publishes no other period, unless the spec says `back_fill: true`;"
-            " nothing was reserved",
+            f"{fault}; a worker publishes no other period than `series.retention` in the spec"
+            " declares; nothing was reserved",
             next=[Next(by_hand, Command.RELEASE, f" --period {label}")],
         )
 

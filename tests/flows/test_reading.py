@@ -104,7 +104,7 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     command = f"dpiw release {workplace.spec} --period {label}"
     assert line(read(workplace, capsys), "to go on").endswith(command)
     spent = Ledger.open(workplace.ledger).spent("town")
-    monkeypatch.setattr("dpiw.run.run.current_period", lambda *_: "2030-w01")
+    monkeypatch.setattr("dpiw.plan.calendar.current_period", lambda *_: "2030-w01")
     words = shlex.split(command)[2:]
     assert console.main(pytest.fail, [*words, "--until", "ingest"]) == 0
     assert Ledger.open(workplace.ledger).spent("town") == spent

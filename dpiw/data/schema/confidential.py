@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import glob
 import json
 import os
 import re
@@ -38,9 +39,15 @@ _MARKUP = re.compile(r"</[^\W\d]|<t[dr]\b", re.IGNORECASE)
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
+PERIOD = "{period}"
+"""In a source's path: the label of each period, which has a table of its own."""
+
+PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confidential:
-    """A spec's confidential zone: the table, the state folder, and the published releases."""
+    """A spec's confidential zone: the table, or one a period (`PERIOD`), state and releases."""
 
     source: Path
     state: Path
@@ -48,7 +55,7 @@ class Confidential:
 
     def refuse(self, path: Path, *, field: str, error: type[DPIWError] = SpecError) -> None:
         """Raise `error` for a path to the source or an unpublished state file. Opens nothing."""
-        if is_same_file(path, self.source):
+        if is_source(path, self.source):
             message = "this is source.path, the confidential table"
             raise error(message, field=field, allowed="a public file")
         resolved, state, releases = (p.resolve() for p in (path, self.state, self.releases))
@@ -59,6 +66,18 @@ class Confidential:
             message = "lies in the spec's state folder, the confidential workspace"
             allowed = "a public file outside that folder, or a file of a published release"
             raise error(message, field=field, allowed=allowed)
+
+
+def is_source(path: Path, source: Path) -> bool:
+    """Whether a path leads to a source, of any period, existing or not; opens none."""
+    if PERIOD not in str(source):
+        return is_same_file(path, source)
+    parts = str(source.absolute()).split(PERIOD)
+    every, there = PERIOD_PATTERN.join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
+    named = {str(path.absolute()), os.path.abspath(path), str(path.resolve())}
+    return any(re.fullmatch(every, name) for name in named) or any(
+        is_same_file(path, Path(file)) for file in glob.iglob(there) if re.fullmatch(every, file)
+    )
 
 
 def is_same_file(path: Path, other: Path) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpiw.errors import SpecError
 from dpiw.ledger import Ledger
+from dpiw.plan import calendar
 from dpiw.plan.plan import compile_plan
 from dpiw.plan.spec import load_schema, load_spec, parse_spec
 from dpiw.run import run, steps
@@ -35,7 +36,7 @@ def days_of(cadence: str, first: datetime.date, number: int) -> Iterator[datetim
     """The first day of so many periods, one after the other."""
     day = first
     while number:
-        if run.current_period(cadence, day) != run.current_period(
+        if calendar.current_period(cadence, day) != calendar.current_period(
             cadence, day - datetime.timedelta(1)
         ):
             yield day
@@ -70,15 +71,15 @@ def test_a_schedule_publishes_every_period_once(cadence, zone, first, at, late):
         moment = fires(day, at, zone)
         delay = late[place % len(late)] if late else datetime.timedelta(0)
         made = moment - datetime.timedelta(days=90)
-        due = run.Due(scheduled=moment, created=made, now=moment + delay)
+        due = calendar.Due(scheduled=moment, created=made, now=moment + delay)
         label = due.label(cadence, zone)
         spec = spec_of(cadence, zone)
         check_turn(spec, key="0" * 64, label=label, due=due)  # or it would ask a ledger
         labels.append(label)
     assert len(set(labels)) == len(labels)
-    expected = [run.current_period(cadence, day) for day in planned]
+    expected = [calendar.current_period(cadence, day) for day in planned]
     assert labels == expected
-    assert all(run.nearest_period(cadence, label) == label for label in labels)
+    assert all(calendar.nearest_period(cadence, label) == label for label in labels)
 
 
 def spec_of(cadence: str, zone: str, **more: Any) -> Any:
@@ -95,13 +96,13 @@ def spec_of(cadence: str, zone: str, **more: Any) -> Any:
 )
 def test_the_last_period_is_the_one_before(cadence, zone, moment):
     now = moment.replace(tzinfo=UTC)
-    current, *last = run.current_and_last(cadence, now, zone)
-    assert current == run.period_at(cadence, now, zone)
+    current, *last = calendar.latest_periods(cadence, now, zone, 1)
+    assert current == calendar.period_at(cadence, now, zone)
     assert len(last) == (cadence != "once")
     day = now.astimezone(zoneinfo.ZoneInfo(zone)).date()
-    while last and run.current_period(cadence, day) == current:
+    while last and calendar.current_period(cadence, day) == current:
         day -= datetime.timedelta(days=1)
-    assert not last or run.current_period(cadence, day) == last[0]
+    assert not last or calendar.current_period(cadence, day) == last[0]
 
 
 ADMISSIBLE = {
@@ -122,7 +123,7 @@ ADMISSIBLE = {
 def test_who_may_schedule_runs_cannot_choose_any_period(monkeypatch, name, zone):
     before, made, admitted = ADMISSIBLE[name]
     now = datetime.datetime(2027, 6, 15, 12, tzinfo=UTC)
-    due = run.Due(
+    due = calendar.Due(
         scheduled=now - datetime.timedelta(days=before),
         created=now - datetime.timedelta(days=made),
         now=now,
@@ -145,7 +146,7 @@ def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(workpl
     workplace.spec.write_text(text)
     spec, now = load_spec(workplace.spec), datetime.datetime(2027, 6, 15, tzinfo=UTC)
     assert out_of_turn(spec, label, now)
-    due = run.Due(scheduled=now, created=now, now=now)
+    due = calendar.Due(scheduled=now, created=now, now=now)
     entries = len(Ledger.open(workplace.ledger).entries())
     key = asked(workplace.spec, label).key
     with pytest.raises(SpecError):
@@ -165,7 +166,7 @@ def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(workpl
 def test_labels_in_turn_are_asked_by_nobody(workplace):
     workplace.rewrite("cadence: once", "cadence: weekly")
     spec = load_spec(workplace.spec)
-    for label in run.current_and_last("weekly", datetime.datetime.now(UTC), "UTC"):
+    for label in calendar.latest_periods("weekly", datetime.datetime.now(UTC), "UTC", 1):
         assert not question(spec, key="0" * 64, label=label)
 
 
@@ -191,8 +192,8 @@ def test_zones_and_back_filling_are_said_plainly(field, value):
 
 def test_periods():
     day = datetime.date(2027, 3, 31)
-    labels = [run.current_period(cadence, day) for cadence in CADENCES]
-    assert list(map(run.nearest_period, CADENCES, labels)) == labels
+    labels = [calendar.current_period(cadence, day) for cadence in CADENCES]
+    assert list(map(calendar.nearest_period, CADENCES, labels)) == labels
     assert labels == ["once", "2027-03-31", "2027-w13", "2027-03", "2027-q1", "2027"]
 
 
@@ -210,4 +211,6 @@ MEANT = {
 
 @pytest.mark.parametrize("cadence", MEANT)
 def test_the_label_that_was_meant(cadence):
-    assert {typed: run.nearest_period(cadence, typed) for typed in MEANT[cadence]} == MEANT[cadence]
+    assert {typed: calendar.nearest_period(cadence, typed) for typed in MEANT[cadence]} == MEANT[
+        cadence
+    ]
