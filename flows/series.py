@@ -29,9 +29,9 @@ OF_ONE_PERIOD = (AlreadyPaidError, GrantSpentError)
 """Refusals of one period that say nothing about the next."""
 
 
-def fault_of_table(path: Path, label: str, *, names_others: bool) -> SourceError | None:
+def fault_of_table(path: Path, label: str) -> SourceError | None:
     """Return why a release would not open a period's table, judged by its name; None: it would."""
-    return source_fault(load_spec(path).of_period(label), names_others=names_others)
+    return source_fault(load_spec(path).of_period(label), names_others=False)
 
 
 @flow(name="dpiw-series", flow_run_name=run_name, retries=0, persist_result=False, log_prints=False)
@@ -53,7 +53,7 @@ def series(spec: str) -> str:
     try:
         for label in before.due:
             with told_briefly("source"):
-                fault = fault_of_table(path, label, names_others=False)
+                fault = fault_of_table(path, label)
             if fault is not None:
                 without.append(label)
                 continue
@@ -77,7 +77,7 @@ def fill(path: Path, found: Series, due: tuple[str, ...]) -> int:
     with prefect_server():
         for label in due:
             _say(f"\nperiod    {label}")
-            fault = fault_of_table(path, label, names_others=True)
+            fault = fault_of_table(path, label)
             if fault is not None:
                 _say(f"passed over: {shown(str(fault))}")
                 continue

@@ -79,7 +79,8 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> SourceError | None
         check_is_file(Path(spec.source.path))
     except SourceError as error:
         path = Path(spec.source.path)
-        is_told = names_others and not os.path.lexists(path)
+        # Never another month's table: it would be published under this one's label.
+        is_told = names_others and spec.series is None and not os.path.lexists(path)
         near = nearest(path.name, names_in(path.parent, path.suffix)) if is_told else ""
         looked = f"{error.fault} (looked for: {os.path.relpath(path)}{near})"
         return SourceError(looked, field=error.field)

@@ -112,7 +112,7 @@ class Series:
         """A sentence: how far the budget carries."""
         count = f"{self.carries} further period{'s' * (self.carries != 1)}"
         if self.ends is not None:
-            return f"the budget carries {count}; it ends before {self.ends}"
+            return f"the budget carries {count}; the first that it cannot pay is {self.ends}"
         return f"the budget carries {count}: all of the calendar"
 
     def to_json(self) -> dict[str, Any]:

@@ -19,7 +19,8 @@ NOW = datetime.datetime.now(datetime.UTC)
 
 def flow_run(**changes: Any) -> SimpleNamespace:
     given = {
-        "id": uuid4(), "name": "town 2027-03", "deployment_id": uuid4(), "auto_scheduled": True,
+        "id": uuid4(), "name": "town 2027-03", "deployment_id": uuid4(), "parent_task_run_id": None,
+        "auto_scheduled": True,
         "run_count": 1, "expected_start_time": NOW - 3 * DAY, "created": NOW - 9 * DAY,
     }  # fmt: skip
     return SimpleNamespace(**(given | changes))
@@ -50,6 +51,8 @@ def test_a_worker_s_run_alone_starts_again(under_way):
     for deployment, expected in ((None, 0), (uuid4(), module.RERUNS)):
         under_way(flow_run(deployment_id=deployment))
         assert module.reruns() == expected
+    under_way(flow_run(deployment_id=None, parent_task_run_id=uuid4()))  # of a series
+    assert module.reruns() == module.RERUNS
 
 
 def test_a_scheduled_run_s_period_is_its_own_day_s(workplace, under_way, monkeypatch):
