@@ -42,7 +42,8 @@ SPECS = {
     },
 }
 COMMANDS = (
-    "", "init", "plan", "rehearse", "ledger", "ledger register", "ledger show", "ledger verify",
+    "", "init", "plan", "rehearse", "series", "ledger", "ledger register", "ledger show",
+    "ledger verify",
     "ledger void", "ledger recover", "ledger backup", "ledger restore", "ledger export",
     "workspace", "workspace show", "workspace cells", "workspace purge", "verify", "describe",
     "key", "key new", "release", "audit", "local", "local plan", "local report", "local collect",

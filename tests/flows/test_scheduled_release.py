@@ -33,7 +33,9 @@ def document(name: str) -> dict[str, Any]:
 
 def test_the_deployments_are_module_path_entries():
     deployments = document("prefect")["deployments"]
-    monthly, audit, training, collection = deployments
+    monthly, audit, catch_up, training, collection = deployments
+    assert catch_up["entrypoint"] == "flows.series.series"
+    assert "schedules" not in catch_up  # its spec needs a calendar
     assert monthly["entrypoint"] == training["entrypoint"] == "flows.release.release"
     assert audit["entrypoint"] == "flows.audit.audit"
     for deployment in deployments:
