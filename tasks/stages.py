@@ -74,7 +74,7 @@ def report_audit(report: AuditReport, folder: Path) -> Path:
 def show_series(spec: Path, *, fills: bool) -> Series:
     """Return a spec's series now, after a look at ledger and releases.
 
-    `fills`: raise what refuses a fill, before anything is reserved.
+    `fills`: raise what refuses a fill, before anything is reserved; else say which are missing.
     """
     with told_briefly(spec.name):
         read = load_spec(spec)
@@ -82,6 +82,11 @@ def show_series(spec: Path, *, fills: bool) -> Series:
     show_periods(found)
     if fills:
         due_of(found, read)
+        return found
+    with contextlib.suppress(Exception):
+        for state in found.missing:
+            alarms.period_missing(found.name, found.population, state.label)
+        metrics.count_missing(found.name, found.population, len(found.missing))
     return found
 
 

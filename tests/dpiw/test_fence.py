@@ -43,8 +43,8 @@ SPECS = {
 }
 COMMANDS = (
     "", "init", "plan", "rehearse", "series", "ledger", "ledger register", "ledger show",
-    "ledger verify",
-    "ledger void", "ledger recover", "ledger backup", "ledger restore", "ledger export",
+    "ledger verify", "ledger void", "ledger recover", "ledger backup", "ledger restore",
+    "ledger export",
     "workspace", "workspace show", "workspace cells", "workspace purge", "verify", "describe",
     "key", "key new", "release", "audit", "local", "local plan", "local report", "local collect",
     "schema", "completion",
