@@ -131,6 +131,13 @@ class Command(enum.Enum):
         " --loss-delta D --loss-reads N"
     )
     NEW_KEY = "dpiw key new PATH"
+    ADD_KEY = (
+        "dpiw key add --ledger PATH --population NAME --public FILE.pub --role ROLE"
+        " --sign-with FILE.key"
+    )
+    LIST_KEYS = "dpiw key list --ledger PATH --population NAME"
+    APPROVE = "dpiw approve SPEC --period PERIOD --key FILE.key"
+    REHEARSE = "dpiw rehearse SPEC"
     RELEASE = "dpiw release SPEC"
     PLAN = "dpiw plan SPEC"
     AUDIT = "dpiw audit --ledger PATH --releases FOLDER --key FILE.pub --out audit"
@@ -379,6 +386,19 @@ class AlreadyPaidError(PrivacyError):
         super().__init__(found, **parts)
         self.run = run
         self.period = period
+
+
+class NotApprovedError(PrivacyError):
+    """A second key did not approve the run, or no valid key of the population signed.
+
+    Nothing was spent.
+    """
+
+    exit_code = 27
+    advice = (
+        "nothing was spent: ask the holder of the second key to approve the run (`dpiw approve"
+        " SPEC`), then start it again; `dpiw key list` shows whose keys are valid"
+    )
 
 
 class LedgerError(DPIWError):

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpiw.audit.findings import Finding
-from dpiw.audit.records import Fields
 from dpiw.ledger.entries import Author
 from dpiw.release.signing import PublicKey, not_by
 
 _MOST_TOLD = 6
+
+Fields = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +86,9 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
     signed: dict[str, list[int]] = {}
     unsigned, forged, missing, kinds = [], [], [], set()
     for entry in exported:
-        signer = _signer(entry)
-        if signer is not None:
-            signed.setdefault(signer, []).append(entry["seq"])
+        signer = signed_by(entry)
+        if signer is not None and signer.key_id is not None:
+            signed.setdefault(signer.key_id, []).append(entry["seq"])
             kinds.add(entry["kind"])
             continue
         by = entry["payload"].get("by")
@@ -106,7 +108,8 @@ def entry_signers(exported: Sequence[Fields], keys: Sequence[PublicKey]) -> Entr
     )
 
 
-def _signer(entry: Fields) -> str | None:
+def signed_by(entry: Fields) -> Author | None:
+    """The author of an exported entry if the signature is valid; else None."""
     by = entry["payload"].get("by")
     author = None if by is None else Author.from_json(by)
     if author is None or author.public_key is None:
@@ -115,7 +118,7 @@ def _signer(entry: Fields) -> str | None:
     unsigned_by = {name: value for name, value in by.items() if name != "signature"}
     fields["payload"] = {**entry["payload"], "by": unsigned_by}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return author.key_id if author.holds_for(text.encode("ascii")) else None
+    return author if author.holds_for(text.encode("ascii")) else None
 
 
 def listed_entries(numbers: Sequence[int]) -> str:

@@ -63,6 +63,13 @@ KINDS: Mapping[str, Kind] = {
         "Anyone could have written this ledger. Ask the curator, by another way, for the ledger's"
         " head and the folders, or for the key that signs its entries."
     ),
+    "not_approved": _error(
+        "One person spent alone. Publish nothing of this run; ask who reserved it behind dpiw."
+    ),
+    "key_not_valid": _error(
+        "Somebody without a valid key spent, published, or changed who may. Stop all runs of this"
+        " population, and ask each key's holder (`dpiw key list`)."
+    ),
     "cost_above_charge": _error(
         "People lost more privacy than the ledger counts. Withhold the release, and record the"
         " recomputed cost as a loss: dpiw ledger recover --loss-only."
@@ -151,6 +158,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "entry_unsigned": _warning(
         "Anyone could have written this entry and all after it. Ask the curator why it is unsigned."
+    ),
+    "key_revoked_since": _warning(
+        "Whoever had the key may have signed it. Ask its holder; if it was not the holder, withdraw"
+        " what was published, and revoke the keys that it added."
     ),
     "attempt_voided": _note("Nothing was drawn, so the charge was given back. Nothing to do."),
     "period_twice": _note(

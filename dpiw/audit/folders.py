@@ -134,6 +134,11 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
         for name in differences:
             text = f"it states another {name} than the ledger"
             findings.append(Finding("certificate_disagrees", subject, text))
+        ring = counted.populations[run.population].ring
+        by = ring.published.get(folder.manifest_digest or "")
+        if ring.keys and by != folder.release.key_id:
+            text = f"signed by key id {folder.release.key_id}, and on record by {by or 'nobody'}"
+            findings.append(Finding("key_not_valid", subject, text))
         findings += _check_previous(folder.release, run, counted)
     return findings
 

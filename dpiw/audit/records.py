@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import reduce
 from itertools import zip_longest
 from typing import Any
 
+from dpiw.audit.entry_signatures import Fields
 from dpiw.audit.findings import Finding
+from dpiw.audit.rings import Ring
 from dpiw.privacy.renyi import ORDERS
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT, decimal_text
-
-Fields = Mapping[str, Any]
 
 
 class IllegalError(Exception):
@@ -232,6 +232,7 @@ class PopulationTally:
     at: str
     history: list[tuple[int, Units]] = field(default_factory=list)
     drawn: list[tuple[int, Units]] = field(default_factory=list)
+    ring: Ring = field(default_factory=Ring)
 
     @property
     def spent(self) -> Units:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from dpiw.audit.entry_signatures import Fields
 from dpiw.audit.records import (
     AttemptTally,
-    Fields,
     IllegalError,
     PopulationTally,
     RecoveredTally,
@@ -43,6 +43,9 @@ def tally(entries: Sequence[Fields]) -> Tally:
             counted.tell("illegal_step", subject, str(error))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
             counted.tell("illegal_step", subject, f"unreadable fields of kind {entry.get('kind')}")
+    for population in counted.populations.values():
+        for subject, text in population.ring.suspects():
+            counted.tell("key_revoked_since", subject, text)
     return counted
 
 
@@ -63,8 +66,8 @@ def _check_clock(counted: Tally, entry: Fields) -> None:
 def _take(counted: Tally, entry: Fields) -> None:
     kind = entry["kind"]
     if kind == "genesis":
-        if entry["payload"]["format"] not in (2, 3):
-            raise IllegalError("its ledger format is not 2 or 3, which this audit knows")
+        if entry["payload"]["format"] not in (2, 3, 4):
+            raise IllegalError("its ledger format is not 2, 3 or 4, which this audit knows")
         return
     if kind == "register":
         _register(counted, entry)
@@ -72,6 +75,11 @@ def _take(counted: Tally, entry: Fields) -> None:
     if kind == "recover":
         _recover(counted, entry)
         return
+    if kind in ("key", "revoke", "approve", "publish"):
+        if fault := counted.populations[entry["population"]].ring.take(entry):
+            counted.tell("key_not_valid", f"entry {entry['seq']}", fault)
+        if kind != "publish":
+            return
     if kind == "reserve":
         run, before = _reserve(counted, entry)
     elif kind in _STEPS:
@@ -237,6 +245,9 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     if number != len(run.attempts) + 1 or not stages:
         raise IllegalError("its attempt is not the run's next one, or has no stages")
     _not_recovered(counted, run)
+    code, text = population.ring.reserve(entry)
+    if code:
+        counted.tell(code, f"entry {entry['seq']}", text)
     _check_again(counted, run, stages, entry)
     counted.runs[key] = run
     before = run.held

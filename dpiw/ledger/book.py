@@ -14,6 +14,7 @@ states: docs/privacy.md, section 3. Beyond that table:
 * A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
 * More rows of a published run: a `publish` entry with its first manifest (`rows_of`) and no cost.
 * A certificate carries the hash of its own `certify` entry, whose 256 random bits hide all else.
+* Keys, revocations and approvals change a population's keyring alone (`dpiw.ledger.keyring`).
 * Held = every attempt not voided, and again for each conflicting output: two outputs, two draws.
 """
 
@@ -39,6 +40,7 @@ from dpiw.ledger.entries import (
     check_genesis,
     check_name,
 )
+from dpiw.ledger.keyring import Keyring
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.reservations import run_with_attempt
 from dpiw.ledger.values import (
@@ -52,6 +54,7 @@ from dpiw.ledger.values import (
 )
 from dpiw.privacy.units import NeighbouringRelation
 
+_OF_KEYS = (EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE)
 _STATES = Next("the runs and their states", Command.SHOW)
 
 
@@ -65,6 +68,7 @@ class Book:
         self._accounts: dict[str, Account] = {}
         self._drawn: dict[str, list[tuple[int, Charge]]] = {}
         self._places: dict[str, int] = {}
+        self._keyrings: dict[str, Keyring] = {}
 
     def account(self, name: str) -> Account:
         """Return what a population holds against its budget, or raise UnknownPopulationError."""
@@ -76,6 +80,11 @@ class Book:
                 next=[Next(why if near else "register it once, for life", Command.REGISTER)],
             )
         return self._accounts[name]
+
+    def keyring(self, name: str) -> Keyring:
+        """Return a population's keys and approvals; raises UnknownPopulationError."""
+        self.account(name)
+        return self._keyrings.get(name) or Keyring(population=name)
 
     def drawn_by(self, name: str, hash: str) -> Charge:
         """What a population's account had irrevocably drawn after the entry with this hash."""
@@ -109,7 +118,7 @@ class Book:
         """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         self._stated(entry)
 
-    def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | None:
+    def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | Keyring | None:
         check_fields(entry)
         if not entry.authored():
             raise LedgerConflictError("the signature does not match this entry", field="by")
@@ -123,6 +132,8 @@ class Book:
             return Population.from_payload(name, entry.payload)
         if entry.kind is EntryKind.RECOVER:
             return recovery_of(self, entry)
+        if entry.kind in _OF_KEYS:
+            return self.keyring(entry.population or "").after(entry)
         return _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
@@ -136,11 +147,15 @@ class Book:
             self.recoveries.append(stated)
             account = self.account(stated.population)
             self._keep(account.plus(stated.charged, reads=stated.reads), entry)
+        elif isinstance(stated, Keyring):
+            self._keyrings[stated.population] = stated
         elif stated is not None:
             before = self.runs.get(stated.run_key)
             account = self.account(stated.population).run_changed(before, stated)
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
+            if entry.kind is EntryKind.RESERVE and stated.population in self._keyrings:
+                self._keyrings[stated.population] = self._keyrings[stated.population].after(entry)
         self._places[entry.hash] = entry.seq
 
     def _keep(self, account: Account, entry: Entry) -> None:
@@ -157,6 +172,10 @@ def _reserve(book: Book, entry: Entry) -> RunRecord:
     check_kind(account.population, charge)
     run = run_with_attempt(book.runs.get(entry.run_key or ""), entry, charge)
     _not_recovered(book, run)
+    author = None if entry.by is None else entry.by.public_key
+    book.keyring(run.population).check_reservation(
+        run.run_key, payload, public_key=author, at=entry.at
+    )
     account.admit(charge)
     return run
 

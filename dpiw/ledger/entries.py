@@ -111,11 +111,11 @@ class Author:
 NO_ENTRY = "0" * 64
 """The `previous` of the first entry."""
 
-FORMAT = 3
+FORMAT = 4
 """Version of the entries' payloads, stated by the first entry; the prefix of hashes stays."""
 
-READABLE = (2, FORMAT)
-"""Formats that are read and continued. 2: entries without an author."""
+READABLE = (2, 3, FORMAT)
+"""Formats that are read and continued. 2: entries without an author; 3: without keys."""
 
 # A hash of an entry must never equal a hash of something else we sign or digest.
 _DOMAIN = b"dpiw.ledger.entry.v1\x00"
@@ -146,6 +146,9 @@ class EntryKind(enum.Enum):
     CERTIFY = "certify"
     PUBLISH = "publish"
     RECOVER = "recover"
+    KEY = "key"
+    REVOKE = "revoke"
+    APPROVE = "approve"
 
 
 @dataclass(frozen=True, kw_only=True)

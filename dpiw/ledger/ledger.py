@@ -21,6 +21,7 @@ from dpiw.ledger.entries import (
     check_name,
     operator,
 )
+from dpiw.ledger.keyring import Approval, RingKey, Role, approval_payload
 from dpiw.ledger.location import tampered
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
@@ -114,6 +115,66 @@ class Ledger(LedgerReader):
                 )
             return registered
 
+    def add_key(
+        self,
+        population: str,
+        public_key: str,
+        role: Role,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> RingKey:
+        """Add a key (64 hexadecimal digits) to a population, valid from `since` (None: now) on.
+
+        Moments as `2027-01-31T06:00:00Z`. `dpiw.ledger.keyring` says whose key must sign it. Raises
+        NotApprovedError if it did not, LedgerConflictError for a key that was added before.
+        """
+        with self._page(write=True) as page:
+            since = since or page.book.keyring(population).now(label(self._clock))
+            payload = {"public_key": public_key, "role": role.value, "from": since, "until": until}
+            self._append(page, kind=EntryKind.KEY, population=population, payload=payload)
+        return next(key for key in self.keyring(population).keys if key.public_key == public_key)
+
+    def revoke_key(self, population: str, public_key: str, *, since: str | None = None) -> RingKey:
+        """Revoke a key from a moment on (None: now); in the past: what it signed since is suspect.
+
+        Raises NotApprovedError unless a valid key of the population signs, LedgerConflictError for
+        the last key of a role, or one that was revoked from this moment or an earlier one.
+        """
+        with self._page(write=True) as page:
+            since = since or page.book.keyring(population).now(label(self._clock))
+            payload = {"public_key": public_key, "from": since}
+            self._append(page, kind=EntryKind.REVOKE, population=population, payload=payload)
+        return next(key for key in self.keyring(population).keys if key.public_key == public_key)
+
+    def approve(
+        self,
+        population: str,
+        run_key: str,
+        *,
+        cost: PrivacyCost,
+        plan_digest: str,
+        period: str,
+        release: str,
+        max_attempts: int,
+    ) -> Approval:
+        """Approve a run: each attempt may cost `cost` at most. Again: no change.
+
+        Raises NotApprovedError unless this ledger's `key` is a valid approver's of the population.
+        """
+        check_digest("run_key", run_key)
+        terms = approval_payload(
+            plan_digest=plan_digest, period=period, release=release, max_attempts=max_attempts,
+            epsilon_units=cost.epsilon_units, delta_units=cost.delta_units,
+        )  # fmt: skip
+        with self._page(write=True) as page:
+            approval = page.book.keyring(population).approval(run_key, terms)
+            if approval is not None:
+                return approval
+            place = {"population": population, "run_key": run_key}
+            head = self._append(page, kind=EntryKind.APPROVE, **place, payload=terms).head
+        return next(one for one in self.keyring(population).approvals if one.head == head)
+
     def reserve(
         self,
         *,
@@ -150,6 +211,7 @@ class Ledger(LedgerReader):
         Raises:
             BudgetExceededError: it does not fit; nothing was written.
             GrantSpentError: `max_attempts` is used up, or a stage is not lost or voided.
+            NotApprovedError: the population has keys, and they do not allow it.
             LedgerConflictError: the key was used with other content, or voided.
             UnsupportedRelationError: `cost` is under another relation than the population.
             SpecError: an argument is malformed.

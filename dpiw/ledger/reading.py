@@ -27,6 +27,7 @@ from dpiw.ledger.entries import (
     from_stored,
     operator,
 )
+from dpiw.ledger.keyring import Keyring
 from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
@@ -233,6 +234,10 @@ class LedgerReader:
     def account(self, name: str) -> Account:
         """All that is held, at one moment. Raises UnknownPopulationError."""
         return self._read(lambda book: book.account(name))
+
+    def keyring(self, name: str) -> Keyring:
+        """A population's keys and approvals. Raises UnknownPopulationError."""
+        return self._read(lambda book: book.keyring(name))
 
     def recoveries(self, name: str | None = None) -> tuple[Recovery, ...]:
         """Recorded recoveries of one or all populations, in order."""

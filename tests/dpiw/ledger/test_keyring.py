@@ -1,0 +1,337 @@
+"""Who may sign, add, revoke and approve: against a model of days, and the audit's own rules."""
+
+import contextlib
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpiw.audit.findings import Severity
+from dpiw.audit.tally import tally
+from dpiw.errors import (
+    DPIWError,
+    LedgerConflictError,
+    LedgerTamperedError,
+    NotApprovedError,
+    SpecError,
+    UnknownPopulationError,
+)
+from dpiw.ledger import Entry, FaultKind, Ledger
+from dpiw.ledger.book import Book
+from dpiw.ledger.keyring import Approval, Keyring, RingKey, Role
+from dpiw.release.signing import PrivateKey
+from tests.support.ledger import BOTH, PLAN, RUN, adult, ask, cost, digest, insert, refused
+from tests.support.rings import (
+    APPROVER,
+    CURATOR,
+    KEYS,
+    SECOND,
+    STRANGER,
+    TERMS,
+    THIRD,
+    Chain,
+    day,
+    public,
+)
+from tests.support.stores import both_stores
+
+pytestmark = pytest.mark.usefixtures("in_memory")
+
+END = 28
+WHO = st.sampled_from([None, *range(len(KEYS))])
+NAMED = st.integers(0, len(KEYS) - 1)
+DAY = st.integers(0, END)
+
+
+class Model:
+    """Every key is a set of days; nothing is computed that can be listed."""
+
+    def __init__(self) -> None:
+        self.roles: dict[int, str] = {}
+        self.days: dict[int, set[int]] = {}
+        self.cut: dict[int, int] = {}
+        self.approved: list[tuple[int, int, int]] = []
+        self.today = 0
+
+    def may(self, who: int | None, today: int, *roles: str) -> bool:
+        return who is not None and self.roles.get(who) in roles and today in self.days[who]
+
+    def key(self, today: int, who: int | None, key: int, role: str, since: int, until: Any) -> bool:
+        last = END + 99 if until is None else until
+        known = set(self.roles.values())
+        signers = {role} if role in known else {"curator"}
+        may = self.may(who, today, *signers) if known else role == "curator"
+        if key in self.roles or last <= max(since, today) or not may:
+            return False
+        self.roles[key], self.days[key] = role, set(range(since, last))
+        return True
+
+    def revoke(self, today: int, who: int | None, key: int, since: int) -> bool:
+        if key not in self.roles or not self.may(who, today, "curator", "approver"):
+            return False
+        if since >= self.cut.get(key, END + 99):
+            return False
+        role, left = self.roles[key], self.days[key] - set(range(since, END + 200))
+        before = {d for k, days in self.days.items() if self.roles[k] == role for d in days}
+        others = {
+            d for k, days in self.days.items() if self.roles[k] == role and k != key for d in days
+        }
+        end = max(today, since)
+        if max(before, default=-1) >= end and max(others, default=-1) < end:
+            return False
+        self.days[key], self.cut[key] = left, since
+        return True
+
+    def approve(self, today: int, who: int | None, run: int) -> bool:
+        legal = self.may(who, today, "approver")
+        self.approved += [(run, who, today)] if legal and who is not None else []
+        return legal
+
+    def reserve(self, today: int, who: int | None, run: int) -> bool:
+        if not self.roles:
+            return True
+        counts = any(r == run and then in self.days[key] for r, key, then in self.approved)
+        alone = "approver" not in self.roles.values()
+        return self.may(who, today, "curator") and (alone or counts)
+
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("key"), WHO, NAMED, st.sampled_from(["curator", "approver"]), DAY,
+        st.one_of(st.none(), DAY),
+    ),
+    st.tuples(st.just("revoke"), WHO, NAMED, DAY),
+    st.tuples(st.just("approve"), WHO, st.integers(1, 3)),
+    st.tuples(st.just("reserve"), WHO, st.integers(1, 3)),
+)  # fmt: skip
+FIRST = [("key", None, 0, "curator", 0, None), ("key", 0, 1, "approver", 0, None)]
+
+
+def errors(entries: Sequence[Entry]) -> set[str]:
+    """Codes of the audit's errors on these entries."""
+    found = tally([entry.to_json() for entry in entries]).findings
+    return {f.code for f in found if f.severity is Severity.ERROR}
+
+
+def written(chain: Chain, step: tuple[Any, ...], on: int) -> Entry:
+    what, who, *rest = step
+    by = None if who is None else KEYS[who]
+    if what == "key":
+        key, role, since, until = rest
+        return chain.key(KEYS[key], role, since=since, until=until, by=by, on=on)
+    if what == "revoke":
+        return chain.revoke(KEYS[rest[0]], rest[1], by=by, on=on)
+    run = digest(rest[0])
+    made: Entry = getattr(chain, what)(run, by=by, on=on)
+    return made
+
+
+@settings(max_examples=80, derandomize=True, database=None, deadline=None)
+@given(
+    ready=st.booleans(),
+    steps=st.lists(st.tuples(STEPS, st.integers(-2, 4)), min_size=3, max_size=12),
+)
+def test_book_and_audit_agree_with_a_model_of_days(ready, steps):
+    """Each step is legal by all three, or by none; what is refused leaves no trace."""
+    chain, book, model, reserved, day = Chain(), Book(), Model(), set(), 0
+    for entry in chain.entries:
+        book.apply(entry)
+    for step, later in [*(((one, 0)) for one in FIRST if ready), *steps]:
+        day = min(END, max(0, day + later))  # clocks of two hosts may go back
+        if step[0] == "reserve" and step[2] in reserved:
+            continue
+        today = max(day, model.today)
+        legal = getattr(model, step[0])(today, *step[1:])
+        entry = written(chain, step, day)
+        try:
+            book.apply(entry)
+            allowed = True
+        except DPIWError:
+            allowed = False
+        assert allowed == legal, (step, today)
+        assert (not errors([*chain.entries, entry])) == legal, (step, today)
+        if legal:
+            chain.entries.append(entry)
+            reserved |= {step[2]} if step[0] == "reserve" else set()
+            model.today = today if model.roles else 0
+
+
+def ledger_of(url: str, key: PrivateKey | None, on: int) -> Ledger:
+    """The ledger as a holder of this key opens it on a day."""
+    moment = datetime.datetime.fromisoformat(day(on))
+    return Ledger.open(url, key=key, clock=lambda: moment, actor=lambda: "ci@host")
+
+
+ASKED = {"release": "town", "cost": cost()}
+AGREED = {
+    "cost": cost(), "plan_digest": PLAN, "period": "2027-q1", "release": "town",
+    "max_attempts": 3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def ringed(store_url):
+    """A ledger whose population has a curator's and an approver's key, since New Year."""
+    Ledger.create(store_url).register(adult())
+    ledger_of(store_url, None, 0).add_key("adult", public(CURATOR), Role.CURATOR)
+    ledger_of(store_url, CURATOR, 0).add_key("adult", public(APPROVER), Role.APPROVER)
+    return store_url
+
+
+@both_stores
+def test_two_keys_reserve_and_one_does_not(ringed):
+    """Also a further attempt; and what is approved once is approved for it, on another day too."""
+    own = ledger_of(ringed, CURATOR, 1)
+    error = refused(own, NotApprovedError, lambda: own.reserve(**ask(**ASKED)))
+    assert "dpiw approve" in str(error)
+    refused(own, NotApprovedError, lambda: own.approve("adult", RUN, **AGREED))
+    approval = ledger_of(ringed, APPROVER, 2).approve("adult", RUN, **AGREED)
+    head = own.head()
+    assert ledger_of(ringed, APPROVER, 3).approve("adult", RUN, **AGREED) == approval
+    assert (own.head(), approval.key_id) == (head, APPROVER.public.key_id)
+    for key in (None, APPROVER, STRANGER):
+        ledger = ledger_of(ringed, key, 3)
+        refused(ledger, NotApprovedError, lambda one=ledger: one.reserve(**ask(**ASKED)))
+    for name, other in OTHERWISE.items():
+        refused(own, NotApprovedError, lambda o={name: other}: own.reserve(**ask(**ASKED) | o))
+    own.reserve(**ask(**ASKED))
+    own.lose(RUN, 1, own.arm(RUN, 1, "weights").stage)
+    again = ask(**ASKED, attempt=2, stages={"weights": BOTH["weights"]})
+    refused(ledger_of(ringed, APPROVER, 3), NotApprovedError,
+            lambda: ledger_of(ringed, APPROVER, 3).reserve(**again))  # fmt: skip
+    own.reserve(**again)
+    assert own.verify().ok
+    assert errors(own.entries()) == set()
+
+
+OTHERWISE: dict[str, Any] = {
+    "cost": cost("0.6"), "plan_digest": digest(9), "period": "2027-q2", "release": "village",
+    "max_attempts": 4, "run_key": digest(9),
+}  # fmt: skip
+"""What else than the approved run a curator could reserve."""
+
+
+def test_populations_without_keys_know_nothing_of_them(ledger):
+    ledger.reserve(**ask())
+    assert (ledger.keyring("adult").keys, ledger.keyring("adult").needs_approval) == ((), False)
+    refused(ledger, NotApprovedError, lambda: ledger.approve("adult", RUN, **AGREED))
+    refused(ledger, UnknownPopulationError, lambda: ledger.keyring("nobody"))
+    refused(ledger, SpecError, lambda: ledger.add_key("adult", "x", Role.CURATOR))
+    ours = ("adult", public(CURATOR), Role.CURATOR)
+    for moments in ({"since": "tomorrow"}, {"until": "2027"}, {"until": "2026-01-01T00:00:00Z"}):
+        refused(ledger, SpecError, lambda m=moments: ledger.add_key(*ours, **m))
+
+
+def test_revoking_back_undoes_an_approval_and_later_does_not(ringed):
+    """A planned end leaves what was agreed; a stolen key's agreement since the theft is void."""
+    approver = ledger_of(ringed, APPROVER, 1)
+    approver.add_key("adult", public(SECOND), Role.APPROVER)
+    approver.approve("adult", RUN, **AGREED)
+    second = ledger_of(ringed, SECOND, 5)
+    second.revoke_key("adult", public(APPROVER), since=day(4))
+    ring = second.keyring("adult")
+    assert ring.approval(RUN, {**TERMS}) is not None
+    refused(second, LedgerConflictError, lambda: second.revoke_key("adult", public(APPROVER)))
+    second.revoke_key("adult", public(APPROVER), since=day(1))
+    curator = ledger_of(ringed, CURATOR, 5)
+    refused(curator, NotApprovedError, lambda: curator.reserve(**ask(**ASKED)))
+    second.approve("adult", RUN, **AGREED)
+    curator.reserve(**ask(**ASKED))
+    found = tally([entry.to_json() for entry in curator.entries()]).findings
+    assert [(f.code, f.subject) for f in found] == [
+        ("key_revoked_since", "entry 5"), ("key_revoked_since", "entry 6")
+    ]  # fmt: skip
+
+
+def test_nobody_locks_a_population_out_by_a_revocation(ringed):
+    """The last key of a role goes only after its successor is there."""
+    curator = ledger_of(ringed, CURATOR, 1)
+    for key in (APPROVER, CURATOR):
+        error = refused(
+            curator, LedgerConflictError, lambda k=key: curator.revoke_key("adult", public(k))
+        )
+        assert "successor" in str(error)
+    refused(curator, NotApprovedError,
+            lambda: curator.add_key("adult", public(SECOND), Role.APPROVER))  # fmt: skip
+    curator.add_key("adult", public(SECOND), Role.CURATOR)
+    curator.revoke_key("adult", public(CURATOR))
+    refused(curator, NotApprovedError, lambda: curator.revoke_key("adult", public(SECOND)))
+
+
+def test_expired_keys_freeze_a_population(ringed):
+    """Nothing is reserved, and no key added: the budget stays as it is, for ever."""
+    curator = ledger_of(ringed, CURATOR, 1)
+    curator.add_key("adult", public(SECOND), Role.CURATOR, until=day(3))
+    curator.revoke_key("adult", public(CURATOR))
+    late, spent = ledger_of(ringed, SECOND, 3), curator.spent("adult")
+    for act in (
+        lambda: late.add_key("adult", public(THIRD), Role.CURATOR),
+        lambda: late.reserve(**ask(**ASKED)),
+    ):
+        refused(late, NotApprovedError, act)
+    assert late.spent("adult") == spent
+    early = ledger_of(ringed, SECOND, 2)
+    early.add_key("adult", public(THIRD), Role.CURATOR)
+    assert early.verify().ok
+
+
+@both_stores
+def test_a_self_approval_behind_the_api_is_seen_by_both(ringed, run_raw):
+    """The database's guards know budgets, not keys: replay and audit refuse the entry."""
+    chain = Chain()
+    ledger = ledger_of(ringed, CURATOR, 1)
+    chain.entries = list(ledger.entries())
+    forged = [chain.approve(by=CURATOR, on=1)]
+    chain.entries += forged
+    forged.append(chain.reserve(by=CURATOR, on=1))
+    run_raw(ledger.location, *(insert(entry.to_json()) for entry in forged))
+    report = Ledger.open(ringed).verify()
+    assert (report.fault.kind, report.fault.seq) == (FaultKind.ILLEGAL_TRANSITION, 5)
+    found = tally([entry.to_json() for entry in [*ledger.entries()]]).findings
+    assert [(f.code, f.subject) for f in found] == [
+        ("key_not_valid", "entry 5"), ("not_approved", "entry 6")
+    ]  # fmt: skip
+    with pytest.raises(LedgerTamperedError):
+        Ledger.open(ringed).keyring("adult")
+
+
+BUGS: dict[str, tuple[type, str, Any]] = {
+    "a key never ends": (RingKey, "outlasts", lambda _, __: True),
+    "any approval covers": (Approval, "covers", lambda _, __: True),
+    "who signs is not asked": (Keyring, "_signed", lambda ring, *_: ring.keys[-1]),
+    "nothing needs approval": (Keyring, "needs_approval", False),
+}
+"""Planted in the book; its chain of these must be one that the audit refuses."""
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_audit_finds_what_a_wrong_book_lets_pass(bug, monkeypatch):
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("key", {"key": CURATOR, "role": "curator"}),
+        ("key", {"key": SECOND, "role": "curator", "by": CURATOR, "until": 2}),
+        ("key", {"key": APPROVER, "role": "approver", "by": CURATOR}),
+        ("approve", {"by": CURATOR if "signs" in bug else APPROVER, "on": 1}),
+        ("reserve", {"by": SECOND if "ends" in bug else CURATOR, "on": 3}),
+    ]  # fmt: skip
+    if "covers" in bug:
+        steps[-1][1]["stated"] = {"period": "2027-q2"}
+    if "nothing" in bug:
+        del steps[3]
+    monkeypatch.setattr(*BUGS[bug])
+    chain, book = Chain(), Book()
+    for entry in chain.entries:
+        book.apply(entry)
+    for name, given_ in steps:
+        chain.entries.append(getattr(chain, name)(**given_))
+        book.apply(chain.entries[-1])
+    assert errors(chain.entries) & {"not_approved", "key_not_valid"}
+    monkeypatch.undo()
+    sound = Book()
+    for entry in chain.entries[:-1]:
+        with contextlib.suppress(NotApprovedError):
+            sound.apply(entry)
+    with pytest.raises(NotApprovedError):
+        sound.apply(chain.entries[-1])
