@@ -66,6 +66,11 @@ GUIDE = {
         "Write the entries as JSON, one object a line.",
         "dpiw ledger export --ledger release.yaml",
     ),
+    "dpiw ledger witness": (
+        "Print the ledger's head for a notary, ask an authority for a timestamp of it, or check"
+        " one: the chain must still hold the entry.",
+        "dpiw ledger witness --ledger release.yaml --request head.tsq",
+    ),
     "dpiw workspace": (
         "Show and remove confidential files of runs.",
         "dpiw workspace show --state state",
@@ -99,10 +104,28 @@ GUIDE = {
         "Print what a release promises: cost, mechanism, columns, verdict of its weights.",
         "dpiw describe releases/town-once-3f2a91c0 --key keys/curator.pub",
     ),
-    "dpiw key": ("Make signing keys.", "dpiw key new keys/curator"),
+    "dpiw key": ("Make, add, revoke and list keys.", "dpiw key new keys/curator"),
     "dpiw key new": (
         "Make a pair of Ed25519 keys: PATH.key signs and stays secret, PATH.pub is for analysts.",
         "dpiw key new keys/curator",
+    ),
+    "dpiw key add": (
+        "Add a public key to a population. The first is a curator's; with an approver's key, every"
+        " run needs `dpiw approve` before it may reserve.",
+        "dpiw key add --ledger release.yaml --public keys/second.pub --role approver"
+        " --sign-with keys/curator.key",
+    ),
+    "dpiw key revoke": (
+        "Revoke a key from a moment on, also back to one in the past; signed by a valid key.",
+        "dpiw key revoke --ledger release.yaml --public keys/stolen.pub --sign-with keys/new.key",
+    ),
+    "dpiw key list": (
+        "Print a population's keys; with --json, a signed statement for readers of releases.",
+        "dpiw key list --ledger release.yaml --json --sign-with keys/curator.key",
+    ),
+    "dpiw approve": (
+        "Agree to one run with a second key, and print what it costs; reads no data.",
+        "dpiw approve release.yaml --key keys/second.key",
     ),
     "dpiw release": (
         "Publish what a spec promises, once a period; started again, it goes on where it stopped.",

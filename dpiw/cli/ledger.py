@@ -88,6 +88,17 @@ def add_ledger_commands(subparsers: Any) -> None:
         "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
     )
     export.add_argument("--population", help="only this population's entries")
+    witness = _add(commands, "witness", "print the head for a witness outside", run_witness)
+    form = witness.add_mutually_exclusive_group()
+    form.add_argument(
+        "--request", type=Path, metavar="TSQ", help="write a timestamp request (RFC 3161)"
+    )
+    form.add_argument(
+        "--check", type=Path, metavar="TSR", help="check an authority's timestamp, offline"
+    )
+    witness.add_argument(
+        "--certificate", type=Path, metavar="PEM", help="with --check: of the authority, or its CA"
+    )
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
@@ -372,6 +383,44 @@ def run_export(arguments: argparse.Namespace) -> int:
         ),
     )
     return 0
+
+
+def run_witness(arguments: argparse.Namespace) -> int:
+    """Print the head, write a timestamp request of it, or check a timestamp against the chain."""
+    from dpiw.data.files import write_durably
+    from dpiw.ledger import Ledger
+    from dpiw.ledger.witness import timestamp_request, witnessed
+
+    if (arguments.check is None) is not (arguments.certificate is None):
+        raise SpecError(field="--check, --certificate", allowed="both, or neither of them")
+    ledger = Ledger.open(named_ledger(arguments.ledger))
+    report = ledger.verify()
+    if not report.ok:
+        raise LedgerTamperedError(
+            report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
+        )
+    if arguments.check is not None:
+        shown, trusted = (_bytes(path) for path in (arguments.check, arguments.certificate))
+        found = witnessed(shown, trusted, ledger.entries(), location=ledger.location)
+        line = f"ok: entry {found.entry.seq}, head {found.entry.hash}, was there at"
+        write_lines(arguments, [f"{line} {found.moment:%Y-%m-%dT%H:%M:%SZ}"])
+        return 0
+    head = ledger.head().hash
+    lines = [f"dpiw ledger head {head}"]
+    if arguments.request is not None:
+        write_durably(arguments.request, timestamp_request(head))
+        lines.append(f"wrote {arguments.request}: send it to a timestamp authority")
+    else:
+        lines.append(f"check it later: dpiw ledger verify --ledger PATH --head {head}")
+    write_lines(arguments, lines)
+    return 0
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as reason:
+        raise SpecError(reason.strerror, field=f"file {path.name}") from reason
 
 
 def _since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:

@@ -69,8 +69,9 @@ def _verified(arguments: argparse.Namespace) -> VerifiedLocal | VerifiedRelease:
     from dpiw.local.certificate import is_local, verify_local
     from dpiw.release.verification import verify
 
-    check = verify_local if is_local(arguments.folder) else verify
-    return check(arguments.folder, public_key=arguments.key)
+    if is_local(arguments.folder):
+        return verify_local(arguments.folder, public_key=arguments.key)
+    return verify(arguments.folder, public_key=arguments.key, keys=arguments.keys)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -171,11 +172,14 @@ def _parser() -> Parser:
         help="public key of the curator, from the curator and not from the folder; may be repeated:"
         " one of them must have signed",
     )
+    stated = "signed statement of the curator's keys (dpiw key list --json), from the curator"
+    verify.add_argument("--keys", type=Path, metavar="JSON", help=stated)
     verify.set_defaults(handler=_verify)
 
     describe = commands.add_parser("describe", help="print what a release promises")
     describe.add_argument("folder", type=Path, help="the folder of one release")
     describe.add_argument("--key", action="append", type=Path, help="as of `dpiw verify`")
+    describe.add_argument("--keys", type=Path, metavar="JSON", help="as of `dpiw verify`")
     describe.add_argument("--json", action="store_true", help="print the certificate as JSON")
     asked = "answer the questions that the release declares"
     describe.add_argument("--questions", action="store_true", help=asked)
@@ -183,13 +187,13 @@ def _parser() -> Parser:
     describe.add_argument("--catalogue", choices=CATALOGUES, help=form)
     describe.set_defaults(handler=_describe)
 
-    key = commands.add_parser("key", help="make signing keys").add_subparsers(
+    key = commands.add_parser("key", help="make, add and revoke keys").add_subparsers(
         dest="key_command", required=True, metavar="COMMAND"
     )
     new = key.add_parser("new", help="make an Ed25519 key pair: PATH.key and PATH.pub")
     new.add_argument("path", type=Path, help="where, such as keys/curator")
     new.set_defaults(handler=_key_new)
-    _add_ledger(commands)
+    _add_ledger(commands, key)
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec or dictionary")
     schema.add_argument("document", choices=["spec", "dictionary", "local"])
     schema.set_defaults(handler=_schema)
@@ -199,13 +203,15 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_ledger(commands: Any) -> None:
+def _add_ledger(commands: Any, key: Any) -> None:
     """Add the ledger's commands, unless SQLAlchemy is missing (an analyst's light installation)."""
     try:
+        from dpiw.cli.keys import add_key_commands
         from dpiw.cli.ledger import add_ledger_commands
         from dpiw.cli.workspace import add_workspace_commands
     except ModuleNotFoundError:
         return
+    add_key_commands(commands, key)
     add_ledger_commands(commands)
     add_workspace_commands(commands)
 

@@ -249,6 +249,8 @@ class Places(Section):
         time_zone: the IANA name of the zone whose days, weeks and months the periods are.
         series: the calendar of releases.
         back_fill: of earlier specs: any period may be published; now `series.retention` says which.
+        mode: `production` needs a second key's approval of each run, `rehearse` spends nothing; no
+            mode: an approval is needed where the population has an approver's key.
         state: the folder of the ledger and the confidential workspace.
         ledger: path or URL of the ledger, without a password; else it lies in `state`.
         signing_key: the private key that signs the release (`dpiw key new`).
@@ -261,6 +263,7 @@ class Places(Section):
     time_zone: Zone = "UTC"
     series: SeriesSpec | None = None
     back_fill: Flag = False
+    mode: Literal["production", "rehearse"] | None = None
     state: PlainText
     ledger: Location | None = None
     signing_key: PlainText

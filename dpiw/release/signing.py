@@ -13,7 +13,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,6 +151,18 @@ def load_public_key(path: Path) -> PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise ReleaseError(f"not an Ed25519 key{_MADE}", field=f"key file {path.name}")
     return PublicKey(raw=key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+Keys = Path | Sequence[Path | PublicKey] | None
+"""Given keys, or the files of keys; None: none was given."""
+
+
+def load_public_keys(given: Keys) -> list[PublicKey] | None:
+    """Return given keys, read from their files; raises as `load_public_key`."""
+    paths = [given] if isinstance(given, (str, Path)) else given
+    if paths is None:
+        return None
+    return [key if isinstance(key, PublicKey) else load_public_key(Path(key)) for key in paths]
 
 
 def _there(path: Path) -> str:

@@ -29,6 +29,7 @@ from dpiw.errors import (
 )
 from dpiw.privacy.units import rows_caveat
 from dpiw.release.certificate import Certificate
+from dpiw.release.keys import KeyStatement
 from dpiw.release.manifest import (
     CERTIFICATE,
     MANIFEST,
@@ -41,7 +42,7 @@ from dpiw.release.manifest import (
     listed_row_files,
     no_release,
 )
-from dpiw.release.signing import SIGNATURE_BYTES, PublicKey, load_public_key, not_by
+from dpiw.release.signing import SIGNATURE_BYTES, Keys, PublicKey, load_public_keys, not_by
 
 _ASK = "; do not use this folder: ask its curator for it again"
 _ONE_LISTS = "only one of certificate and manifest lists this file"
@@ -170,7 +171,11 @@ def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> st
 
 
 def verify(
-    folder: Path, *, public_key: Path | Sequence[Path] | None = None, then: str = GET_AGAIN
+    folder: Path,
+    *,
+    public_key: Path | Sequence[Path] | None = None,
+    keys: Path | None = None,
+    then: str = GET_AGAIN,
 ) -> VerifiedRelease:
     """Check signature, manifest, files and facts of a release folder, in this order.
 
@@ -178,6 +183,9 @@ def verify(
         folder: the release.
         public_key: file of the curator's public key, obtained apart from the release, or several.
             None: the key inside the manifest, which proves nothing about who signed.
+        keys: file of the curator's statement of keys, obtained apart from the release; with
+            `public_key`, one of these must have signed it. A release that a key signed after its
+            end is refused.
         then: ends the message about a folder that is not as it was signed.
 
     Raises:
@@ -186,7 +194,15 @@ def verify(
         ChecksumError: a file's bytes differ from the manifest.
         ReleaseError: the key file cannot be read.
     """
-    return _verified(folder, public_key=public_key, then=then, rows=False)[0]
+    if keys is None:
+        return _verified(folder, public_key=public_key, then=then, rows=False)[0]
+    statement = KeyStatement.read(keys, expected=load_public_keys(public_key))
+    verified = _verified(folder, public_key=statement.public_keys, then=then, rows=False)[0]
+    manifest = verified.manifest
+    statement.check(
+        manifest.signer, population=verified.certificate.population, manifest=manifest.digest
+    )
+    return verified
 
 
 def verify_and_read(
@@ -204,7 +220,7 @@ def verify_and_read(
 
 
 def _verified(
-    folder: Path, *, public_key: Path | Sequence[Path] | None, then: str, rows: bool
+    folder: Path, *, public_key: Keys, then: str, rows: bool
 ) -> tuple[VerifiedRelease, dict[str, Any]]:
     folder = Path(folder)
 
@@ -229,16 +245,14 @@ def verified_contents(
     folder: Path,
     *,
     kind: type[AnyManifest],
-    public_key: Path | Sequence[Path] | None,
+    public_key: Keys,
     readers: Callable[[AnyManifest], Readers],
     then: str = GET_AGAIN,
 ) -> tuple[AnyManifest, dict[str, Any]]:
     """Verify a folder as `verify` does; return its manifest and by name what readers returned."""
     if folder.name.startswith(STAGING_PREFIX):
         raise ManifestError("this folder is being built; expected a published release")
-    paths = [public_key] if isinstance(public_key, (str, Path)) else public_key
-    expected = None if paths is None else [load_public_key(Path(path)) for path in paths]
-    manifest = read_signed(folder, kind=kind, expected=expected, then=then)
+    manifest = read_signed(folder, kind=kind, expected=load_public_keys(public_key), then=then)
     return manifest, check_files(folder, manifest, readers=readers(manifest), then=then)
 
 

@@ -11,7 +11,15 @@ from dpiw.ledger.history import count_text
 from dpiw.ledger.values import Charge
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.run.ahead import check_not_overtaken, check_not_paid, missing_files, missing_gpus
+from dpiw.run.ahead import (
+    check_mode,
+    check_not_overtaken,
+    check_not_paid,
+    check_spends,
+    missing_files,
+    missing_gpus,
+    terms_of,
+)
 from dpiw.run.checkpoints import is_cut_off
 from dpiw.run.commands import release_command, typed_commands
 from dpiw.run.declared import check_registered
@@ -92,6 +100,7 @@ def _check(
     *,
     pay_again: bool,
 ) -> None:
+    check_spends(run.spec)
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
@@ -110,6 +119,9 @@ def _check(
     if not run.snapshot.exists():
         account.check_readable()
     account.admit(charge)
+    check_mode(run.spec, ledger)
+    if (ring := ledger.keyring(run.spec.population)).needs_approval:
+        ring.check_approval(run.key, terms_of(run) | charge.to_payload())
 
 
 def _missing(run: ReleaseRun, record: RunRecord | None) -> str:

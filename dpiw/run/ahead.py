@@ -6,15 +6,25 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from dpiw.data.files import check_is_file, names_in
-from dpiw.errors import AlreadyPaidError, Command, Next, SourceError, SpecError, nearest
+from dpiw.errors import (
+    AlreadyPaidError,
+    Command,
+    Next,
+    NotApprovedError,
+    SourceError,
+    SpecError,
+    nearest,
+)
 from dpiw.ledger import EntryKind, Ledger, RunRecord, RunState
+from dpiw.ledger.reading import label, utc_now
 from dpiw.methods.neural.backend import check_device
 from dpiw.plan.calendar import Due, latest_periods, nearest_period
 from dpiw.plan.plan import Plan
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.release.signing import unreadable_key
+from dpiw.release.signing import PublicKey, unreadable_key
 from dpiw.run.commands import given_back, new_key_command
 from dpiw.run.run import (
     ReleaseRun,
@@ -151,6 +161,49 @@ def _begins_out_of_turn(spec: ReleaseSpec, key: str, label: str, now: datetime.d
 def _began(spec: ReleaseSpec, key: str) -> bool:
     run = Ledger.open(ledger_url(spec)).find_run(key)
     return run is not None and run.state is not RunState.VOIDED
+
+
+def check_spends(spec: ReleaseSpec) -> None:
+    """Raise SpecError for `mode: rehearse`, under which a spec pays for nothing."""
+    if spec.mode == "rehearse":
+        raise SpecError(
+            "a spec in mode rehearse reserves and draws nothing",
+            field="mode",
+            allowed="production, or no mode, for a release",
+            next=[Next("to try it at no cost", Command.REHEARSE)],
+        )
+
+
+def check_mode(spec: ReleaseSpec, ledger: Ledger) -> None:
+    """Raise as `check_spends`, and NotApprovedError for `production` without a second key."""
+    check_spends(spec)
+    if spec.mode == "production" and not ledger.keyring(spec.population).needs_approval:
+        raise NotApprovedError(
+            "mode is production, and no approver's key was added to this population; nothing was"
+            " reserved",
+            field=f"population {spec.population}",
+            next=[Next("once, with the second person's public key", Command.ADD_KEY)],
+        )
+
+
+def terms_of(run: ReleaseRun | RunRequest) -> dict[str, Any]:
+    """What a reservation of this run states, and its approval must."""
+    spec, schema = run.spec, run.plan.schema if isinstance(run, ReleaseRun) else run.schema
+    return {
+        "plan_digest": spec.digest(schema),
+        "period": run.period,
+        "release": spec.name,
+        "max_attempts": spec.max_attempts,
+    }
+
+
+def check_approved(run: ReleaseRun | RunRequest, ledger: Ledger, public_key: PublicKey) -> None:
+    """Raise as `check_mode`, and NotApprovedError if the ledger would refuse a reservation now."""
+    check_mode(run.spec, ledger)
+    cost = {"epsilon_units": 0, "delta_units": 0}  # the ledger itself compares what it charges
+    ledger.keyring(run.spec.population).check_reservation(
+        run.key, terms_of(run) | cost, public_key=public_key.raw.hex(), at=label(utc_now)
+    )
 
 
 def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:

@@ -84,6 +84,11 @@ def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
         Command.SHOW: f"dpiw ledger show --ledger {place}",
         Command.RECOVER: recover_command(spec),
         Command.NEW_KEY: new_key_command(spec),
+        Command.ADD_KEY: f"dpiw key add --ledger {named} --public FILE.pub --role ROLE"
+        f" --sign-with {shlex.quote(os.path.relpath(spec.signing_key))}",
+        Command.LIST_KEYS: f"dpiw key list --ledger {named}",
+        Command.APPROVE: f"dpiw approve {named} --period PERIOD --key FILE.key",
+        Command.REHEARSE: f"dpiw rehearse {named}",
         Command.RELEASE: f"{program()} release {named}",
         Command.PLAN: f"dpiw plan {named}",
         Command.AUDIT: f"dpiw audit {_places(spec)} --out audit",

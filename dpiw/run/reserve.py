@@ -16,7 +16,15 @@ from dpiw.plan.plan import Plan, promised_epsilon
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import check_noise_library
 from dpiw.release.signing import load_private_key
-from dpiw.run.ahead import check_label, check_not_overtaken, check_not_paid, source_fault
+from dpiw.run.ahead import (
+    check_approved,
+    check_label,
+    check_mode,
+    check_not_overtaken,
+    check_not_paid,
+    check_spends,
+    source_fault,
+)
 from dpiw.run.checkpoints import check_checkpoints, last_checkpoint, old_copy
 from dpiw.run.declared import check_paid, check_registered
 from dpiw.run.draw import check_drawn
@@ -44,12 +52,14 @@ def reserve(
             missing.
         LedgerConflictError: another stage was drawn, and not as the plan says.
         PrivacyError: the plan costs more than promised, or the noise library draws another law.
+        NotApprovedError: a valid key did not sign, or a second one did not approve.
         BudgetExceededError: too little budget, or too many reads without a draw; nothing was
             written.
         LedgerTamperedError: the ledger lacks a published head, or did not arm a draw on disk.
         SourceError: the source is no regular file; no byte of it was read.
         GrantSpentError: another process draws, no attempts are left, or the release was recovered.
     """
+    check_spends(run.spec)
     key = load_private_key(Path(run.spec.signing_key))  # do not pay for what cannot be signed
     ledger = run.open_ledger(key=key)
     check_heads(run.spec, ledger)
@@ -59,6 +69,7 @@ def reserve(
     if record is None:
         if not pay_again:
             check_not_paid(run, ledger)
+        check_mode(run.spec, ledger)
         _reserve_attempt(run, ledger, 1, frozenset(stage.name for stage in run.plan.stages))
         return
     if record.state is RunState.RESERVED:
@@ -75,6 +86,7 @@ def reserve(
     if again:
         if not pay_again:
             check_not_paid(run, ledger)
+        check_mode(run.spec, ledger)
         check_drawn(run, ledger)  # drawn and redrawn are published together
         population = ledger.population(run.spec.population)
         _tell_paid_again(record, charge_of(run.plan, again, population), told)
@@ -107,10 +119,14 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     found = request.found()
     if found is not None:
         ledger = found.open_ledger()
-        if not pay_again and ledger.find_run(found.key) is None:
-            check_not_paid(found, ledger)
+        if ledger.find_run(found.key) is None:
+            if not pay_again:
+                check_not_paid(found, ledger)
+            signer = load_private_key(Path(found.spec.signing_key)).public
+            check_approved(found, ledger, signer)
         return
     spec = request.spec
+    check_spends(spec)
     check_label(spec, request.period)
     if fault := source_fault(spec, names_others=True):
         raise fault
@@ -119,6 +135,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     check_registered(spec, ledger)
     if not pay_again:
         check_not_paid(request, ledger)
+    check_approved(request, ledger, load_private_key(Path(spec.signing_key)).public)
     account = ledger.account(spec.population)
     if not account.population.renyi:
         account.admit(Charge(cost=spec.cost))

@@ -131,6 +131,14 @@ class RunRequest:
             spec.of_period(label).check_publish_to()
             schema = load_schema(spec)  # which no period's table may be
         load_private_key(Path(spec.signing_key))  # before the plan, which may take a minute
+        return cls.settled(spec, schema, path, period=label)
+
+    @classmethod
+    def settled(
+        cls, spec: ReleaseSpec, schema: PublicSchema, path: Path, *, period: str | None
+    ) -> RunRequest:
+        """Return the request without asking for the signing key, which an approver lacks."""
+        label = period or current_label(spec)
         with marked(path, SpecError):
             spec = settled(begun(spec, schema, label), schema).of_period(label)
         return cls(

@@ -42,12 +42,12 @@ SPECS = {
     },
 }
 COMMANDS = (
-    "", "init", "plan", "rehearse", "series", "ledger", "ledger register", "ledger show",
-    "ledger verify", "ledger void", "ledger recover", "ledger backup", "ledger restore",
-    "ledger export",
-    "workspace", "workspace show", "workspace cells", "workspace purge", "verify", "describe",
-    "key", "key new", "release", "audit", "local", "local plan", "local report", "local collect",
-    "schema", "completion",
+    "", "init", "plan", "rehearse", "series", "approve", "ledger", "ledger register",
+    "ledger show", "ledger verify", "ledger void", "ledger recover", "ledger backup",
+    "ledger restore", "ledger witness", "ledger export", "workspace", "workspace show",
+    "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "key add",
+    "key revoke", "key list", "release", "audit", "local", "local plan", "local report",
+    "local collect", "schema", "completion",
 )  # fmt: skip
 
 
