@@ -389,10 +389,7 @@ class AlreadyPaidError(PrivacyError):
 
 
 class NotApprovedError(PrivacyError):
-    """A second key did not approve the run, or no valid key of the population signed.
-
-    Nothing was spent.
-    """
+    """No second key approved the run, or its key is not valid. Nothing was spent."""
 
     exit_code = 27
     advice = (
@@ -466,6 +463,21 @@ class SignatureError(ReleaseError):
     """The manifest's signature does not verify under the expected key."""
 
     exit_code = 53
+
+
+class WithdrawnError(ReleaseError):
+    """Its publisher withdrew this release: nobody may use it. Its cost stays charged."""
+
+    exit_code = 54
+    advice = (
+        "a withdrawn release is never published again, and its cost stays charged: publish a"
+        " correction as a new run, with another source.snapshot or setting and `revises` in the"
+        " spec"
+    )
+
+    def __init__(self, found: str, *, reason: str, replaced_by: str | None = None) -> None:
+        super().__init__(found)
+        self.reason, self.replaced_by = reason, replaced_by
 
 
 class StageFailedError(DPIWError):

@@ -107,6 +107,13 @@ KINDS: Mapping[str, Kind] = {
     "certificate_disagrees": _error(
         "Its promise is not shown. Withdraw the release until somebody explains the difference."
     ),
+    "tombstone_unknown": _error(
+        "The ledger lost the withdrawal, or somebody else signed it. If the curator withdrew it,"
+        " type the same `dpiw withdraw` again, which records it."
+    ),
+    "tombstone_disagrees": _error(
+        "One of the two was changed. Ask the curator why the release was withdrawn."
+    ),
     "previous_disagrees": _error(
         "The releases do not form one chain. Look for a release that was left out or put in."
     ),
@@ -119,6 +126,13 @@ KINDS: Mapping[str, Kind] = {
     "folder_missing": _warning(
         "If the run was stopped while it published, start it again: it writes the same bytes."
         " Otherwise ask where the folder is; its cost is spent."
+    ),
+    "withdrawal_unfinished": _warning(
+        "Type the same `dpiw withdraw` again, which removes the files. Remove copies elsewhere."
+    ),
+    "rows_not_withdrawn": _warning(
+        "They share the draws of a withdrawn release. Withdraw this folder too, if its reason holds"
+        " for them."
     ),
     "folder_renamed": _warning("Rename the folder to the name that its certificate states."),
     "folder_twice": _warning("Keep one of the two folders."),
@@ -163,6 +177,7 @@ KINDS: Mapping[str, Kind] = {
         "Whoever had the key may have signed it. Ask its holder; if it was not the holder, withdraw"
         " what was published, and revoke the keys that it added."
     ),
+    "withdrawn": _note("Use the release that replaces it, if there is one. Nothing to do."),
     "attempt_voided": _note("Nothing was drawn, so the charge was given back. Nothing to do."),
     "period_twice": _note(
         "Both runs are paid for. If each had its own source.snapshot, there were two tables."

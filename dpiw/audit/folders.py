@@ -10,12 +10,13 @@ from typing import TypeVar
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, total, worth
-from dpiw.errors import ReleaseError, SignatureError
+from dpiw.errors import ReleaseError, SignatureError, WithdrawnError
 from dpiw.ledger.accounts import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
-from dpiw.release.signing import not_by
+from dpiw.release.signing import load_public_key, not_by
 from dpiw.release.verification import VerifiedRelease, manifest_digest, verify
+from dpiw.release.withdrawn import WithdrawnRelease, verify_withdrawn
 
 _Value = TypeVar("_Value")
 
@@ -29,6 +30,8 @@ class FolderFacts:
         run_key: the run that published its manifest; None: no run did.
         release: what passed `dpiw.release.verification.verify`; None: it failed.
         other_key: id of the key inside the folder, if it signed and is not among those given.
+        tombstone: of a withdrawn release, whose `release` is then what it keeps: manifest and
+            certificate.
     """
 
     name: str
@@ -36,6 +39,7 @@ class FolderFacts:
     run_key: str | None
     release: VerifiedRelease | None
     other_key: str | None = None
+    tombstone: WithdrawnRelease | None = None
 
 
 def check_folders(
@@ -58,6 +62,7 @@ def check_folders(
     for folder in facts:
         if counted is not None:
             findings += _check_against(folder, counted, heads)
+    findings += [] if counted is None else check_withdrawals(facts, counted)
     findings += signers(facts, pinned=bool(public_keys))
     findings += _twice(facts)
     seen = {folder.manifest_digest for folder in facts}
@@ -215,10 +220,15 @@ def _differences(certificate: Certificate, run: RunTally, counted: Tally) -> lis
         "spent_epsilon and spent_delta": _units(certificate.spent_epsilon, certificate.spent_delta)
         in [worth(population, held) for held in between(population.history, first, last)],
         "budget_epsilon and budget_delta": budget == population.budget,
+        "revises": (certificate.revises or {}).get("manifest") in _known(counted),
         "stages and events": {stage.stage: _texts(stage.events) for stage in certificate.stages}
         == {name: _texts(stage.events) for name, stage in run.latest.items()},
     }
     return [name for name, same in checks.items() if not same]
+
+
+def _known(counted: Tally) -> set[str | None]:
+    return {None, *counted.recovered, *(run.manifest_digest for run in counted.runs.values())}
 
 
 def _column(certificate: Certificate) -> str | None:
@@ -298,16 +308,20 @@ def check_folder(
     digest = manifest_digest(folder)
     run = runs.get(digest or "")
     subject, code = f"release {folder.name}", "folder_unsound"
-    release, other_key, text = None, None, ""
+    release, tombstone, other_key, text = None, None, None, ""
     try:
         if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
             raise ReleaseError("a link", allowed="a folder")
-        release = verify(folder, public_key=public_keys or None)
+        try:
+            release = verify(folder, public_key=public_keys or None)
+        except WithdrawnError:
+            tombstone = verify_withdrawn(folder, public_key=public_keys or None)
+            release = tombstone.release
     except ReleaseError as error:
         text = error.message
         if isinstance(error, SignatureError) and public_keys:
             with suppress(ReleaseError, OSError):
-                other_key = verify(folder).key_id
+                other_key = _foreign(folder, public_keys)
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
     facts = FolderFacts(
@@ -316,10 +330,56 @@ def check_folder(
         run_key=None if run is None else run.key,
         release=release,
         other_key=other_key,
+        tombstone=tombstone,
     )
     if other_key is not None:
         code, text = "other_key", f"whole, and signed by key id {other_key}, {not_by(public_keys)}"
     return facts, [Finding(code, subject, text)] if text else []
+
+
+def _foreign(folder: Path, given: Sequence[Path]) -> str:
+    """The key that signed a whole folder, or its tombstone, and is none of the given ones."""
+    ours = {load_public_key(path).key_id for path in given}
+    try:
+        return verify(folder).key_id
+    except WithdrawnError:
+        withdrawn = verify_withdrawn(folder)
+    signed_by = withdrawn.tombstone.signer.key_id
+    return withdrawn.release.key_id if signed_by in ours else signed_by
+
+
+def check_withdrawals(facts: Sequence[FolderFacts], counted: Tally) -> list[Finding]:
+    """Check that tombstones and withdrawals on record belong together.
+
+    Further rows share the draws of a withdrawn release, and are withdrawn by themselves.
+    """
+    findings = []
+    for folder in facts:
+        digest, subject = folder.manifest_digest or "", f"release {folder.name}"
+        record = counted.withdrawn.get(digest)
+        if folder.tombstone is None:
+            if record is not None and folder.release is not None:
+                text = f"withdrawn by entry {record.seq}, and still whole"
+                findings.append(Finding("withdrawal_unfinished", subject, text))
+            first = None if folder.release is None else folder.release.manifest.facts.rows_of
+            if record is None and first in counted.withdrawn:
+                text = f"more rows of a release that entry {counted.withdrawn[first].seq} withdrew"
+                findings.append(Finding("rows_not_withdrawn", subject, text))
+            continue
+        stated = folder.tombstone.tombstone.statement
+        if record is None:
+            text = f"a tombstone (reason {stated.reason}), and no entry of the ledger withdrew it"
+            findings.append(Finding("tombstone_unknown", subject, text))
+            continue
+        if record.statement != stated.digest:
+            text = f"its tombstone states something else than entry {record.seq}"
+            findings.append(Finding("tombstone_disagrees", subject, text))
+        if folder.tombstone.left:
+            text = f"withdrawn, and still holds {', '.join(folder.tombstone.left)}"
+            findings.append(Finding("withdrawal_unfinished", subject, text))
+        text = f"withdrawn by entry {record.seq}, reason {record.reason}; its cost stays charged"
+        findings.append(Finding("withdrawn", subject, text))
+    return findings
 
 
 def by_one_other_key(

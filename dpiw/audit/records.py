@@ -166,6 +166,7 @@ class RunTally:
     manifest_digest: str | None = None
     published: int | None = None
     further: list[str] = field(default_factory=list)
+    withdrawn: str | None = None
     certified: list[int] = field(default_factory=list)
     last_at: str = ""
     history: list[tuple[int, Snapshot]] = field(default_factory=list)
@@ -191,12 +192,14 @@ class RunTally:
     @property
     def state(self) -> str:
         """The run's state in one word, as `dpiw ledger show` prints it."""
+        if self.withdrawn is not None:
+            return "withdrawn"
         return "published" if self.manifest_digest is not None else _stands(self.latest)
 
     def attempt_state(self, attempt: AttemptTally) -> str:
         """The state of one attempt by itself; a voided one stays voided."""
         state = _stands(attempt.stages)
-        return "published" if state == "committed" and self.manifest_digest else state
+        return self.state if state == "committed" and self.manifest_digest else state
 
     @property
     def snapshot(self) -> Snapshot:
@@ -334,13 +337,24 @@ class RecoveredTally:
         return run.key.startswith(self.run) and same_plan
 
 
+@dataclass(frozen=True, kw_only=True)
+class WithdrawnTally:
+    """A withdrawal, as its entry `seq` states it; `statement`: SHA-256 of the tombstone's."""
+
+    seq: int
+    population: str
+    reason: str
+    statement: str
+
+
 @dataclass(kw_only=True)
 class Tally:
-    """Everything counted; `recovered` by manifest digests, `places` by entry hashes."""
+    """Everything counted; `recovered`, `withdrawn` by manifest digests, `places` by hashes."""
 
     populations: dict[str, PopulationTally] = field(default_factory=dict)
     runs: dict[str, RunTally] = field(default_factory=dict)
     recovered: dict[str, RecoveredTally] = field(default_factory=dict)
+    withdrawn: dict[str, WithdrawnTally] = field(default_factory=dict)
     losses: list[tuple[int, str, Units]] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     times: dict[int, str] = field(default_factory=dict)

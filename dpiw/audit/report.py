@@ -48,7 +48,8 @@ from dpiw.release.report.plots import Budget, budget_bar
 def build_page(report: AuditReport) -> str:
     """The report as one HTML document; the same report gives the same text."""
     counted = Tally() if report.counted is None else report.counted
-    whole = sum(folder.release is not None for folder in report.folders)
+    withdrawn = sum(folder.tombstone is not None for folder in report.folders)
+    whole = sum(folder.release is not None for folder in report.folders) - withdrawn
     return pages.render(
         "audit/audit.html.j2",
         version=__version__,
@@ -64,7 +65,8 @@ def build_page(report: AuditReport) -> str:
         warnings=report.number(Severity.WARNING),
         runs=len(counted.runs),
         published=sum(run.manifest_digest is not None for run in counted.runs.values()),
-        sound=f"{whole} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(whole)}",
+        sound=f"{whole} whole{' and signed' if report.pinned else f'; {UNPINNED}' * bool(whole)}"
+        + f"; {withdrawn} withdrawn" * bool(withdrawn),
         populations=tuple(
             _population_view(population, counted, report)
             for _, population in sorted(counted.populations.items())
@@ -202,6 +204,8 @@ def _times(attempt: AttemptTally) -> str:
 def _folder_row(folder: FolderFacts, run: RunTally | None, *, pinned: bool) -> tuple[str, ...]:
     release = folder.release
     soundness = "whole, signed" if pinned else f"whole, {UNPINNED}"
+    if folder.tombstone is not None:
+        soundness = f"withdrawn: {folder.tombstone.tombstone.statement.reason}"
     fault = "NOT SOUND" if folder.other_key is None else f"SIGNED BY {folder.other_key}"
     return (
         folder.name,
@@ -365,6 +369,9 @@ def _folder(folder: FolderFacts) -> dict[str, Any]:
         "manifest_digest": folder.manifest_digest,
         "run_key": folder.run_key,
         "sound": release is not None,
+        "withdrawn": None
+        if folder.tombstone is None
+        else folder.tombstone.tombstone.statement.reason,
         "release_id": None if release is None else release.certificate.release_id,
         "signed_by": folder.other_key if release is None else release.key_id,
         "key_checked": release is not None and release.pinned,

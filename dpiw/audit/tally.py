@@ -19,6 +19,7 @@ from dpiw.audit.records import (
     StageTally,
     Tally,
     Units,
+    WithdrawnTally,
     cost_of,
     fits,
     least_loss,
@@ -75,6 +76,11 @@ def _take(counted: Tally, entry: Fields) -> None:
     if kind == "recover":
         _recover(counted, entry)
         return
+    if kind == "withdraw":
+        _withdraw(counted, entry)
+        return
+    if kind == "publish" and counted.withdrawn.keys() & _names(entry["payload"]):
+        raise IllegalError("it publishes, or adds rows to, a release that was withdrawn before")
     if kind in ("key", "revoke", "approve", "publish"):
         if fault := counted.populations[entry["population"]].ring.take(entry):
             counted.tell("key_not_valid", f"entry {entry['seq']}", fault)
@@ -390,6 +396,37 @@ def _publish_rows(run: RunTally, entry: Fields) -> None:
     if digest in (run.manifest_digest, *run.further):
         raise IllegalError("it publishes a manifest twice")
     run.further.append(digest)
+
+
+def _names(payload: Fields) -> set[str]:
+    return {payload["manifest_digest"], payload.get("rows_of")} - {None}
+
+
+def _withdraw(counted: Tally, entry: Fields) -> None:
+    """A withdrawal moves no charge, and names a publication of its run, or a recovered one."""
+    payload, key = entry["payload"], entry["run_key"]
+    digest, name = _digest(entry, "manifest_digest"), entry["population"]
+    if key is None:
+        theirs = {d for d, lost in counted.recovered.items() if lost.population == name}
+        known = bool(theirs & _names(payload))
+    else:
+        run = counted.runs[key]
+        known = run.population == name and digest in (run.manifest_digest, *run.further)
+    if not known or digest in counted.withdrawn:
+        raise IllegalError("it withdraws what was not published, or was withdrawn before")
+    if payload["reason"] not in ("error", "disclosure", "superseded", "request"):
+        raise IllegalError("its reason is none that this audit knows")
+    other = payload["replaced_by"]
+    if other is not None:
+        published = {r.manifest_digest for r in counted.runs.values()} | counted.recovered.keys()
+        if other["manifest"] == digest or other["manifest"] not in published:
+            raise IllegalError("the release that replaces it is not published")
+    counted.withdrawn[digest] = WithdrawnTally(
+        seq=entry["seq"], population=name, reason=payload["reason"],
+        statement=_digest(entry, "statement"),
+    )  # fmt: skip
+    if key is not None and digest == run.manifest_digest:
+        run.withdrawn = str(payload["reason"])
 
 
 _STEPS: dict[str, Callable[[RunTally, Fields], object]] = {

@@ -104,6 +104,12 @@ GUIDE = {
         "Print what a release promises: cost, mechanism, columns, verdict of its weights.",
         "dpiw describe releases/town-once-3f2a91c0 --key keys/curator.pub",
     ),
+    "dpiw withdraw": (
+        "Withdraw a published release: record it in the ledger, and replace the folder's files by a"
+        " signed tombstone, which every reader meets. Its cost stays charged, and it is never"
+        " published again. Started again with the same words, it finishes what a crash left.",
+        "dpiw withdraw releases/town-once-3f2a91c0 --ledger release.yaml --reason error",
+    ),
     "dpiw key": ("Make, add, revoke and list keys.", "dpiw key new keys/curator"),
     "dpiw key new": (
         "Make a pair of Ed25519 keys: PATH.key signs and stays secret, PATH.pub is for analysts.",

@@ -21,7 +21,16 @@ from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.series import add_series_command
-from dpiw.errors import Command, DPIWError, ReleaseError, SchemaError, SpecError, install, shown
+from dpiw.errors import (
+    Command,
+    DPIWError,
+    ReleaseError,
+    SchemaError,
+    SpecError,
+    WithdrawnError,
+    install,
+    shown,
+)
 from dpiw.series.catalogues import CATALOGUES
 
 if TYPE_CHECKING:
@@ -80,7 +89,11 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _describe(arguments: argparse.Namespace) -> int:
-    verified = _verified(arguments)
+    try:
+        verified = _verified(arguments)
+    except WithdrawnError:
+        write_lines(arguments, _tombstone(arguments))
+        return 0
     if arguments.catalogue is not None:
         text = _catalogue(verified, arguments.catalogue)
     elif arguments.questions:
@@ -101,6 +114,22 @@ def _catalogue(verified: VerifiedLocal | VerifiedRelease, form: str) -> str:
     if not isinstance(verified, VerifiedRelease):
         raise SpecError(field="--catalogue", allowed="a release of synthetic rows")
     return catalogue(verified, form).decode().removesuffix("\n")
+
+
+def _tombstone(arguments: argparse.Namespace) -> list[str]:
+    from dpiw.release.signing import load_public_keys
+    from dpiw.release.verification import NOBODY
+    from dpiw.release.withdrawal import read_tombstone
+
+    tombstone = read_tombstone(arguments.folder, load_public_keys(arguments.key))
+    if tombstone is None:
+        return []
+    lines = tombstone.statement.described()
+    if arguments.json:
+        lines = [tombstone.to_json().decode()]
+    elif arguments.key is None:
+        lines = [NOBODY, *lines]
+    return lines
 
 
 def _answers(arguments: argparse.Namespace) -> str:
@@ -208,12 +237,14 @@ def _add_ledger(commands: Any, key: Any) -> None:
     try:
         from dpiw.cli.keys import add_key_commands
         from dpiw.cli.ledger import add_ledger_commands
+        from dpiw.cli.withdraw import add_withdraw_command
         from dpiw.cli.workspace import add_workspace_commands
     except ModuleNotFoundError:
         return
     add_key_commands(commands, key)
     add_ledger_commands(commands)
     add_workspace_commands(commands)
+    add_withdraw_command(commands)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

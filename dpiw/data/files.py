@@ -7,6 +7,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -74,6 +75,18 @@ def move_exclusively(folder: Path, target: Path) -> None:
     except OSError as reason:
         if reason.errno in _IS_THERE:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from reason
+        raise
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file; neither follows a link nor waits for a pipe's writer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
         raise
 
 

@@ -13,6 +13,7 @@ states: docs/privacy.md, section 3. Beyond that table:
   ended can be seen and no epsilon pays for that. At the limit nothing is read, armed or resumed.
 * A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
 * More rows of a published run: a `publish` entry with its first manifest (`rows_of`) and no cost.
+* A withdrawn release (`dpiw.ledger.withdrawals`) stays charged, and is never published again.
 * A certificate carries the hash of its own `certify` entry, whose 256 random bits hide all else.
 * Keys, revocations and approvals change a population's keyring alone (`dpiw.ledger.keyring`).
 * Held = every attempt not voided, and again for each conflicting output: two outputs, two draws.
@@ -52,6 +53,7 @@ from dpiw.ledger.values import (
     StageRecord,
     StageState,
 )
+from dpiw.ledger.withdrawals import RecordedWithdrawal, withdrawal_of
 from dpiw.privacy.units import NeighbouringRelation
 
 _OF_KEYS = (EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE)
@@ -65,6 +67,7 @@ class Book:
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, RunRecord] = {}
         self.recoveries: list[Recovery] = []
+        self.withdrawals: dict[str, RecordedWithdrawal] = {}
         self._accounts: dict[str, Account] = {}
         self._drawn: dict[str, list[tuple[int, Charge]]] = {}
         self._places: dict[str, int] = {}
@@ -114,11 +117,19 @@ class Book:
         self.account(name)
         return tuple(run for run in self.runs.values() if run.population == name)
 
+    def check_not_withdrawn(self, manifest_digest: str | None) -> None:
+        """Raise WithdrawnError if this release, or these further rows, were withdrawn."""
+        withdrawal = self.withdrawals.get(manifest_digest or "")
+        if withdrawal is not None:
+            raise withdrawal.refusal(f"manifest {withdrawal.manifest_digest[:12]}")
+
     def check(self, entry: Entry) -> None:
         """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         self._stated(entry)
 
-    def _stated(self, entry: Entry) -> Population | Recovery | RunRecord | Keyring | None:
+    def _stated(
+        self, entry: Entry
+    ) -> Population | Recovery | RecordedWithdrawal | RunRecord | Keyring | None:
         check_fields(entry)
         if not entry.authored():
             raise LedgerConflictError("the signature does not match this entry", field="by")
@@ -134,6 +145,8 @@ class Book:
             return recovery_of(self, entry)
         if entry.kind in _OF_KEYS:
             return self.keyring(entry.population or "").after(entry)
+        if entry.kind is EntryKind.WITHDRAW:
+            return withdrawal_of(self, entry)
         return _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
@@ -147,6 +160,11 @@ class Book:
             self.recoveries.append(stated)
             account = self.account(stated.population)
             self._keep(account.plus(stated.charged, reads=stated.reads), entry)
+        elif isinstance(stated, RecordedWithdrawal):
+            self.withdrawals[stated.manifest_digest] = stated
+            run = self.runs.get(entry.run_key or "")
+            if run is not None and run.manifest_digest == stated.manifest_digest:
+                self.runs[run.run_key] = replace(run, withdrawn=stated.reason)
         elif isinstance(stated, Keyring):
             self._keyrings[stated.population] = stated
         elif stated is not None:
@@ -310,7 +328,7 @@ def _certify(book: Book, entry: Entry) -> RunRecord:
 def _publish(book: Book, entry: Entry) -> RunRecord:
     run = _own_run(book, entry)
     if "rows_of" in entry.payload:
-        return _publish_rows(run, entry)
+        return _publish_rows(book, run, entry)
     if run.state is not RunState.COMMITTED:
         raise LedgerConflictError(
             f"this run is {run.state.value}. It can be published only after every stage is"
@@ -318,10 +336,12 @@ def _publish(book: Book, entry: Entry) -> RunRecord:
             next=[_STATES],
         )
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
+    book.check_not_withdrawn(digest)
     return replace(run, manifest_digest=digest, published=entry.head)
 
 
-def _publish_rows(run: RunRecord, entry: Entry) -> RunRecord:
+def _publish_rows(book: Book, run: RunRecord, entry: Entry) -> RunRecord:
+    book.check_not_withdrawn(run.manifest_digest)
     digest = check_digest("manifest_digest", entry.payload["manifest_digest"])
     if run.manifest_digest is None or entry.payload["rows_of"] != run.manifest_digest:
         raise LedgerConflictError(

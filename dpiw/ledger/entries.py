@@ -145,6 +145,7 @@ class EntryKind(enum.Enum):
     LOSE = "lose"
     CERTIFY = "certify"
     PUBLISH = "publish"
+    WITHDRAW = "withdraw"
     RECOVER = "recover"
     KEY = "key"
     REVOKE = "revoke"

@@ -28,7 +28,8 @@ from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost, float_above
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import MANIFEST, release_folders
-from dpiw.release.verification import VerifiedRelease, verify
+from dpiw.release.verification import VerifiedRelease
+from dpiw.release.withdrawn import verify_charged
 
 
 def certified_terms(certificate: Certificate) -> Population:
@@ -155,12 +156,15 @@ def folders_of(roots: Iterable[Path]) -> list[Path]:
 
 
 def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[VerifiedRelease]:
-    """The verified releases; ReleaseError if one fails: a skipped one would not be charged."""
+    """The verified releases; ReleaseError if one fails: a skipped one would not be charged.
+
+    A withdrawn one counts, by what its tombstone keeps: it was drawn, and stays charged.
+    """
     changed = "; if the curator changed keys, type --key once for each of them, older ones too"
     verified = []
     for folder in folders_of(roots):
         try:
-            verified.append(verify(folder, public_key=keys))
+            verified.append(verify_charged(folder, public_key=keys))
         except ReleaseError as error:
             remedy = changed if isinstance(error, SignatureError) else ""
             raise type(error)(f"{folder}: {error}{remedy}") from error

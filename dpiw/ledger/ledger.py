@@ -36,10 +36,13 @@ from dpiw.ledger.recovery import (
 from dpiw.ledger.reservations import check_same_reservation, reservation_payload
 from dpiw.ledger.stores import open_store
 from dpiw.ledger.values import Charge, Grant, RunRecord, StageState
+from dpiw.ledger.withdrawals import RecordedWithdrawal
+from dpiw.ledger.withdrawals import payload_of as payload_of_withdrawal
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
 from dpiw.release.signing import PrivateKey
+from dpiw.release.withdrawal import Withdrawal
 
 
 class Ledger(LedgerReader):
@@ -390,11 +393,13 @@ class Ledger(LedgerReader):
     def publish(self, run_key: str, manifest_digest: str) -> LedgerHead:
         """Record the one release of a run; return the entry's place, the same for the same digest.
 
-        Raises LedgerConflictError if a stage is not committed, or another manifest was published.
+        Raises LedgerConflictError if a stage is not committed, or another manifest was published;
+        WithdrawnError if it was withdrawn.
         """
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
+            page.book.check_not_withdrawn(manifest_digest)
             if run.published is None:
                 return self._append_for_run(
                     page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest
@@ -413,16 +418,40 @@ class Ledger(LedgerReader):
     def publish_rows(self, run_key: str, manifest_digest: str) -> None:
         """Record more rows of a published run's draws; the same digest again changes nothing.
 
+        Raises WithdrawnError if these rows, or the release, were withdrawn.
+
         Privacy: costs nothing; the rows are computed from draws that the run has paid for.
         """
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
+            for digest in (manifest_digest, run.manifest_digest):
+                page.book.check_not_withdrawn(digest)
             if manifest_digest not in run.further:
                 paid = run.manifest_digest
                 self._append_for_run(
                     page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest, rows_of=paid
                 )
+
+    def withdraw(
+        self, stated: Withdrawal, *, run_key: str | None, rows_of: str | None = None
+    ) -> RecordedWithdrawal:
+        """Record that a release was withdrawn; return what is on record, now or from before.
+
+        Charges and gives back nothing. `run_key`: of the run that published it; None: a recovery
+        lists its manifest, or that of the release to which it adds rows (`rows_of`). Raises
+        LedgerConflictError if this ledger has not published it, or knows no such replacement.
+        """
+        with self._page(write=True) as page:
+            if stated.manifest not in page.book.withdrawals:
+                self._append(
+                    page,
+                    kind=EntryKind.WITHDRAW,
+                    population=stated.population,
+                    run_key=run_key,
+                    payload=payload_of_withdrawal(stated, rows_of=rows_of),
+                )
+        return self.withdrawals()[stated.manifest]
 
 
 def _check_alone(book: Book, own: RunRecord, beside: frozenset[str]) -> None:

@@ -32,6 +32,7 @@ from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
 from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState
+from dpiw.ledger.withdrawals import RecordedWithdrawal
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
 
@@ -247,6 +248,10 @@ class LedgerReader:
     def recovery_of_run(self, run_key: str, plan_digest: str, period: str) -> Recovery | None:
         """The recovery by which this run is spent, or None."""
         return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
+
+    def withdrawals(self) -> Mapping[str, RecordedWithdrawal]:
+        """Every withdrawal, by SHA-256 of the withdrawn manifest."""
+        return self._read(lambda book: dict(book.withdrawals))
 
     def confirm(self, grant: Grant) -> None:
         """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""

@@ -90,7 +90,8 @@ class RunState(enum.Enum):
     """State of a run.
 
     RESERVED: nothing armed. ARMED: under way. LOST: a stage must be drawn again, at a new cost.
-    COMMITTED: every stage has its output. PUBLISHED: released. VOIDED: given up before any arm.
+    COMMITTED: every stage has its output. PUBLISHED: released. WITHDRAWN: published before, and
+    never again. VOIDED: given up before any arm.
     """
 
     RESERVED = "reserved"
@@ -98,6 +99,7 @@ class RunState(enum.Enum):
     LOST = "lost"
     COMMITTED = "committed"
     PUBLISHED = "published"
+    WITHDRAWN = "withdrawn"
     VOIDED = "voided"
 
 
@@ -207,6 +209,8 @@ class RunRecord:
         plan_digest, period, max_attempts: fixed by the first reservation.
         manifest_digest, further: SHA-256 of the published manifest; of those of more rows.
         release: its name; None if only earlier versions of dpiw reserved it.
+        withdrawn: why its release was withdrawn (`dpiw.release.withdrawal.REASONS`); None: it was
+            not. The charge stays.
     """
 
     run_key: str
@@ -219,6 +223,13 @@ class RunRecord:
     published: LedgerHead | None = None
     further: tuple[str, ...] = ()
     release: str | None = None
+    withdrawn: str | None = None
+
+    @property
+    def release_id(self) -> str | None:
+        """The name of the folder that it publishes; None if `release` is."""
+        name = f"{self.release}-{self.period}-{self.run_key[:8]}"
+        return None if self.release is None else name
 
     @property
     def stages(self) -> dict[str, StageRecord]:
@@ -231,13 +242,15 @@ class RunRecord:
     @property
     def state(self) -> RunState:
         """The state of the whole run; see `RunState`."""
+        if self.withdrawn is not None:
+            return RunState.WITHDRAWN
         return RunState.PUBLISHED if self.manifest_digest is not None else _stands(self.stages)
 
     def attempt_state(self, attempt: AttemptRecord) -> RunState:
         """The state of one attempt by itself; a voided one stays voided."""
         state = _stands(attempt.stages)
         published = state is RunState.COMMITTED and self.manifest_digest is not None
-        return RunState.PUBLISHED if published else state
+        return self.state if published else state
 
     @property
     def held(self) -> Charge:

@@ -248,6 +248,7 @@ class Places(Section):
         max_attempts: how often a run may pay for a draw, the first included.
         time_zone: the IANA name of the zone whose days, weeks and months the periods are.
         series: the calendar of releases.
+        revises: the name of the published release that this one replaces, if it corrects one.
         back_fill: of earlier specs: any period may be published; now `series.retention` says which.
         mode: `production` needs a second key's approval of each run, `rehearse` spends nothing; no
             mode: an approval is needed where the population has an approver's key.
@@ -262,6 +263,7 @@ class Places(Section):
     max_attempts: Annotated[Count, Field(ge=1, le=10)] = 1
     time_zone: Zone = "UTC"
     series: SeriesSpec | None = None
+    revises: PlainText | None = None
     back_fill: Flag = False
     mode: Literal["production", "rehearse"] | None = None
     state: PlainText

@@ -70,7 +70,8 @@ class Certificate(Document):
         accountants: epsilon of one complete attempt: `pld` is the guarantee, `rdp` a check.
         plan_digest: SHA-256 of the plan that was fixed before any data was read.
         generator: method and settings; `made_elsewhere`: the declared cost of another tool's rows;
-            `more_rows_of`: the earlier release from whose draws these rows are made.
+            `more_rows_of`: the earlier release from whose draws these rows are made; `revises`: the
+            release that this one replaces.
         post_processing: steps after the measurements, in order; they cost nothing.
         diagnostics: computed from released values only; numbers JSON cannot hold are text.
         ledger_head: hash of the ledger entry before this was written.
@@ -149,6 +150,12 @@ class Certificate(Document):
         """`release_id` and `manifest` of the release that paid for these rows' draws, or None."""
         first = self.generator.get("more_rows_of")
         return first if isinstance(first, Mapping) else None
+
+    @property
+    def revises(self) -> Mapping[str, str] | None:
+        """`release_id` and `manifest` of the release that this one replaces, or None."""
+        other = self.generator.get("revises")
+        return other if isinstance(other, Mapping) else None
 
     def _alone(self, costs: Mapping[str, Any]) -> str:
         epsilons = [

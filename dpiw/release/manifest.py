@@ -25,13 +25,24 @@ from dpiw.data.documents import (
     record,
     settle,
 )
-from dpiw.errors import ManifestError, ReleaseError, SpecError, nearest, shown
+from dpiw.data.files import open_regular
+from dpiw.errors import (
+    ManifestError,
+    ReleaseError,
+    SignatureError,
+    SpecError,
+    nearest,
+    shown,
+)
 from dpiw.privacy.units import PrivacyUnit
 from dpiw.release.signing import PublicKey
 
 FORMAT = "dpiw-release"
 LOCAL_FORMAT = "dpiw-local-release"
 FORMAT_VERSION = 1
+
+MANIFEST_LIMIT = 16 * 2**20
+"""Most bytes of a manifest, a certificate or a tombstone."""
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
@@ -44,7 +55,8 @@ CROISSANT = "croissant.json"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MORE_ROWS = re.compile(r".+-rows[0-9]{1,12}-[0-9a-f]{8}")
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+"""A UTC time in whole seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +106,7 @@ class Facts:
 
     def __post_init__(self) -> None:
         settle(self, what=MANIFEST)
-        if _MOMENT.fullmatch(self.published_at) is None:
+        if MOMENT.fullmatch(self.published_at) is None:
             allowed = "a UTC time such as 2027-01-31T06:00:00Z"
             raise ManifestError(field=f"{MANIFEST} published_at", allowed=allowed)
 
@@ -198,6 +210,21 @@ class Manifest(SignedManifest):
 
     format = FORMAT
     facts: ManifestFacts
+
+
+def read_limited(
+    path: Path, *, limit: int, error: type[ManifestError | SignatureError], then: str = ""
+) -> bytes:
+    """Read a small regular file of a folder that may be hostile; raises `error`."""
+    try:
+        with open_regular(path) as stream:
+            data = stream.read(limit + 1)
+    except OSError as reason:
+        missing = then if isinstance(reason, FileNotFoundError) else ""
+        raise error(f"{reason.strerror}{missing}", field=path.name) from reason
+    if len(data) > limit:
+        raise error(f"larger than {limit} bytes, the most allowed{then}", field=path.name)
+    return data
 
 
 def row_files(count: int) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def build_folder(
         _write(staging / MANIFEST, data)
         _write(staging / SIGNATURE, key.sign(data))
         _make_readable(staging)
-        with _writing(f"folder {folder.name}"):
+        with writing(f"folder {folder.name}"):
             move_exclusively(staging, folder)
             sync_directory(folder.parent)
         return manifest
@@ -83,7 +83,7 @@ def publish_built(
     with _staging(destination.parent) as folder:
         for name in (*sorted(manifest.files), MANIFEST, SIGNATURE):
             _create(folder / name, partial(copy_file, built / name))
-        with _writing(f"release folder {destination.name}"):
+        with writing(f"release folder {destination.name}"):
             check_files(folder, manifest)
             if read_signed(folder, kind=Manifest, expected=[key]) != manifest:
                 raise ReleaseError("its copy differs from the file; check the disk", field=MANIFEST)
@@ -107,7 +107,7 @@ def _install(
         return False
     commit(manifest.digest)
     _make_readable(folder)  # until now nobody but us could look into it
-    with _writing(f"release folder {destination.name}"):
+    with writing(f"release folder {destination.name}"):
         try:
             move_exclusively(folder, destination)
         except FileExistsError:  # another process was faster
@@ -115,6 +115,15 @@ def _install(
             return False
     _make_durable(destination.parent)
     return True
+
+
+def place_file(path: Path, data: bytes) -> None:
+    """Put a whole, durable file into a published folder, in one step; it replaces what is there."""
+    with _staging(path.parent.parent) as staging:
+        _create(staging / path.name, data)
+        with writing(path.name):
+            os.rename(staging / path.name, path)
+            sync_directory(path.parent)
 
 
 def clean_staging(root: Path) -> int:
@@ -140,7 +149,7 @@ def _staging(root: Path) -> Iterator[Path]:
     """A private, locked folder inside `root`, removed at the end unless renamed."""
     folder, lock = _create_lock(root)
     try:
-        with _writing(f"staging folder in {root.name}"):
+        with writing(f"staging folder in {root.name}"):
             folder.mkdir(mode=0o700)
         yield folder
     finally:
@@ -154,7 +163,7 @@ def _create_lock(root: Path) -> tuple[Path, int]:
     while True:
         folder = root / f"{STAGING_PREFIX}{secrets.token_hex(16)}"
         path = folder.with_name(f"{folder.name}.lock")
-        with _writing(f"staging folder in {root.name}"):
+        with writing(f"staging folder in {root.name}"):
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock).st_nlink:  # else a cleaner took the file between the two calls
@@ -163,24 +172,24 @@ def _create_lock(root: Path) -> tuple[Path, int]:
 
 
 def _make_readable(folder: Path) -> None:
-    with _writing("staging folder"):
+    with writing("staging folder"):
         folder.chmod(0o755)
     _make_durable(folder)
 
 
 def _make_durable(folder: Path) -> None:
-    with _writing(f"folder {folder.name}"):
+    with writing(f"folder {folder.name}"):
         sync_directory(folder)
 
 
 def _write(path: Path, source: FileSource) -> FileEntry:
     size = _create(path, source)
-    with _writing(path.name):
+    with writing(path.name):
         return FileEntry(size=size, sha256=file_digest(path))
 
 
 def _create(path: Path, source: FileSource) -> int:
-    with _writing(path.name):
+    with writing(path.name):
         if callable(source):
             source(path)
         else:
@@ -228,7 +237,8 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writing(what: str) -> Iterator[None]:
+def writing(what: str) -> Iterator[None]:
+    """Raise ReleaseError, which names `what`, for an OSError inside."""
     try:
         yield
     except OSError as reason:

@@ -1,7 +1,6 @@
 """Verification of a release folder, without network or ledger."""
 
 import csv
-import errno
 import hashlib
 import io
 import os
@@ -10,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.documents import parse_canonical
+from dpiw.data.files import open_regular
 from dpiw.data.schema.levels import NOISY_COUNT, guarded, level_file
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.threads import in_threads
@@ -33,6 +32,7 @@ from dpiw.release.keys import KeyStatement
 from dpiw.release.manifest import (
     CERTIFICATE,
     MANIFEST,
+    MANIFEST_LIMIT,
     REPLICATES,
     SCHEMA,
     SIGNATURE,
@@ -41,8 +41,10 @@ from dpiw.release.manifest import (
     SignedManifest,
     listed_row_files,
     no_release,
+    read_limited,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, Keys, PublicKey, load_public_keys, not_by
+from dpiw.release.withdrawal import refuse_withdrawn
 
 _ASK = "; do not use this folder: ask its curator for it again"
 _ONE_LISTS = "only one of certificate and manifest lists this file"
@@ -99,7 +101,6 @@ NOBODY = (
 """Precedes everything that such a folder says of itself."""
 
 REQUIRED = (CERTIFICATE, SCHEMA)
-_MANIFEST_LIMIT = 16 * 2**20
 
 FOOTER = 64 * 2**20
 """Bytes at the end of a Parquet file that may hold its footer."""
@@ -137,6 +138,11 @@ class VerifiedRelease:
                 f"more rows of the draws of {shown(first.get('release_id'))} (manifest"
                 f" {shown(str(first.get('manifest'))[:12])}), whose cost this one states: no"
                 " further cost"
+            )
+        if (other := self.certificate.revises) is not None:
+            lines.append(
+                f"revises {shown(other.get('release_id'))} (manifest"
+                f" {shown(str(other.get('manifest'))[:12])}): use this release instead"
             )
         declared = self.certificate.declared
         return "\n".join(lines if declared is None else [*lines, shown(declared)])
@@ -189,6 +195,7 @@ def verify(
         then: ends the message about a folder that is not as it was signed.
 
     Raises:
+        WithdrawnError: the release was withdrawn; it has `reason` and `replaced_by`.
         SignatureError: no signature, a wrong one, or not by an expected key (there may be none).
         ManifestError: a malformed manifest, missing or extra files, or contradicting ones.
         ChecksumError: a file's bytes differ from the manifest.
@@ -257,18 +264,31 @@ def verified_contents(
 
 
 def read_signed_manifest(folder: Path) -> Manifest:
-    """Return the manifest if its signature holds under the embedded key."""
-    return read_signed(folder, kind=Manifest, expected=None)
+    """Return a release's manifest, withdrawn or not, if the key that it embeds signed it."""
+    return signed_manifest(folder, kind=Manifest, expected=None)
 
 
 def read_signed(
     folder: Path, *, kind: type[AnyManifest], expected: Sequence[PublicKey] | None, then: str = ""
 ) -> AnyManifest:
-    """Return a manifest signed by one of the expected keys; None: by the key that it embeds."""
+    """Return a manifest signed by one of the expected keys; None: by the key that it embeds.
+
+    Raises WithdrawnError if the folder has a tombstone.
+    """
+    refuse_withdrawn(folder, expected)
+    return signed_manifest(folder, kind=kind, expected=expected, then=then)
+
+
+def signed_manifest(
+    folder: Path, *, kind: type[AnyManifest], expected: Sequence[PublicKey] | None, then: str = ""
+) -> AnyManifest:
+    """Return a manifest as `read_signed` does, also that of a withdrawn release."""
     if not (folder / MANIFEST).is_file():
         raise ManifestError(no_release(folder))
-    data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
-    signature = _read(folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError, then=then)
+    data = read_limited(folder / MANIFEST, limit=MANIFEST_LIMIT, error=ManifestError)
+    signature = read_limited(
+        folder / SIGNATURE, limit=SIGNATURE_BYTES, error=SignatureError, then=then
+    )
     # Nothing in the file is interpreted before an expected key vouches for it.
     keys = [kind.from_bytes(data).signer] if expected is None else expected
     vouching = _vouching(data, signature, keys)
@@ -354,7 +374,7 @@ def signed_bytes(
     expected = manifest.files[name]
     digest, left = hashlib.sha256(), expected.size
     try:
-        with _open(folder / name) as stream:
+        with open_regular(folder / name) as stream:
             while last and left > last and (block := stream.read(min(left - last, _BLOCK))):
                 digest.update(block)
                 left -= len(block)
@@ -369,7 +389,7 @@ def signed_bytes(
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a regular file, hexadecimal. Raises OSError; a link is not followed."""
-    with _open(path) as stream:
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -381,36 +401,10 @@ def manifest_digest(folder: Path) -> str | None:
     if folder.is_symlink():
         return None
     try:
-        data = _read(folder / MANIFEST, limit=_MANIFEST_LIMIT, error=ManifestError)
+        data = read_limited(folder / MANIFEST, limit=MANIFEST_LIMIT, error=ManifestError)
     except ManifestError:
         return None
     return hashlib.sha256(data).hexdigest()
-
-
-def _open(path: Path) -> BufferedReader:
-    """Open a regular file; neither follows a link nor waits for a pipe's writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _read(
-    path: Path, *, limit: int, error: type[ManifestError | SignatureError], then: str = ""
-) -> bytes:
-    try:
-        with _open(path) as stream:  # the folder may be hostile
-            data = stream.read(limit + 1)
-    except OSError as reason:
-        missing = then if isinstance(reason, FileNotFoundError) else ""
-        raise error(f"{reason.strerror}{missing}", field=path.name) from reason
-    if len(data) > limit:
-        raise error(f"larger than {limit} bytes, the most allowed{then}", field=path.name)
-    return data
 
 
 def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
@@ -437,14 +431,14 @@ def _readers(manifest: Manifest, *, trusted: bool, rows: bool) -> Readers:
 
 
 def _certificate(file: FileBytes) -> Certificate:
-    if len(file.data) > _MANIFEST_LIMIT:
-        raise ManifestError(f"larger than {_MANIFEST_LIMIT} bytes, the most", field=file.name)
+    if len(file.data) > MANIFEST_LIMIT:
+        raise ManifestError(f"larger than {MANIFEST_LIMIT} bytes, the most", field=file.name)
     return Certificate.from_json(file.data)
 
 
 def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certificate:
     """Compare certificate, Parquet footer and manifest, which a signer could have mixed up."""
-    from dpiw.release.parquet import DISAGREE, arrow_fields, arrow_schema, footer_facts
+    from dpiw.release.parquet import arrow_fields, arrow_schema, footer_facts
     from dpiw.release.replicate_weights import check_replicates, replicates_promised
 
     certificate: Certificate = contents[CERTIFICATE]
@@ -454,17 +448,8 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
         declared = arrow_fields(arrow_schema(PublicSchema.from_mapping(contents[SCHEMA])))
     except (SchemaError, KeyError, TypeError, ValueError, AttributeError):
         raise ManifestError(field=SCHEMA, allowed="a data dictionary of this version") from None
-    same = ("release_id", "population", "unit", "epsilon", "delta")
+    check_facts(manifest, certificate)
     pairs = {
-        **{name: (getattr(facts, name), getattr(certificate, name)) for name in same},
-        "cumulative epsilon": (facts.cumulative_epsilon, certificate.spent_epsilon),
-        "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
-        "mechanisms": (facts.mechanisms, certificate.mechanisms),
-        "ledger head": (facts.ledger_head, certificate.ledger_head),
-        "release whose draws these rows are": (
-            facts.rows_of,
-            (certificate.more_rows_of or {}).get("manifest"),
-        ),
         "constraints digest": (facts.constraints_digest, manifest.files[SCHEMA].sha256),
         "row count": (facts.rows, sum(footer.rows for footer in footers)),
         "Arrow schema": ({facts.columns}, {footer.columns for footer in footers}),
@@ -474,9 +459,7 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
             [footer_facts(certificate)] * len(footers),
         ),
     }
-    for name, (one, other) in pairs.items():
-        if one != other:
-            raise ManifestError(DISAGREE, field=name)
+    _check_equal(pairs)
     check_levels({name: file for name, file in contents.items() if isinstance(file, FileBytes)},
                  certificate)  # fmt: skip
     if (replicates_promised(certificate) > 0) is not (REPLICATES in manifest.files):
@@ -484,3 +467,28 @@ def _check_agreement(contents: Mapping[str, Any], manifest: Manifest) -> Certifi
     if REPLICATES in manifest.files:
         check_replicates(contents[REPLICATES], certificate, rows=facts.rows)
     return certificate
+
+
+def check_facts(manifest: Manifest, certificate: Certificate) -> None:
+    """Raise ManifestError unless the two state the same release, cost and ledger head."""
+    facts = manifest.facts
+    same = ("release_id", "population", "unit", "epsilon", "delta", "mechanisms")
+    pairs = {
+        **{name: (getattr(facts, name), getattr(certificate, name)) for name in same},
+        "cumulative epsilon": (facts.cumulative_epsilon, certificate.spent_epsilon),
+        "cumulative delta": (facts.cumulative_delta, certificate.spent_delta),
+        "ledger head": (facts.ledger_head, certificate.ledger_head),
+        "release whose draws these rows are": (
+            facts.rows_of,
+            (certificate.more_rows_of or {}).get("manifest"),
+        ),
+    }
+    _check_equal(pairs)
+
+
+def _check_equal(pairs: Mapping[str, tuple[Any, Any]]) -> None:
+    for name, (one, other) in pairs.items():
+        if one != other:
+            from dpiw.release.parquet import DISAGREE
+
+            raise ManifestError(DISAGREE, field=name)

@@ -26,6 +26,7 @@ from dpiw.run.declared import check_registered
 from dpiw.run.reserve import charge_of, check_not_recovered
 from dpiw.run.restored import check_heads
 from dpiw.run.run import ReleaseRun, ledger_url, run_folder
+from dpiw.run.withdrawal import check_not_withdrawn
 
 
 def advice(
@@ -101,6 +102,7 @@ def _check(
     pay_again: bool,
 ) -> None:
     check_spends(run.spec)
+    check_not_withdrawn(record, ledger)
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
@@ -138,6 +140,8 @@ def _cost(record: RunRecord | None, charge: Charge | None) -> str:
         return "nothing"
     if record.state is RunState.PUBLISHED:
         return "nothing: it is published"
+    if record.state is RunState.WITHDRAWN:
+        return f"nothing: it was withdrawn; its run holds {record.held.cost}"
     return f"nothing more: its run holds {record.held.cost}"
 
 

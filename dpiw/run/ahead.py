@@ -39,6 +39,7 @@ _STANDS = {
     RunState.LOST: "was begun and is charged",
     RunState.COMMITTED: "is drawn and charged, not published",
     RunState.PUBLISHED: "is published already",
+    RunState.WITHDRAWN: "was published, and withdrawn",
 }
 
 _RECOVERED = "was published, and recovered"

@@ -92,6 +92,8 @@ def rerun(run: ReleaseRun, error: DPIWError) -> Rerun:
 
 
 def _rerun_of(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> Rerun:
+    if record.state is RunState.WITHDRAWN:
+        return Rerun.NEVER
     if record.state in (RunState.COMMITTED, RunState.PUBLISHED):
         kept = all(run.measurement(name).exists() for name in record.stages)
         return Rerun.FREE if kept else Rerun.NEVER

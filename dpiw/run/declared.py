@@ -18,7 +18,7 @@ from dpiw.plan.stages import GENERATOR_STAGE, PRIVATE_STAGES
 from dpiw.privacy import accounting
 from dpiw.privacy.measurement import Measurement
 from dpiw.release.certificate import Certificate
-from dpiw.release.verification import verify
+from dpiw.release.withdrawn import verify_charged
 from dpiw.run.commands import loss_command, recover_command
 from dpiw.run.restored import manifests_in_sight
 from dpiw.run.run import ReleaseRun, measurement_file, run_folder, workspace_folder
@@ -33,7 +33,7 @@ def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
     for folder, manifest in manifests_in_sight(spec):
         if manifest.facts.population == spec.population:
             try:
-                by_name[manifest.digest] = verify(folder, then="").certificate
+                by_name[manifest.digest] = verify_charged(folder, then="").certificate
             except ReleaseError as error:
                 raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
     return tuple(by_name.values())

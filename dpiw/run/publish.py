@@ -38,6 +38,7 @@ from dpiw.release.publication import build_folder, clean_staging, publish_built
 from dpiw.release.report.figures import Answers, answers_of
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import read_signed_manifest, verify
+from dpiw.release.withdrawal import ReleaseName
 from dpiw.run.certifiable import decimals, planned_facts, stage_record, versions_of
 from dpiw.run.draw import check_drawn
 from dpiw.run.locks import working
@@ -50,6 +51,7 @@ from dpiw.run.weigh import (
     committed_measurement,
     read_rows,
 )
+from dpiw.run.withdrawal import check_not_withdrawn, revised
 
 MOST_ANSWERED = 10_000
 """Most published rows whose report shows answers: it needs every feature of every row at once."""
@@ -64,6 +66,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
     check_drawn(run, ledger)
     plan, spec = run.plan, run.spec
     weighed = _weighed(run)
+    revision = revised(spec, ledger, own=run.release_id)
     head = ledger.certify(run.key)  # first: later reads can only find more
     record = ledger.run(run.key)
     epsilon, delta = decimals(record.held.cost)
@@ -95,8 +98,19 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         versions=versions_of(plan),
         ledger_head=head,
         **weighed,
-        **planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))},
+        **_revising(
+            planned | {"caveats": (*planned["caveats"], *_constraint_caveats(run))}, revision
+        ),
     )
+
+
+def _revising(facts: dict[str, Any], revision: ReleaseName | None) -> dict[str, Any]:
+    """Facts of a certificate, with the release that it revises, if there is one."""
+    if revision is None:
+        return facts
+    says = f"This release revises {revision.release_id} (manifest {revision.manifest}): use this."
+    generator = {**facts["generator"], "revises": dict(vars(revision))}
+    return facts | {"generator": generator, "caveats": (*facts["caveats"], says)}
 
 
 def certify_more_rows(run: ReleaseRun, ledger: Ledger, first: Certificate) -> Certificate:
@@ -208,7 +222,9 @@ def published(run: ReleaseRun) -> Path | None:
     Ledger heads, committed outputs, folder and signature are checked; no stage starts and nothing
     is spent. Raises as `reserve` and `publish`.
     """
-    record = run.open_ledger().find_run(run.key)
+    ledger = run.open_ledger()
+    record = ledger.find_run(run.key)
+    check_not_withdrawn(record, ledger)
     if record is None or record.state is not RunState.PUBLISHED:
         return None
     if not ((run.directory / "built").is_dir() and _destination(run).is_dir()):
@@ -245,9 +261,11 @@ def make_visible(
 
     `record` puts the manifest's digest on record before the folder is visible, again without error.
     Raises SignatureError (another key), LedgerTamperedError (the entry it was built on is missing)
-    or ReleaseError.
+    or ReleaseError, WithdrawnError among them.
     """
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
+    if (withdrawal := ledger.withdrawals().get(manifest.digest)) is not None:
+        raise withdrawal.refusal(f"release {run.release_id}")
     if manifest.signer != key.public:
         raise SignatureError(
             f"it was signed by key id {manifest.signer.key_id}, and signing_key is key id "

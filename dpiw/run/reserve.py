@@ -31,6 +31,7 @@ from dpiw.run.draw import check_drawn
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
+from dpiw.run.withdrawal import check_not_withdrawn, revised
 
 
 def reserve(
@@ -57,6 +58,7 @@ def reserve(
             written.
         LedgerTamperedError: the ledger lacks a published head, or did not arm a draw on disk.
         SourceError: the source is no regular file; no byte of it was read.
+        WithdrawnError: the run's release was withdrawn.
         GrantSpentError: another process draws, no attempts are left, or the release was recovered.
     """
     check_spends(run.spec)
@@ -65,8 +67,10 @@ def reserve(
     check_heads(run.spec, ledger)
     check_registered(run.spec, ledger)
     record = ledger.find_run(run.key)
+    check_not_withdrawn(record, ledger)
     check_not_recovered(run, ledger, record)
     if record is None:
+        revised(run.spec, ledger, own=run.release_id)  # do not pay for what cannot be certified
         if not pay_again:
             check_not_paid(run, ledger)
         check_mode(run.spec, ledger)
@@ -119,7 +123,9 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     found = request.found()
     if found is not None:
         ledger = found.open_ledger()
-        if ledger.find_run(found.key) is None:
+        record = ledger.find_run(found.key)
+        check_not_withdrawn(record, ledger)
+        if record is None:
             if not pay_again:
                 check_not_paid(found, ledger)
             signer = load_private_key(Path(found.spec.signing_key)).public
@@ -133,6 +139,8 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
+    check_not_withdrawn(ledger.find_run(request.key), ledger)
+    revised(spec, ledger, own=f"{spec.name}-{request.period}-{request.key[:8]}")
     if not pay_again:
         check_not_paid(request, ledger)
     check_approved(request, ledger, load_private_key(Path(spec.signing_key)).public)

@@ -26,7 +26,7 @@ _UNKNOWN = "unknown to its ledger"
 _UNREADABLE = "run.json unreadable"
 _UNREACHABLE = "its ledger cannot be opened"
 _UNSAFE = "a link, open to others, or another user's"
-_DONE = (RunState.PUBLISHED.value, RunState.VOIDED.value)
+_DONE = (RunState.PUBLISHED.value, RunState.WITHDRAWN.value, RunState.VOIDED.value)
 
 CONSEQUENCES = {
     "reserved": "a rerun reads the source again, as it is by then",

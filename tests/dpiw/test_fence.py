@@ -42,7 +42,8 @@ SPECS = {
     },
 }
 COMMANDS = (
-    "", "init", "plan", "rehearse", "series", "approve", "ledger", "ledger register",
+    "", "init", "plan", "rehearse", "series", "approve", "withdraw", "ledger",
+    "ledger register",
     "ledger show", "ledger verify", "ledger void", "ledger recover", "ledger backup",
     "ledger restore", "ledger witness", "ledger export", "workspace", "workspace show",
     "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "key add",

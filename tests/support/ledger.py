@@ -17,6 +17,7 @@ from dpiw.ledger.entries import entry_hash, entry_json
 from dpiw.ledger.stores import postgresql, sqlite
 from dpiw.ledger.values import Charge
 from dpiw.privacy.units import NeighbouringRelation, PrivacyCost
+from dpiw.release.withdrawal import Withdrawal
 
 ADD = NeighbouringRelation.ADD_OR_REMOVE_ONE
 REPLACE = NeighbouringRelation.REPLACE_ONE
@@ -64,6 +65,16 @@ def ask(**changes: Any) -> dict[str, Any]:
         "population": "adult", "run_key": RUN, "attempt": 1, "cost": cost(), "stages": BOTH,
         "plan_digest": PLAN, "period": "2027-q1", "max_attempts": 3,
     } | changes  # fmt: skip
+
+
+def withdrawal(**changes: Any) -> Withdrawal:
+    """What the tombstone of a release of nothing states."""
+    stated: dict[str, Any] = {
+        "release_id": "town", "population": "adult", "period": "2027-q1", "manifest": MANIFEST,
+        "epsilon": "0.5", "delta": "1E-6", "plan_digest": PLAN, "ledger_head": digest(5),
+        "reason": "error", "replaced_by": None, "withdrawn_at": "2027-04-01T06:00:00Z",
+    }  # fmt: skip
+    return Withdrawal(**(stated | changes))
 
 
 def opened(url: str, *, wait: float) -> Ledger:

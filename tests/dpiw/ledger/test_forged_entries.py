@@ -10,7 +10,7 @@ import pytest
 
 from dpiw.audit.auditing import findings_of_runs
 from dpiw.audit.tally import tally
-from dpiw.ledger import CompositionRule, FaultKind, Ledger, RecoveredRelease
+from dpiw.ledger import CompositionRule, EntryKind, FaultKind, Ledger, RecoveredRelease, RunState
 from dpiw.ledger.book import Book
 from dpiw.ledger.entries import FORMAT
 from dpiw.ledger.reading import replay
@@ -18,7 +18,8 @@ from dpiw.ledger.values import Charge
 from dpiw.privacy import accounting
 from dpiw.privacy.events import GaussianEvent, LaplaceEvent
 from dpiw.privacy.renyi import BEYOND, ORDERS, RenyiVector
-from tests.support.ledger import adult, ask, chain, cost, digest, stored, terms
+from dpiw.release.withdrawal import ReleaseName
+from tests.support.ledger import adult, ask, chain, cost, digest, stored, terms, withdrawal
 
 Entries = list[dict[str, Any]]
 GAUSSIAN = accounting.event_to_json(GaussianEvent(noise_multiplier=10.0))
@@ -75,8 +76,39 @@ def recovered(ledger: Ledger, composition: CompositionRule = CompositionRule.BAS
     assert spent == cost("2.5", "4e-6")  # 1 here, of the 2 held there 1 is it; and the loss
 
 
+def withdrawn(ledger: Ledger) -> None:
+    """1 genesis; 2-3 register; 4-7 reserve, arm, commit, publish a run; 8-11 another; 12 more rows;
+
+    13 recover a third, 14 withdraw the first for the second, 15 those rows, 16 the recovered one.
+    """
+    for name in ("adult", "beta"):
+        ledger.register(adult(name=name, epsilon=Decimal(4), delta=Decimal("1e-4")))
+    for run in (1, 2):
+        ledger.reserve(**ask(run_key=digest(run), cost=cost("0.7"), stages={"one": [GAUSSIAN]}))
+        ledger.commit(ledger.arm(digest(run), 1, "one"), digest(5))
+        ledger.publish(digest(run), digest(100 + run))
+    ledger.publish_rows(digest(1), digest(103))
+    one = Charge(cost=cost("0.1"))
+    lost = RecoveredRelease(
+        hash=digest(3), manifest_digest=digest(104), previous=None, after=None, run="ab" * 4,
+        plan_digest=digest(6), period="p", charge=one, held=one, drawn=one,
+    )  # fmt: skip
+    ledger.recover("adult", [lost], loss=cost("0", "0"))
+    spent = ledger.spent("adult")
+    other = ReleaseName(release_id="revision", manifest=digest(102))
+    for manifest, run_key, replaced_by in (
+        (101, digest(1), other), (103, digest(1), None), (104, None, None),
+    ):  # fmt: skip
+        stated = withdrawal(manifest=digest(manifest), replaced_by=replaced_by)
+        recorded = ledger.withdraw(stated, run_key=run_key)
+        assert ledger.withdraw(stated, run_key=run_key) == recorded  # no second entry
+    assert [e.seq for e in ledger.entries() if e.kind is EntryKind.WITHDRAW] == [14, 15, 16]
+    assert ledger.spent("adult") == spent  # withdrawn is not unspent
+    assert ledger.run(digest(1)).state is RunState.WITHDRAWN
+
+
 HISTORIES = {
-    "plain": plain, "vectors": of_vectors, "recovered": recovered,
+    "plain": plain, "vectors": of_vectors, "recovered": recovered, "withdrawn": withdrawn,
     "recovered vectors": partial(recovered, composition=CompositionRule.RENYI),
 }  # fmt: skip
 
@@ -245,6 +277,43 @@ RECOVERED_VECTORS: dict[str, Change] = {
     "a loss of more delta than is left": of_loss(delta_units=10**14),
     "one order left out": lambda e: e[4]["payload"]["renyi"]["units"].__setitem__(7, 1),
 }
+
+
+def again(seq: int, payload: dict[str, Any], **fields: Any) -> Change:
+    """Another entry at the end, made of one that is there."""
+
+    def change(entries: Entries) -> None:
+        entries.append(copy.deepcopy(entries[seq - 1]))
+        at(len(entries), payload, **fields)(entries)
+
+    return change
+
+
+WITHDRAWN: dict[str, Change] = {
+    "withdrawn twice": again(14, {}),
+    "withdrawn before it was published": at(7, kind="withdraw", payload={
+        "manifest_digest": digest(101), "statement": digest(1), "reason": "error",
+        "replaced_by": None, "withdrawn_at": "2027-01-01T00:00:00Z",
+    }),
+    "what nobody published": at(15, {"manifest_digest": digest(9)}),
+    "another run's release": at(14, run_key=digest(2)),
+    "an unknown run's": at(14, run_key=digest(77)),
+    "no run's": at(14, run_key=None),
+    "another population's": at(14, population="beta"),
+    "a recovered one of another population": at(16, population="beta"),
+    "a recovered one of a run": at(16, run_key=digest(1)),
+    "rows of what was not recovered": at(
+        16, {"manifest_digest": digest(9), "rows_of": digest(102)}
+    ),
+    "no such reason": at(14, {"reason": "shame"}),
+    "replaced by itself": at(14, {"replaced_by": {"release_id": "x", "manifest": digest(101)}}),
+    "replaced by nothing known": at(
+        14, {"replaced_by": {"release_id": "x", "manifest": digest(9)}}
+    ),
+    "no statement": at(14, {"statement": ...}),
+    "a statement that is no digest": at(14, {"statement": "x"}),
+    "more rows after it": again(12, {"manifest_digest": digest(9)}),
+}  # fmt: skip
 FORGED: dict[str, tuple[FaultKind, str, Change]] = {
     **{f"plain: {name}": forged for name, forged in OTHERWISE.items()},
     "vectors: overspent": (
@@ -254,7 +323,7 @@ FORGED: dict[str, tuple[FaultKind, str, Change]] = {
         f"{history}: {name}": (FaultKind.ILLEGAL_TRANSITION, "illegal_step", change)
         for history, table in (
             ("plain", PLAIN), ("vectors", VECTORS), ("recovered", RECOVERED),
-            ("recovered vectors", RECOVERED | RECOVERED_VECTORS),
+            ("recovered vectors", RECOVERED | RECOVERED_VECTORS), ("withdrawn", WITHDRAWN),
         )
         for name, change in table.items()
     },

@@ -18,10 +18,10 @@ from hypothesis.stateful import (
 
 from dpiw.audit.auditing import _compare
 from dpiw.audit.tally import tally
-from dpiw.errors import BudgetExceededError, LedgerError, PrivacyError
+from dpiw.errors import BudgetExceededError, LedgerError, PrivacyError, WithdrawnError
 from dpiw.ledger import Grant, Ledger, RunState
 from dpiw.privacy.units import PrivacyCost
-from tests.support.ledger import ADD, BOTH, FORGED, MANIFEST, OUT, adult, ask, cost, digest
+from tests.support.ledger import ADD, BOTH, FORGED, OUT, adult, ask, cost, digest, withdrawal
 
 EPSILONS = st.fractions(min_value=0, max_value=Fraction(1, 2), max_denominator=997)
 DELTAS = st.fractions(min_value=0, max_value=Fraction(1, 10**5), max_denominator=10**9)
@@ -79,6 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.states: dict[tuple[int, int], dict[str, str]] = {}
         self.grants: dict[tuple[int, int, str], Grant] = {}
         self.published: set[int] = set()
+        self.withdrawn: set[int] = set()
         self.reserve(run=0, skip=0, tenths=3, only=None)
         self.reserve(run=1, skip=0, tenths=2, only="weights")
 
@@ -106,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if legal:
             return act()
         before = self.ledger.head()
-        with pytest.raises((PrivacyError, LedgerError)):
+        with pytest.raises((PrivacyError, LedgerError, WithdrawnError)):
             act()
         assert self.ledger.head() == before
         return None
@@ -199,9 +200,19 @@ class LedgerMachine(RuleBasedStateMachine):
     def publish(self, run: int) -> None:
         names = {n for (r, a), s in self.states.items() if (r, a) == (run, 1) for n in s}
         legal = bool(names) and all(self._now(run, n) == "committed" for n in names)
-        self._try(legal, lambda: self.ledger.publish(digest(run), MANIFEST))
+        legal = legal and run not in self.withdrawn
+        self._try(legal, lambda: self.ledger.publish(digest(run), digest(40 + run)))
         if legal:
             self.published.add(run)
+
+    @rule(run=runs, by=runs)
+    def withdraw(self, run: int, by: int) -> None:
+        """Of a release on record; again it changes nothing, and what is held never changes."""
+        stated = withdrawal(manifest=digest(40 + run))
+        legal = run in self.withdrawn or (run in self.published and run == by)
+        self._try(legal, lambda: self.ledger.withdraw(stated, run_key=digest(by)))
+        if legal:
+            self.withdrawn.add(run)
 
     @rule()
     def reopen(self) -> None:
@@ -224,9 +235,9 @@ class LedgerMachine(RuleBasedStateMachine):
             for name in BOTH:
                 found = stages[name].state.value if name in stages else None
                 assert found == self._now(run, name)
-            assert (record is not None and record.state is RunState.PUBLISHED) == (
-                run in self.published
-            )
+            state = None if record is None else record.state
+            assert (state is RunState.WITHDRAWN) == (run in self.withdrawn)
+            assert (state is RunState.PUBLISHED) == (run in self.published - self.withdrawn)
 
     def teardown(self) -> None:
         if not hasattr(self, "ledger"):

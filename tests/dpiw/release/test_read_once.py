@@ -14,7 +14,7 @@ from dpiw.analysis.release import load_release
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ManifestError, ReleaseError
-from dpiw.release import parquet, verification
+from dpiw.release import manifest, parquet, verification
 from dpiw.release.manifest import FileBytes
 from dpiw.release.parquet import (
     RowReader,
@@ -50,7 +50,7 @@ def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
     key = folder.parent / "curator.pub" if pinned else None
     rows = folder / "synthetic.parquet"
     before, evil, opened = load_release(folder, key).table, other_rows(rows), 0
-    real = verification._open
+    real = verification.open_regular
 
     def opening_of(path):
         nonlocal opened
@@ -66,7 +66,7 @@ def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
                     path.write_bytes(evil)
         return io.BytesIO(data)
 
-    monkeypatch.setattr(verification, "_open", opening_of)
+    monkeypatch.setattr(verification, "open_regular", opening_of)
     try:
         after = load_release(folder, key).table
     except ReleaseError:
@@ -77,8 +77,11 @@ def test_a_file_that_changes_between_comparison_and_reading_is_never_read(
 
 def test_each_file_is_opened_once(folder, monkeypatch):
     opened = []
-    real = verification._open
-    monkeypatch.setattr(verification, "_open", lambda path: opened.append(path.name) or real(path))
+    real = verification.open_regular
+    for module in (manifest, verification):
+        monkeypatch.setattr(
+            module, "open_regular", lambda path: opened.append(path.name) or real(path)
+        )
     load_release(folder)
     assert sorted(opened) == sorted(path.name for path in folder.iterdir())
 

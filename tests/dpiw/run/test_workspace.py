@@ -214,7 +214,7 @@ def test_runs_are_chosen_by_key_and_age(options, chosen):
 
 
 def test_every_unfinished_state_says_what_purging_it_means():
-    unfinished = {state.value for state in RunState} - {"published", "voided"}
+    unfinished = {state.value for state in RunState} - {"published", "withdrawn", "voided"}
     assert set(CONSEQUENCES) == unfinished | {"unknown to its ledger"}
 
 
