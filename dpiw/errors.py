@@ -11,13 +11,11 @@ import importlib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 A = TypeVar("A")
 B = TypeVar("B")
-P = ParamSpec("P")
 
 
 def shown(text: object, *, most: int | None = 2000, lines: bool = False) -> str:
@@ -80,32 +78,6 @@ def nearest(word: object, allowed: Iterable[str]) -> str:
 
 MOST_TOLD = 10
 """Most names that a message lists."""
-
-
-def nearest_first(word: str, known: Iterable[str]) -> str:
-    """Return `nearest first: 'south', 'north' and 12 more`."""
-    import difflib
-
-    names = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0)
-    rest = f" and {len(near) - MOST_TOLD} more" if len(near) > MOST_TOLD else ""
-    return f"nearest first: {', '.join(map(repr, near[:MOST_TOLD]))}{rest}"
-
-
-def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
-    """Refuse another library's name of an argument, and name ours."""
-
-    def decorate(function: Callable[P, B]) -> Callable[P, B]:
-        @wraps(function)
-        def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
-            for theirs in ours.keys() & keywords.keys():
-                field = f"{function.__name__}: {theirs}"
-                raise ReleaseError(f"unknown argument; write {ours[theirs]}= instead", field=field)
-            return function(*arguments, **keywords)
-
-        return checked
-
-    return decorate
 
 
 def one_of(word: object, allowed: Iterable[str]) -> str:
@@ -465,18 +437,28 @@ class SignatureError(ReleaseError):
     exit_code = 53
 
 
+REASONS = {
+    "error": "its rows or its documents are wrong",
+    "disclosure": "it may reveal more than it promised",
+    "superseded": "a revision replaces it",
+    "request": "somebody with a right to ask for it asked",
+}
+"""Every reason to withdraw a release, in words."""
+
+
 class WithdrawnError(ReleaseError):
     """Its publisher withdrew this release: nobody may use it. Its cost stays charged."""
 
     exit_code = 54
     advice = (
-        "a withdrawn release is never published again, and its cost stays charged: publish a"
-        " correction as a new run, with another source.snapshot or setting and `revises` in the"
-        " spec"
+        "its cost stays charged, and it is never published again: publish a correction as a new"
+        " run, with another source.snapshot or setting and `revises` in the spec"
     )
 
-    def __init__(self, found: str, *, reason: str, replaced_by: str | None = None) -> None:
-        super().__init__(found)
+    def __init__(
+        self, found: str, *, reason: str, replaced_by: str | None = None, **parts: Any
+    ) -> None:
+        super().__init__(found, **parts)
         self.reason, self.replaced_by = reason, replaced_by
 
 

@@ -89,7 +89,7 @@ def fill(path: Path, found: Series, due: tuple[str, ...]) -> int:
 
 
 def main(arguments: list[str], fill: Callable[[Path, Series, tuple[str, ...]], int] = fill) -> int:
-    """Fill a series for a person; return the exit status: 0, 60 if incomplete, or a failure's."""
+    """Fill a series for a person; return the exit status: 0, 61 if incomplete, or a failure's."""
     parser = Parser(prog="dpiw series")
     add_series_arguments(parser)
     path = parser.parse_args(arguments).spec

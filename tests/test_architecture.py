@@ -239,7 +239,8 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("matplotlib", {"dpiw.release.report.plots"}),
         ("opentelemetry", {"tasks.metrics"}),
         ("prefect", {"tasks.failures", "tasks.step", "tasks.window", "flows.release",
-                     "flows.audit", "flows.local", "flows.server", "flows.deployed"}),
+                     "flows.audit", "flows.local", "flows.series", "flows.server",
+                     "flows.deployed"}),
     ],
 )  # fmt: skip
 def test_one_door_for_each_library(library, allowed):

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from dpiw.analysis.columns import moment
-from dpiw.analysis.names import as_typed
+from dpiw.analysis.names import as_typed, nearest_first
 from dpiw.data.cells.plain import one_form
-from dpiw.errors import ReleaseError, nearest_first
+from dpiw.errors import ReleaseError
 
 _COMPUTED: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,

@@ -7,11 +7,16 @@ conditions and formulas use private names. Only this module looks up a name: exa
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import pandas as pd
 
-from dpiw.errors import ReleaseError, nearest
+from dpiw.errors import MOST_TOLD, ReleaseError, nearest
+
+B = TypeVar("B")
+P = ParamSpec("P")
 
 _TEXT = r"'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 _BACKTICKS = r"`(?P<name>(?:[^`]|``)+)`"
@@ -148,3 +153,29 @@ def restored(text: str, names: Mapping[str, str]) -> str:
     for private, name in names.items():
         text = text.replace(private, name)
     return text
+
+
+def nearest_first(word: str, known: Iterable[str]) -> str:
+    """Return `nearest first: 'south', 'north' and 12 more`."""
+    import difflib
+
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0)
+    rest = f" and {len(near) - MOST_TOLD} more" if len(near) > MOST_TOLD else ""
+    return f"nearest first: {', '.join(map(repr, near[:MOST_TOLD]))}{rest}"
+
+
+def spelt(**ours: str) -> Callable[[Callable[P, B]], Callable[P, B]]:
+    """Refuse another library's name of an argument, and name ours."""
+
+    def decorate(function: Callable[P, B]) -> Callable[P, B]:
+        @wraps(function)
+        def checked(*arguments: P.args, **keywords: P.kwargs) -> B:
+            for theirs in ours.keys() & keywords.keys():
+                field = f"{function.__name__}: {theirs}"
+                raise ReleaseError(f"unknown argument; write {ours[theirs]}= instead", field=field)
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from dpiw.analysis import export_files
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators import means, quantiles, tables
+from dpiw.analysis.names import spelt
 from dpiw.analysis.questions import answers, asked_of
 from dpiw.analysis.sample import WeightedSample, copied, sample_of
-from dpiw.errors import nearest, spelt
+from dpiw.errors import nearest
 from dpiw.methods.weights.weigh import resample
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import REPLICATES

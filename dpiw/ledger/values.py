@@ -209,7 +209,7 @@ class RunRecord:
         plan_digest, period, max_attempts: fixed by the first reservation.
         manifest_digest, further: SHA-256 of the published manifest; of those of more rows.
         release: its name; None if only earlier versions of dpiw reserved it.
-        withdrawn: why its release was withdrawn (`dpiw.release.withdrawal.REASONS`); None: it was
+        withdrawn: why its release was withdrawn (`dpiw.errors.REASONS`); None: it was
             not. The charge stays.
     """
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpiw.errors import LedgerConflictError, SpecError, WithdrawnError, one_of
+from dpiw.errors import REASONS, LedgerConflictError, SpecError, WithdrawnError, one_of
 from dpiw.ledger.entries import Entry, LedgerHead, check_digest, check_label
 from dpiw.ledger.recovery import Recovery, recovered
 from dpiw.ledger.values import RunRecord
 from dpiw.release.manifest import MOMENT
-from dpiw.release.withdrawal import REASONS, ReleaseName, Withdrawal, withdrawn_error
+from dpiw.release.withdrawal import ReleaseName, Withdrawal, withdrawn_error
 
 
 @dataclass(frozen=True, kw_only=True)

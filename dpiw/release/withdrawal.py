@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from dpiw.data.documents import DecimalText, Document, Label, Sha256, settle
-from dpiw.errors import ManifestError, SignatureError, WithdrawnError, one_of
+from dpiw.errors import REASONS, ManifestError, SignatureError, WithdrawnError, one_of
 from dpiw.release.certificate import Certificate
 from dpiw.release.manifest import (
     CERTIFICATE,
@@ -32,14 +32,6 @@ KEPT = frozenset({WITHDRAWN, MANIFEST, SIGNATURE, CERTIFICATE})
 
 CONTEXT = b"dpiw-withdrawal-v1\n"
 """Prefix of the signed message: no signature of a manifest or a ledger entry passes for one."""
-
-REASONS = {
-    "error": "its rows or its documents are wrong",
-    "disclosure": "it may reveal more than it promised",
-    "superseded": "a revision replaces it",
-    "request": "somebody with a right to ask for it asked",
-}
-"""Every reason to withdraw a release, in words."""
 
 FORMAT = "dpiw-withdrawal"
 FORMAT_VERSION = 1
@@ -61,7 +53,7 @@ class Withdrawal(Document):
         release_id, population, period, manifest: the withdrawn release.
         epsilon, delta: its cost, which stays charged.
         plan_digest, ledger_head: as its certificate states them.
-        reason: a key of `REASONS`.
+        reason: a key of `dpiw.errors.REASONS`.
         replaced_by: the release to use instead, if there is one.
         withdrawn_at: UTC, whole seconds.
     """

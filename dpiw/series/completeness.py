@@ -45,7 +45,7 @@ _FURTHEST = 10_000
 class IncompleteSeriesError(DPIWError):
     """A period of the calendar is over and not published, or its draw is under way."""
 
-    exit_code = 60
+    exit_code = 61
     advice = "`dpiw series SPEC` names each missing period and why; `--fill` publishes what is due"
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from dpiw.analysis.columns import Column, crossed, numbers
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.errors.intervals import Interval, confidence_interval
+from dpiw.analysis.names import nearest_first
 from dpiw.analysis.sample import Array, Values, WeightedSample, check_estimate
 from dpiw.data.cells.plain import one_form
-from dpiw.errors import ReleaseError, nearest_first
+from dpiw.errors import ReleaseError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

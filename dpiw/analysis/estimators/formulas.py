@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpiw.analysis.names import restored
-from dpiw.errors import ReleaseError, nearest_first, optional, shown
+from dpiw.analysis.names import nearest_first, restored
+from dpiw.errors import ReleaseError, optional, shown
 
 
 def check_left(formula: str) -> None:

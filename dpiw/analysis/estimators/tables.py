@@ -10,10 +10,10 @@ from dpiw.analysis.columns import SHARE, Bins, Column, Levels, crossed, declared
 from dpiw.analysis.conditions import chosen
 from dpiw.analysis.estimators.estimates import Estimate
 from dpiw.analysis.estimators.quantiles import weighted_quantile
-from dpiw.analysis.names import checked_column
+from dpiw.analysis.names import checked_column, spelt
 from dpiw.analysis.sample import Array, Source, WeightedSample, effective_rows, weighted_sample
 from dpiw.data.schema.columns import Column as Declared
-from dpiw.errors import ReleaseError, spelt
+from dpiw.errors import ReleaseError
 
 QUARTERS = np.array([0.25, 0.5, 0.75])
 
