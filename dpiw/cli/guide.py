@@ -141,6 +141,10 @@ GUIDE = {
         "Count a ledger again with separate code, check its releases, and write a report.",
         "dpiw audit --ledger release.yaml --key keys/curator.pub --out audit",
     ),
+    "dpiw site": (
+        "Write a public site: what is released, promised and spent, what is missing and why.",
+        "dpiw site public --ledger release.yaml --key keys/curator.pub",
+    ),
     "dpiw schema": (
         "Print the JSON Schema of a release spec, a data dictionary or a local spec.",
         "dpiw schema spec",

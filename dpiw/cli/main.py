@@ -21,6 +21,7 @@ from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.series import add_series_command
+from dpiw.cli.site import add_site_command
 from dpiw.errors import (
     Command,
     DPIWError,
@@ -190,6 +191,7 @@ def _parser() -> Parser:
     add_release_command(commands)
     add_series_command(commands)
     add_audit_command(commands)
+    add_site_command(commands)
     add_local_commands(commands)
 
     verify = commands.add_parser("verify", help="check a release folder, offline")

@@ -128,17 +128,19 @@ def series_of(
     releases: Path,
     *,
     now: datetime.datetime,
+    drawn_only: bool = False,
 ) -> Series:
     """Return the series of a spec with a calendar at a moment (with a time zone).
 
-    Opens the ledger and the signed manifests in `releases`, and spends nothing. Raises SpecError
-    without a calendar, UnknownPopulationError, or LedgerError.
+    Opens the ledger and the signed manifests in `releases`, and spends nothing. `drawn_only`: as
+    anyone may know it, without reservations that drew nothing: whether one is given back can depend
+    on the table. Raises SpecError without a calendar, UnknownPopulationError, or LedgerError.
     """
     calendar = calendar_of(spec)
     current = period_at(spec.cadence, now, spec.time_zone)
     labels = periods(spec.cadence, calendar.first, calendar.last or current)
     recent = latest_periods(spec.cadence, now, spec.time_zone, spec.retention)[1:]
-    found = _Found.of(spec, ledger, releases, now)
+    found = _Found.of(spec, ledger, releases, now, drawn_only=drawn_only)
     states = []
     for label in labels:
         state = found.state(label)
@@ -149,7 +151,10 @@ def series_of(
         states.append(state)
     due = [s.label for s in states if s.label in recent and _is_open(s)]
     states, unpaid = _with_dictionaries(states, found.manifests), found.unpaid(states, due, current)
-    carries = ledger.account(spec.population).admits(_charge(spec, schema, ledger))
+    account = ledger.account(spec.population)
+    if drawn_only:
+        account = replace(account, held=account.drawn, unpaid_reads=0)
+    carries = account.admits(_charge(spec, schema, ledger))
     digests = [state.schema_digest for state in states if state.schema_digest is not None]
     own = hashlib.sha256(document_json(plain(schema.published_mapping()))).hexdigest()
     beyond = {*unpaid[carries:]}
@@ -248,10 +253,11 @@ class _Found:
 
     @classmethod
     def of(
-        cls, spec: ReleaseSpec, ledger: Ledger, releases: Path, now: datetime.datetime
-    ) -> "_Found":
+        cls, spec: ReleaseSpec, ledger: Ledger, releases: Path, now: datetime.datetime, *,
+        drawn_only: bool,
+    ) -> "_Found":  # fmt: skip
         manifests = dict(_manifests(spec, releases))
-        every = ledger.runs(spec.population)
+        every = [run for run in ledger.runs(spec.population) if run.drawn or not drawn_only]
         names = {run.run_key: f"{spec.name}-{run.period}-{run.run_key[:8]}" for run in every}
         # A run of an earlier version has no name: it is this release's if its folder says so.
         runs = [

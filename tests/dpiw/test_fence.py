@@ -48,7 +48,7 @@ COMMANDS = (
     "ledger restore", "ledger witness", "ledger export", "workspace", "workspace show",
     "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "key add",
     "key revoke", "key list", "release", "audit", "local", "local plan", "local report",
-    "local collect", "schema", "completion",
+    "local collect", "schema", "completion", "site",
 )  # fmt: skip
 
 

@@ -304,6 +304,28 @@ def budget_bar(
     return Budget(drawing=drawing, legend=tuple(zip(inks, texts, strict=True)))
 
 
+def spending(points: Sequence[tuple[str, Decimal]], budget: Decimal, *, title: str) -> Drawing:
+    """Draw what was spent after each (label, total) as steps; a dotted line at the budget."""
+    told = "; ".join(f"{label}: {number(float(total))}" for label, total in points)
+    ticks = {float(budget) * half / 2: number(float(budget) * half / 2) for half in range(3)}
+    left = 16.0 + _LETTER * max(map(len, ticks.values()))
+    with axes_of(150.0, left=left, bottom=26.0) as (figure, axes):
+        for place, (label, total) in enumerate(points):
+            (bar,) = axes.bar(place, float(total), 1.0, align="edge", color=INKS["after"])
+            bar.set_gid(f"{HINT}{label}: {number(float(total))}")
+        axes.axhline(float(budget), color=INKS["ink"], linestyle=":", linewidth=1.25)
+        highest = max(budget, *(total for _, total in points))
+        axes.set(xlim=(0, len(points)), ylim=(0, float(highest) * 1.1))
+        axes.set_yticks([*ticks], [*ticks.values()])
+        ends = {0: points[0][0], len(points): points[-1][0] if len(points) > 1 else ""}
+        axes.set_xticks([*ends], [_elided(label, 18) for label in ends.values()])
+        for text, side in zip(axes.get_xticklabels(), ("left", "right"), strict=True):
+            text.set_horizontalalignment(side)
+        axes.grid(axis="y")
+        axes.spines.left.set_visible(False)
+        return drawing_of(figure, f"{title}. {told}; of {number(float(budget))} for life")
+
+
 @contextmanager
 def _rows(labels: Sequence[str], axis: str, *, right: float) -> Iterator[tuple[Any, Any]]:
     wrapped = [_wrapped(label) for label in labels]

@@ -1,0 +1,86 @@
+"""`dpiw site OUT`: writes a public site from a ledger and its published folders.
+
+Reads the ledger, the folders, specs and dictionaries; never a workspace or the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpiw.cli.parser import Parser, counted, ledger_hint, named_ledger, names_a_spec, write_lines
+from dpiw.errors import SpecError, shown
+
+if TYPE_CHECKING:
+    from dpiw.plan.spec import ReleaseSpec
+    from dpiw.series.completeness import Series
+
+
+def add_site_command(subparsers: Any) -> None:
+    """Add `site` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
+    parser: Parser = subparsers.add_parser("site", help="write a public site of all releases")
+    parser.hint = ledger_hint
+    parser.add_argument("out", type=Path, metavar="OUT", help="the site's folder")
+    parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
+    parser.add_argument(
+        "--releases", action="append", default=[], type=Path, metavar="FOLDER",
+        help="folder of published releases (those of the specs); may be repeated; its files are"
+        " linked if it lies in OUT",
+    )  # fmt: skip
+    parser.add_argument(
+        "--key", action="append", default=[], type=Path, metavar="PUB",
+        help="public key of a curator; only releases that one of them signed are shown; may be"
+        " repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--spec", dest="specs", action="append", default=[], type=Path, metavar="SPEC",
+        help="a release spec, whose periods are listed; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--url", help="public address of OUT, such as https://data.example.org/")
+    parser.add_argument(
+        "--today", type=datetime.date.fromisoformat, metavar="DATE",
+        help="the day, such as 2027-01-31, by which a period is missing (today, in UTC)",
+    )  # fmt: skip
+    parser.add_argument("--title", help="title of the site (Synthetic data releases)")
+    parser.set_defaults(handler=run_site)
+
+
+def run_site(arguments: argparse.Namespace) -> int:
+    """Write the site, and print what it shows."""
+    from dpiw.audit import audit, release_folders
+    from dpiw.plan.spec import load_spec
+    from dpiw.series.site import TITLE, build_site, write_site
+
+    url: str | None = arguments.url
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise SpecError(field="url", allowed="an address such as https://data.example.org/")
+    named = [Path(arguments.ledger)] if names_a_spec(arguments.ledger) else []
+    specs = {path.resolve(): load_spec(path) for path in [*named, *arguments.specs]}
+    roots = arguments.releases or [Path(spec.publish_to) for spec in specs.values()]
+    if not roots:
+        raise SpecError(field="releases", allowed="--releases FOLDER, or --ledger SPEC.yaml")
+    folders = [folder for root in dict.fromkeys(roots) for folder in release_folders(root)]
+    report = audit(named_ledger(arguments.ledger), folders, arguments.key)
+    series = [_series(spec, arguments) for spec in specs.values() if spec.series is not None]
+    title = shown(arguments.title or TITLE)
+    files = build_site(report, series, out=arguments.out, title=title, url=url)
+    write_site(files, arguments.out)
+    write_lines(arguments, [f"wrote {counted(len(files), 'file')} into {arguments.out}"])
+    return 0
+
+
+def _series(spec: ReleaseSpec, arguments: argparse.Namespace) -> Series:
+    """The calendar of a spec, as anyone may know it."""
+    from dpiw.ledger import Ledger
+    from dpiw.plan.spec import load_schema
+    from dpiw.series.completeness import series_of
+
+    now = datetime.datetime.now(datetime.UTC)
+    if arguments.today is not None:
+        now = datetime.datetime.combine(arguments.today, datetime.time.max, datetime.UTC)
+    roots = arguments.releases
+    releases = roots[0] if len(roots) == 1 else Path(spec.publish_to)
+    ledger = Ledger.open(named_ledger(arguments.ledger))
+    return series_of(spec, load_schema(spec), ledger, releases, now=now, drawn_only=True)
