@@ -14,6 +14,10 @@ import pytest
 from dpiw import errors
 from dpiw.audit.findings import AuditFailedError
 from dpiw.errors import BudgetExceededError, SourceError, StageFailedError
+from dpiw.series.completeness import IncompleteSeriesError
+
+LATER = {kind.__name__: kind for kind in (AuditFailedError, IncompleteSeriesError)}
+"""Errors of rooms above."""
 
 ERRORS = [
     BudgetExceededError("asks too much", requested="epsilon=2", remaining="epsilon=1"),
