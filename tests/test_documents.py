@@ -66,6 +66,9 @@ PICTURE = (
 )
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
+YEAR = "test_year.py::test_the_year_is_walked_in_the_page_s_order"
+CONTAINERS = "flows/test_containers.py::test_what_the_containers_start_starts"
+STAMPED = "dpiw/ledger/test_witness.py::test_a_timestamp_is_checked_offline_against_the_chain"
 SHOWN = "flows/test_canary_scan.py::test_a_run_is_pictured_by_the_documents_script"
 NAMED = f"{HERE}::test_what_is_only_named_exists"
 READ = "flows/test_reading.py::test_it_stops_before_the_first_draw_and_the_release_goes_on"
@@ -101,6 +104,7 @@ SCRIPTS = {
     "docs/first-release.md": f"{HERE}::test_a_first_release_is_walked_from_a_header_to_a_plan",
     "docs/journeys.md": JOURNEYS,
     "docs/local.md": LOCAL,
+    "docs/year.md": YEAR,
 }
 """Page whose shell commands one test types in their order."""
 TYPED = (
@@ -108,8 +112,6 @@ TYPED = (
     " --loss-delta 0 --loss-reads 0",
     "dpiw workspace show --state DIR",
     "dpiw workspace purge --state DIR --all-published --older-than 30 --yes",
-    'python -c "import sqlite3;'
-    " sqlite3.connect('state/ledger.sqlite').backup(sqlite3.connect('copy.sqlite'))\"",
     "dpiw ledger void RUN --ledger URL --state DIR",
     "dpiw ledger register NAME --epsilon E --delta D --relation R --max-rows K --id-column C",
     "dpiw ledger register --spec SPEC --epsilon E --delta D",
@@ -150,6 +152,14 @@ ELSEWHERE = {
     "dpiw release SPEC --rows N": ("a part; typed as a whole", ROWS),
     "dpiw plan SPEC --header FILE.parquet": ("a part; typed as a whole", FOOTER),
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
+    **dict.fromkeys(
+        ("sudo deployments/secrets.sh",
+         "docker compose -f deployments/compose.yaml up --build --detach",
+         *(f"prefect work-pool create dpiw --type {kind} --base-job-template"
+           f" deployments/pool-{kind}.json" for kind in ("process", "docker", "kubernetes"))),
+        ("needs a container engine, a server or another user", CONTAINERS)),
+    "dpiw ledger witness --ledger release.yaml --check head.tsr --certificate tsa-ca.pem":
+        ("needs an authority's answer", STAMPED),
     "prefect automation create --from-file deployments/automations.yaml":
         ("needs the id of somebody's own block", AUTOMATIONS),
     "prefect flow-run retry": ("a part; the state that it sets is set", RETRY),
