@@ -52,9 +52,11 @@ class Ring:
     clock: str = ""
 
     def take(self, entry: Fields) -> str:
-        """Count an entry of kind key, revoke, approve or publish; return its fault, or nothing."""
+        """Count an entry of keys, or one that publishes or withdraws; return its fault, or none."""
         if entry["kind"] == "publish":
             return self._publish(entry)
+        if entry["kind"] == "withdraw":
+            return (self._tick(entry) or self._lacks(entry, "curator")) if self.keys else ""
         rule = {"key": self._key, "revoke": self._revoke, "approve": self._approve}
         return self._tick(entry) or rule[entry["kind"]](entry)
 

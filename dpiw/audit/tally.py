@@ -78,6 +78,8 @@ def _take(counted: Tally, entry: Fields) -> None:
         return
     if kind == "withdraw":
         _withdraw(counted, entry)
+        if fault := counted.populations[entry["population"]].ring.take(entry):
+            counted.tell("key_not_valid", f"entry {entry['seq']}", fault)
         return
     if kind == "publish" and counted.withdrawn.keys() & _names(entry["payload"]):
         raise IllegalError("it publishes, or adds rows to, a release that was withdrawn before")
@@ -408,7 +410,8 @@ def _withdraw(counted: Tally, entry: Fields) -> None:
     digest, name = _digest(entry, "manifest_digest"), entry["population"]
     if key is None:
         theirs = {d for d, lost in counted.recovered.items() if lost.population == name}
-        known = bool(theirs & _names(payload))
+        others = {d for r in counted.runs.values() for d in (r.manifest_digest, *r.further)}
+        known = bool(theirs & _names(payload)) and digest not in others
     else:
         run = counted.runs[key]
         known = run.population == name and digest in (run.manifest_digest, *run.further)

@@ -57,6 +57,7 @@ from dpiw.ledger.withdrawals import RecordedWithdrawal, withdrawal_of
 from dpiw.privacy.units import NeighbouringRelation
 
 _OF_KEYS = (EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE)
+_OF_CURATORS = (EntryKind.RESERVE, EntryKind.WITHDRAW)
 _STATES = Next("the runs and their states", Command.SHOW)
 
 
@@ -146,7 +147,9 @@ class Book:
         if entry.kind in _OF_KEYS:
             return self.keyring(entry.population or "").after(entry)
         if entry.kind is EntryKind.WITHDRAW:
-            return withdrawal_of(self, entry)
+            stated = withdrawal_of(self, entry)
+            self.keyring(stated.population).check_curator(_signer(entry), at=entry.at)
+            return stated
         return _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
@@ -172,8 +175,8 @@ class Book:
             account = self.account(stated.population).run_changed(before, stated)
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
-            if entry.kind is EntryKind.RESERVE and stated.population in self._keyrings:
-                self._keyrings[stated.population] = self._keyrings[stated.population].after(entry)
+        if entry.kind in _OF_CURATORS and entry.population in self._keyrings:
+            self._keyrings[entry.population] = self._keyrings[entry.population].after(entry)
         self._places[entry.hash] = entry.seq
 
     def _keep(self, account: Account, entry: Entry) -> None:
@@ -190,12 +193,15 @@ def _reserve(book: Book, entry: Entry) -> RunRecord:
     check_kind(account.population, charge)
     run = run_with_attempt(book.runs.get(entry.run_key or ""), entry, charge)
     _not_recovered(book, run)
-    author = None if entry.by is None else entry.by.public_key
     book.keyring(run.population).check_reservation(
-        run.run_key, payload, public_key=author, at=entry.at
+        run.run_key, payload, public_key=_signer(entry), at=entry.at
     )
     account.admit(charge)
     return run
+
+
+def _signer(entry: Entry) -> str | None:
+    return None if entry.by is None else entry.by.public_key
 
 
 def _not_recovered(book: Book, run: RunRecord) -> None:

@@ -8,8 +8,9 @@
   past. Never the last key of a role, whose successor is added first. If all keys of a role are lost
   or expire, nothing more is reserved from the population, for ever: a way around would be a way
   around the second key. Runs that were reserved go on.
-* With keys, a reservation is signed by a valid curator's key. With an approver's key ever added,
-  its run was approved: same plan, period, release, `max_attempts`, and no lower cost.
+* With keys, a reservation or a withdrawal is signed by a valid curator's key. With an approver's
+  key ever added, a reserved run was approved: same plan, period, release, `max_attempts`, and no
+  lower cost.
 * An approval stays valid if its key expires or is revoked later, but not if it is revoked back to
   the approval or before.
 * Moments are the entries' labels, never earlier than a label that this ring saw before, so that
@@ -163,7 +164,7 @@ class Keyring:
         return key if key is not None and key.valid(moment) else None
 
     def after(self, entry: Entry) -> "Keyring":
-        """The ring after an entry that adds or revokes a key, approves, or reserves legally.
+        """The ring after an entry that adds or revokes a key, approves, or legally does more.
 
         Raises NotApprovedError if no valid key signed it, LedgerConflictError or SpecError.
         """
@@ -267,13 +268,17 @@ class Keyring:
 
         `payload`: what the `reserve` entry states. Legal for all where no key was ever added.
         """
+        self.check_curator(public_key, at=at)
+        self.check_approval(run_key, payload)
+
+    def check_curator(self, public_key: str | None, *, at: str) -> None:
+        """Raise NotApprovedError unless a curator's valid key signs, where there are keys."""
         if not self.keys:
             return
         ring = replace(self, moment=self.now(at))
         signer = ring.signer(public_key, ring.moment)
         if signer is None or signer.role is not Role.CURATOR:
             raise ring._refused("a curator", public_key)
-        self.check_approval(run_key, payload)
 
     def check_approval(self, run_key: str | None, payload: Mapping[str, Any]) -> None:
         """Raise NotApprovedError if the second key did not approve it, and there is one."""

@@ -94,7 +94,8 @@ def _withdrawable(book: _Book, entry: Entry) -> set[str]:
     lost = _recovered(r for r in book.recoveries if r.population == entry.population)
     if entry.payload.get("rows_of") in lost:
         lost.add(entry.payload["manifest_digest"])
-    return set() if entry.run_key else lost
+    published = {d for other in book.runs.values() for d in (other.manifest_digest, *other.further)}
+    return set() if entry.run_key else lost - published
 
 
 def _recovered(recoveries: Iterable[Recovery]) -> set[str]:

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from dpiw.audit.tally import tally
+from dpiw.errors import NotApprovedError
 from dpiw.ledger import EntryKind
-from tests.support.ledger import MANIFEST, RUN, digest
+from dpiw.ledger.book import Book
+from dpiw.ledger.withdrawals import payload_of
+from tests.support.ledger import MANIFEST, RUN, digest, withdrawal
 from tests.support.rings import APPROVER, CURATOR, SECOND, STRANGER, TERMS, Chain
 
 
@@ -77,16 +80,44 @@ def test_signatures_since_a_theft_are_named_once_it_is_known():
     assert found(chain) == [("key_revoked_since", "entry 6"), ("key_revoked_since", "entry 7")]
 
 
-def test_a_publication_by_no_valid_key_is_named():
+def certified() -> Chain:
+    """7 to 10 draw what was reserved, 11 certifies it."""
     chain = ringed()
     for name in ("generator", "weights"):
         place = {"run_key": RUN, "attempt": 1, "stage": name}
         chain.add(EntryKind.ARM, {"token_digest": digest(5)}, **place)
         chain.add(EntryKind.COMMIT, {"output_digest": digest(6)}, **place)
     chain.add(EntryKind.CERTIFY, {"nonce": digest(7)}, run_key=RUN)
+    return chain
+
+
+def test_a_publication_by_no_valid_key_is_named():
+    chain = certified()
     published = {"manifest_digest": MANIFEST}
     for key, codes in ((CURATOR, []), (APPROVER, ["key_not_valid"]), (None, ["key_not_valid"])):
         entry = chain.made(EntryKind.PUBLISH, published, by=key, run_key=RUN, on=5)
         own = Chain()
         own.entries = [*chain.entries, entry]
         assert [code for code, _ in found(own) if code != "clock_backwards"] == codes
+
+
+@pytest.mark.parametrize(
+    ("key", "legal"), [(CURATOR, True), (APPROVER, False), (STRANGER, False), (None, False)]
+)
+def test_a_withdrawal_needs_a_curator_s_key(key, legal):
+    """By the book and by the audit; else anybody could withdraw an institution's releases."""
+    chain, book = certified(), Book()
+    chain.add(EntryKind.PUBLISH, {"manifest_digest": MANIFEST}, by=CURATOR, run_key=RUN, on=5)
+    for entry in chain.entries:
+        book.apply(entry)
+    stated = payload_of(withdrawal(), rows_of=None)
+    entry = chain.add(EntryKind.WITHDRAW, stated, by=key, run_key=RUN, on=6)
+    assert [c for c, _ in found(chain) if c != "clock_backwards"] == ["key_not_valid"] * (not legal)
+    if legal:
+        book.apply(entry)
+        assert book.withdrawals[MANIFEST].reason == "error"
+        assert book.keyring("adult").moment == entry.at
+        return
+    with pytest.raises(NotApprovedError):
+        book.apply(entry)
+    assert book.withdrawals == {}

@@ -305,6 +305,9 @@ WITHDRAWN: dict[str, Change] = {
     "rows of what was not recovered": at(
         16, {"manifest_digest": digest(9), "rows_of": digest(102)}
     ),
+    "a run's release as rows of a recovered one": at(
+        16, {"manifest_digest": digest(102), "rows_of": digest(104)}
+    ),
     "no such reason": at(14, {"reason": "shame"}),
     "replaced by itself": at(14, {"replaced_by": {"release_id": "x", "manifest": digest(101)}}),
     "replaced by nothing known": at(
