@@ -15,6 +15,7 @@ from dpiw.plan.stages import check_rows
 from dpiw.release.certificate import Certificate
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.release.verification import manifest_digest, read_signed_manifest, verify
+from dpiw.release.withdrawal import refuse_withdrawn
 from dpiw.run.ahead import check_label
 from dpiw.run.locks import working
 from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
@@ -135,6 +136,7 @@ def _drawn(spec: ReleaseSpec, record: RunRecord, period: str) -> ReleaseRun:
 
 def _certificate(first: ReleaseRun, record: RunRecord) -> Certificate:
     places = (first.directory / "built", Path(first.spec.publish_to) / first.release_id)
+    refuse_withdrawn(places[1], None)  # a ledger that lost entries may lack its withdrawal
     for place in places:
         if manifest_digest(place) == record.manifest_digest:
             return verify(place, then="").certificate

@@ -32,6 +32,7 @@ from dpiw.plan.sections import SeriesSpec
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.manifest import SCHEMA, Manifest, release_folders
 from dpiw.release.verification import read_signed_manifest
+from dpiw.release.withdrawal import read_tombstone
 from dpiw.run.reserve import charge_of
 from dpiw.run.run import ledger_url
 
@@ -243,12 +244,17 @@ _WHY = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """What ledger and folders say of one release; `manifests` by the name of their folder."""
+    """What ledger and folders say of one release.
+
+    `manifests` by the name of their folder; `withdrawn`: why, by SHA-256 of the manifest. Entry and
+    tombstone count alike: a ledger that lost entries lacks the one, a reader's copy the other.
+    """
 
     spec: ReleaseSpec
     runs: Sequence[RunRecord]
     manifests: Mapping[str, Manifest]
     recovered: Mapping[str, str]
+    withdrawn: Mapping[str, str]
     drawing: frozenset[str]
 
     @classmethod
@@ -256,7 +262,10 @@ class _Found:
         cls, spec: ReleaseSpec, ledger: Ledger, releases: Path, now: datetime.datetime, *,
         drawn_only: bool,
     ) -> "_Found":  # fmt: skip
-        manifests = dict(_manifests(spec, releases))
+        found = [*_manifests(spec, releases)]
+        manifests = {name: manifest for name, manifest, _ in found}
+        withdrawn = {manifest.digest: reason for _, manifest, reason in found if reason}
+        withdrawn |= {digest: one.reason for digest, one in ledger.withdrawals().items()}
         every = [run for run in ledger.runs(spec.population) if run.drawn or not drawn_only]
         names = {run.run_key: f"{spec.name}-{run.period}-{run.run_key[:8]}" for run in every}
         # A run of an earlier version has no name: it is this release's if its folder says so.
@@ -273,7 +282,7 @@ class _Found:
             for release in recovery.releases
         }
         return cls(
-            spec=spec, runs=runs, manifests=manifests, recovered=recovered,
+            spec=spec, runs=runs, manifests=manifests, recovered=recovered, withdrawn=withdrawn,
             drawing=frozenset(
                 key for key, at in last.items() if key and now - _moment(at) < UNDER_WAY
             ),
@@ -283,9 +292,10 @@ class _Found:
         """The state of a period, as if it were over: the best of its runs."""
         states = [self._of_run(run) for run in self.runs if run.period == label]
         states += [
-            PeriodState(label=label, status=Status.PUBLISHED, release=name)
+            self._of_release(label, name, digest)
             for name, digest in self.recovered.items()
-            if self._is_named(name, label) and self._is_there(name, digest)
+            if self._is_named(name, label)
+            if digest in self.withdrawn or self._is_there(name, digest)
         ]
         unknown = any(self._is_named(name, label) for name in self.manifests)
         nothing = "its folder is not in the ledger; recover it" if unknown else _NEVER
@@ -294,18 +304,22 @@ class _Found:
 
     def _of_run(self, run: RunRecord) -> PeriodState:
         label, name = run.period, f"{self.spec.name}-{run.period}-{run.run_key[:8]}"
-        withdrawn = getattr(run, "withdrawn", None)
-        if withdrawn is not None:
-            why = f"withdrawn: {withdrawn}"
-            return PeriodState(label=label, status=Status.WITHDRAWN, why=why, release=name)
-        if run.state is RunState.PUBLISHED and self._is_there(name, run.manifest_digest):
-            return PeriodState(label=label, status=Status.PUBLISHED, release=name)
+        digest = run.manifest_digest
+        if digest is not None and (digest in self.withdrawn or self._is_there(name, digest)):
+            return self._of_release(label, name, digest)
         why, stages = _WHY[run.state], {stage.state for stage in run.stages.values()}
         if run.state is RunState.ARMED and StageState.ARMED not in stages:
             why = "drawn in part, and not published"
         elif run.run_key in self.drawing:
             return PeriodState(label=label, status=Status.PENDING, why=_DRAWING)
         return PeriodState(label=label, status=Status.MISSING, why=why)
+
+    def _of_release(self, label: str, name: str, digest: str) -> PeriodState:
+        reason = self.withdrawn.get(digest)
+        if reason is None:
+            return PeriodState(label=label, status=Status.PUBLISHED, release=name)
+        why = f"withdrawn: {reason}"
+        return PeriodState(label=label, status=Status.WITHDRAWN, why=why, release=name)
 
     def _is_named(self, name: str, label: str) -> bool:
         begin = f"{self.spec.name}-{label}-"
@@ -345,18 +359,19 @@ def _not_over(state: PeriodState) -> PeriodState:
     return replace(state, status=Status.PENDING, why=why)
 
 
-def _manifests(spec: ReleaseSpec, releases: Path) -> Iterable[tuple[str, Manifest]]:
+def _manifests(spec: ReleaseSpec, releases: Path) -> Iterable[tuple[str, Manifest, str | None]]:
+    """Name of each folder, its manifest, and the reason of its tombstone, if there is one."""
     for folder in release_folders(releases) if releases.is_dir() else []:
         if folder.name.startswith(f"{spec.name}-"):
             try:
-                manifest = read_signed_manifest(folder)
+                manifest, tombstone = read_signed_manifest(folder), read_tombstone(folder, None)
             except ReleaseError:  # damaged, or no release
                 continue
             if (manifest.facts.population, folder.name) == (
                 spec.population,
                 manifest.facts.release_id,
             ):
-                yield folder.name, manifest
+                yield folder.name, manifest, tombstone and tombstone.statement.reason
 
 
 def _with_dictionaries(

@@ -12,6 +12,7 @@ from dpiw.analysis.release import load_release
 from dpiw.audit import Severity, audit
 from dpiw.audit.auditing import AuditReport
 from dpiw.audit.statements import unreleased
+from dpiw.cli.series import read_series
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.release.manifest import CERTIFICATE, MANIFEST, SIGNATURE, release_folders
@@ -86,6 +87,13 @@ def codes(place: Any, **changes: Any) -> set[str]:
     return {finding.code for finding in audited(place, **changes).findings}
 
 
+def periods(place: Any) -> list[str]:
+    """Statuses of the first two periods, in a calendar that a copy of the spec states."""
+    spec = place.spec.with_name("calendar.yaml")
+    spec.write_text(f'{place.spec.read_text()}\nseries: {{first: "{FIRST}", last: "{SECOND}"}}\n')
+    return [state.status.value for state in read_series(spec)[1].periods]
+
+
 def withdrawals(place: Any) -> int:
     return sum(entry.kind is EntryKind.WITHDRAW for entry in Ledger.open(place.ledger).entries())
 
@@ -152,9 +160,14 @@ def test_a_ledger_that_lost_the_withdrawal_still_publishes_nothing(place):
     stated = take_back(place).tombstone.statement
     restore(place, before)
     assert codes(place) == {"tombstone_unknown"}
-    for act in (publish.published, steps.publish):
+    for act in (
+        lambda: publish.published(run), lambda: steps.publish(run),
+        lambda: more_rows(asked(place.spec, period=FIRST), rows=7),
+    ):  # fmt: skip
         with pytest.raises(errors.WithdrawnError):
-            act(run)
+            act()
+    assert not [*place.releases.glob("*rows7*")]
+    assert periods(place) == ["withdrawn", "published"]
     create_key_pair(place.root, "other")
     other = load_private_key(place.root / "other.key")
     with pytest.raises(errors.SignatureError):  # who has another key records nothing
@@ -186,11 +199,13 @@ def test_withdrawn_is_not_unspent_after_a_loss_of_entries(make_workplace):
     recover(place)
     assert spent(place) == whole
     assert codes(place) == {"recovered", "tombstone_unknown"}
+    assert periods(place) == ["withdrawn", "withdrawn"]
     with pytest.raises(errors.GrantSpentError):
         steps.reserve(prepared(place, period=FIRST))
     for folder in release_folders(place.releases):  # no run is left, and each is on record again
         withdraw(folder, Ledger.open(place.ledger, key=key), key, reason="error")
     assert codes(place) == {"recovered", "withdrawn"}
+    assert periods(place) == ["withdrawn", "withdrawn"]
     assert Ledger.open(place.ledger).verify().ok
     assert spent(place) == whole
 

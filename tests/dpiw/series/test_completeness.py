@@ -28,7 +28,7 @@ from dpiw.series.completeness import (
     due_of,
     series_of,
 )
-from tests.support.ledger import BOTH, PLAN, cost, digest, key, terms
+from tests.support.ledger import BOTH, PLAN, cost, digest, key, terms, withdrawal
 from tests.support.specs import changed
 from tests.support.undrawn import draw_no_figures
 from tests.support.whole_runs import prepared, publish_run
@@ -229,16 +229,16 @@ def test_a_folder_alone_publishes_nothing(tmp_path):
     assert "recover" in states["2027-04"].why
 
 
-def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, monkeypatch):
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, seen):
+    """Whether or not its folder, with the tombstone, is still among the releases."""
     desk = Desk(tmp_path, monthly(), epsilon="9")
-    desk.play("publish", "2027-05", release=desk.spec.name)
-    (run,) = desk.ledger.runs(desk.spec.population)
-    facts = vars(run) | {"withdrawn": "wrong-table", "run_key": run.run_key, "state": run.state}
-    runs = [SimpleNamespace(**facts, stages=run.stages)]
-    monkeypatch.setattr(desk.ledger, "runs", lambda _: runs)
+    run = desk.play("publish" if seen else "unseen", "2027-05", release=desk.spec.name)
+    stated = withdrawal(population=desk.spec.population, manifest=digest(100 + desk.number))
+    desk.ledger.withdraw(stated, run_key=run)
     series = desk.series()
     state = series.periods[3]
-    assert (state.status, state.why) == (Status.WITHDRAWN, "withdrawn: wrong-table")
+    assert (state.status, state.why) == (Status.WITHDRAWN, "withdrawn: error")
     assert state.label not in series.due
 
 
