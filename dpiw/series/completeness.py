@@ -371,7 +371,8 @@ def _manifests(spec: ReleaseSpec, releases: Path) -> Iterable[tuple[str, Manifes
                 spec.population,
                 manifest.facts.release_id,
             ):
-                yield folder.name, manifest, tombstone and tombstone.statement.reason
+                reason = None if tombstone is None else tombstone.statement.reason
+                yield folder.name, manifest, reason
 
 
 def _with_dictionaries(
