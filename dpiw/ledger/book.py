@@ -41,7 +41,7 @@ from dpiw.ledger.entries import (
     check_genesis,
     check_name,
 )
-from dpiw.ledger.keyring import Keyring
+from dpiw.ledger.keyring import DATED, OF_KEYS, Keyring
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.reservations import run_with_attempt
 from dpiw.ledger.values import (
@@ -56,8 +56,6 @@ from dpiw.ledger.values import (
 from dpiw.ledger.withdrawals import RecordedWithdrawal, withdrawal_of
 from dpiw.privacy.units import NeighbouringRelation
 
-_OF_KEYS = (EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE)
-_OF_CURATORS = (EntryKind.RESERVE, EntryKind.WITHDRAW)
 _STATES = Next("the runs and their states", Command.SHOW)
 
 
@@ -144,7 +142,7 @@ class Book:
             return Population.from_payload(name, entry.payload)
         if entry.kind is EntryKind.RECOVER:
             return recovery_of(self, entry)
-        if entry.kind in _OF_KEYS:
+        if entry.kind in OF_KEYS:
             return self.keyring(entry.population or "").after(entry)
         if entry.kind is EntryKind.WITHDRAW:
             stated = withdrawal_of(self, entry)
@@ -175,7 +173,7 @@ class Book:
             account = self.account(stated.population).run_changed(before, stated)
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
-        if entry.kind in _OF_CURATORS and entry.population in self._keyrings:
+        if entry.kind in DATED - OF_KEYS and entry.population in self._keyrings:
             self._keyrings[entry.population] = self._keyrings[entry.population].after(entry)
         self._places[entry.hash] = entry.seq
 

@@ -35,6 +35,12 @@ from dpiw.ledger.entries import (
 )
 from dpiw.release.signing import PublicKey
 
+OF_KEYS = frozenset({EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE})
+"""Kinds of entries that change a keyring alone."""
+
+DATED = OF_KEYS | {EntryKind.RESERVE, EntryKind.WITHDRAW}
+"""Kinds of entries whose labels move a ring's moment."""
+
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _LIST = Next("the keys and their validity", Command.LIST_KEYS)
 _APPROVE = Next("the second key's holder types", Command.APPROVE)

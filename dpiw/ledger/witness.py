@@ -12,7 +12,7 @@ from typing import Any
 
 from dpiw.errors import NotApprovedError, SignatureError, optional
 from dpiw.ledger.entries import Entry, EntryKind
-from dpiw.ledger.keyring import Role
+from dpiw.ledger.keyring import DATED, Role
 from dpiw.ledger.location import tampered
 from dpiw.ledger.reading import LedgerReader, label, utc_now
 from dpiw.release.keys import KeyStatement, StatedKey
@@ -98,10 +98,13 @@ def statement_of(ledger: LedgerReader, population: str, key: PrivateKey) -> byte
             f"key id {key.public.key_id}", field="--sign-with", allowed="a curator's, valid now"
         )
     signed: dict[str, list[str]] = {}
+    latest = ""  # as the ring's `moment`: who has a stolen key may date an entry back
     for entry in ledger.entries(population=population):
+        if entry.kind in DATED:
+            latest = max(latest, entry.at)
         if entry.kind is EntryKind.PUBLISH and entry.by is not None:
             author = ring.key(entry.by.public_key)
-            if author is not None and author.outlasts(entry.at):
+            if author is not None and author.outlasts(max(latest, entry.at)):
                 signed.setdefault(author.public_key, []).append(entry.payload["manifest_digest"])
     return KeyStatement(
         population=population,

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpiw.errors import (
 from dpiw.ledger import Entry, FaultKind, Ledger
 from dpiw.ledger.book import Book
 from dpiw.ledger.keyring import Approval, Keyring, RingKey, Role
+from dpiw.ledger.witness import statement_of
 from dpiw.release.signing import PrivateKey
 from tests.support.ledger import BOTH, PLAN, RUN, adult, ask, cost, digest, insert, refused
 from tests.support.rings import (
@@ -335,3 +337,19 @@ def test_the_audit_finds_what_a_wrong_book_lets_pass(bug, monkeypatch):
             sound.apply(entry)
     with pytest.raises(NotApprovedError):
         sound.apply(chain.entries[-1])
+
+
+def test_a_stolen_key_that_dates_back_is_not_stated_as_the_signer(ringed):
+    """What it published after its revocation, under an earlier label: readers refuse it."""
+    ledger_of(ringed, CURATOR, 1).add_key("adult", public(SECOND), Role.CURATOR)
+    ledger_of(ringed, APPROVER, 1).approve("adult", RUN, **AGREED)
+    own = ledger_of(ringed, CURATOR, 1)
+    own.reserve(**ask(**ASKED))
+    for stage in BOTH:
+        own.commit(own.arm(RUN, 1, stage), digest(5))
+    ledger_of(ringed, SECOND, 4).revoke_key("adult", public(CURATOR), since=day(2))
+    ledger_of(ringed, CURATOR, 1).publish(RUN, digest(9))
+    stated = json.loads(statement_of(ledger_of(ringed, SECOND, 5), "adult", SECOND))["statement"]
+    assert {one["public_key"]: one["signed"] for one in stated["keys"]} == {
+        public(CURATOR): [], public(SECOND): [],
+    }  # fmt: skip
