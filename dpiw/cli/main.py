@@ -93,12 +93,14 @@ def _describe(arguments: argparse.Namespace) -> int:
     try:
         verified = _verified(arguments)
     except WithdrawnError:
+        if arguments.catalogue is not None or arguments.questions:
+            raise  # a program would take the tombstone for what it asked for
         write_lines(arguments, _tombstone(arguments))
         return 0
     if arguments.catalogue is not None:
         text = _catalogue(verified, arguments.catalogue)
     elif arguments.questions:
-        text = _answers(arguments)
+        text = _answers(arguments, verified.manifest.signer.key_id)
     elif arguments.json:
         text = verified.certificate.to_json().decode()
     else:
@@ -133,11 +135,13 @@ def _tombstone(arguments: argparse.Namespace) -> list[str]:
     return lines
 
 
-def _answers(arguments: argparse.Namespace) -> str:
+def _answers(arguments: argparse.Namespace, signer: str) -> str:
     """The declared questions with their answers; ReleaseError where none was declared."""
     from dpiw.analysis.release import load_release
+    from dpiw.release.signing import load_public_key
 
-    key, *_ = arguments.key or [None]  # `_verified` has checked all of them
+    keys = arguments.key or []
+    key = next((path for path in keys if load_public_key(path).key_id == signer), None)
     answered = load_release(arguments.folder, public_key=key).questions()
     if answered.empty:
         allowed = "a release whose weights measured `questions` of its spec"

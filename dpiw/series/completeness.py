@@ -152,9 +152,9 @@ def series_of(
         states.append(state)
     due = [s.label for s in states if s.label in recent and _is_open(s)]
     states, unpaid = _with_dictionaries(states, found.manifests), found.unpaid(states, due, current)
-    account = ledger.account(spec.population)
+    account = replace(ledger.account(spec.population), unpaid_reads=0)  # not a public number
     if drawn_only:
-        account = replace(account, held=account.drawn, unpaid_reads=0)
+        account = replace(account, held=account.drawn)
     carries = account.admits(_charge(spec, schema, ledger))
     digests = [state.schema_digest for state in states if state.schema_digest is not None]
     own = hashlib.sha256(document_json(plain(schema.published_mapping()))).hexdigest()

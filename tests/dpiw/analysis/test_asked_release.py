@@ -20,6 +20,7 @@ from dpiw.errors import ReleaseError, SpecError
 from dpiw.methods.weights.questions import parse_questions
 from dpiw.plan.table import plan_table
 from dpiw.release.report.figures import answers_of, counted
+from dpiw.release.signing import create_key_pair
 from flows.summary import summary
 from tests.dpiw.analysis.conftest import publish
 from tests.support.around import around
@@ -189,13 +190,17 @@ def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, cap
     assert main(["plan", spec, "--key", folder]) == SpecError.exit_code
 
 
-def test_the_command_answers_and_a_release_without_questions_says_so(asked, published, says):
+def test_the_command_answers_and_a_release_without_questions_says_so(
+    asked, published, says, tmp_path
+):
     run, release = asked
     folder, key = str(release.verified.folder), run.plan.spec.signing_key
     public = str(key).removesuffix(".key") + ".pub"
     told = json.loads(says("describe", folder, "--key", public, "--questions", "--json"))
     assert [line["value"] for line in told] == [*release.questions()["value"]]
     assert "mean: age by ill" in says("describe", folder, "--questions")
+    _, other = create_key_pair(tmp_path, "other")  # of several keys one must have signed
+    assert says("describe", folder, "--key", other, "--key", public, "--questions")
     assert main(["describe", str(published[1].verified.folder), "--questions"]) == (
         ReleaseError.exit_code
     )

@@ -125,6 +125,8 @@ def test_a_tombstone_takes_the_place_of_a_release_and_the_charge_stays(place, sa
     assert "disclosure" in refusal
     assert f"epsilon={before.certificate.epsilon}" in says("describe", folder, "--key", place.key)
     assert Tombstone.from_json(says("describe", folder, "--json").encode()[:-1])
+    for asked_for in (("--catalogue", "croissant"), ("--questions",)):  # a tombstone is neither
+        says("describe", folder, *asked_for, code=errors.WithdrawnError.exit_code)
     report = audited(place)
     assert report.ok
     assert {finding.code for finding in report.findings} == {"withdrawn"}

@@ -242,6 +242,17 @@ def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, seen):
     assert state.label not in series.due
 
 
+def test_reads_without_a_draw_change_nothing_that_is_shown(tmp_path):
+    """Prefect keeps the forecast; how often a table was read in vain is for the custodian."""
+    desk = Desk(tmp_path, monthly(), epsilon="9")
+    run = desk.play("reserve", "2027-05", release=desk.spec.name)
+    before = desk.series()
+    for _ in range(desk.ledger.population(desk.spec.population).max_unpaid_reads):
+        desk.ledger.read(run, 1)
+    assert before.carries > 0
+    assert desk.series() == before
+
+
 def give_calendar(place: Any, series: str, path: str = '"{period}.csv"') -> list[str]:
     """Give a workplace a calendar of the three months before this one; return their labels."""
     now = datetime.datetime.now(datetime.UTC)
