@@ -45,7 +45,10 @@ def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, cap
     assert "3 more such releases fit" in capsys.readouterr().out
     assert lines_of(rest)[-1] == "dpiw release clinic/release.yaml"
     spec = Path("clinic/release.yaml").absolute()
-    smaller = {"synthetic_rows": 4000}  # the walk as it stands: `test_documents_at_length.py`
+    smaller = {
+        "synthetic_rows": 4000,
+        "generator": {"method": "privbayes"},
+    }  # the walk as it stands: `test_documents_at_length.py`
     spec.write_text(json.dumps(load_file(spec, what="release.yaml") | smaller, default=str))
     _, published = publish_run(spec)
 

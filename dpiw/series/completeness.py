@@ -47,7 +47,9 @@ class IncompleteSeriesError(DPIWError):
     """A period of the calendar is over and not published, or its draw is under way."""
 
     exit_code = 61
-    advice = "`dpiw series SPEC` names each missing period and why; `--fill` publishes what is due"
+    advice = (
+        "ask `dpiw series SPEC` which periods are missing and why; `--fill` publishes what is due"
+    )
 
 
 class Status(enum.Enum):

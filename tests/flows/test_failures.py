@@ -164,6 +164,7 @@ BODIES = {
     "audit": (("flows.audit", ("release_folders", "key_files", "audit_task", "report_audit",
                                "found")),
               {"ledger": "l.sqlite", "releases": "inside"}),
+    "series": (("flows.series", ("show_series", "check_complete")), {"spec": "r.yaml"}),
     "local": (("flows.local", ("collect_reports", "publish_reports")), {"spec": "r.yaml"}),
 }  # fmt: skip
 """Every flow, and what its body calls, one after the other."""

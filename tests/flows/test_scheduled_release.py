@@ -71,7 +71,7 @@ def test_the_example_automations_are_prefect_s():
 
 
 def test_the_training_waits_for_a_worker_with_a_gpu_and_the_example_does_not():
-    training = document("prefect")["deployments"][2]
+    (training,) = [d for d in document("prefect")["deployments"] if d["name"] == "gpu"]
     assert training["work_pool"]["name"] == "dpiw-gpu"
     assert training["work_pool"]["work_queue_name"] == "trainings"
     assert "schedules" not in training  # nothing is late where no such worker runs

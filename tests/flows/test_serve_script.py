@@ -56,7 +56,8 @@ cat > /dev/null
 """Python, but for the question whether the server is up."""
 
 NAMES = [
-    "dpiw-release/monthly", "dpiw-audit/weekly", "dpiw-release/gpu", "dpiw-local/collect",
+    "dpiw-release/monthly", "dpiw-audit/weekly", "dpiw-series/catch-up", "dpiw-release/gpu",
+    "dpiw-local/collect",
 ]  # fmt: skip
 """What the repository deploys."""
 

@@ -78,7 +78,8 @@ def test_no_flow_stores_prints_retries_or_is_named_after_values(flow):
     assert flow.persist_result is False
     assert flow.retries == 0
     assert flow.log_prints is False
-    assert flow.flow_run_name is (run_name if flow.name == "dpiw-release" else None)
+    named_by_spec = flow.name in ("dpiw-release", "dpiw-series")
+    assert flow.flow_run_name is (run_name if named_by_spec else None)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
