@@ -26,7 +26,7 @@ from dpiw.audit.auditing import AuditReport
 from dpiw.audit.costs import delta_of, epsilon_of
 from dpiw.audit.findings import Severity
 from dpiw.audit.folders import FolderFacts
-from dpiw.audit.records import PopulationTally, Tally, worth
+from dpiw.audit.records import PopulationTally, Tally, Units, worth
 from dpiw.audit.statements import in_folders
 from dpiw.data.documents import document_json, plain
 from dpiw.data.files import make_folder, write_durably
@@ -226,7 +226,7 @@ def build_site(
         releases=tuple(
             sorted(shown.values(), key=lambda r: (r.updated, r.release_id), reverse=True)
         ),
-        incidents=tuple(_incidents(report)),
+        incidents=tuple(_incidents(report, counted)),
     )
     files[FACTS] = document_json(plain(site))
     files[FACTS_SCHEMA] = document_json(facts_schema())
@@ -403,11 +403,14 @@ def _text(amount: Decimal) -> str:
     return f"{amount.normalize():f}"
 
 
-def _incidents(report: AuditReport) -> Iterator[Incident]:
+def _incidents(report: AuditReport, counted: Tally) -> Iterator[Incident]:
+    """All but those of runs that drew nothing: one that is given back leaves no trace here."""
+    undrawn = {f"run {run.key[:12]}" for run in counted.runs.values() if run.drawn == Units()}
     counts = Counter(
         (finding.severity, _TITLES.get(finding.code, finding.code.replace("_", " ").capitalize()))
         for finding in report.findings
         if finding.severity is not Severity.NOTE and finding.code not in _OF_OPERATORS
+        if " ".join(finding.subject.split()[:2]) not in undrawn
     )
     for severity in (Severity.ERROR, Severity.WARNING):
         for title, count in sorted((t, n) for (kind, t), n in counts.items() if kind is severity):

@@ -18,12 +18,13 @@ from dpiw.cli.main import main
 from dpiw.errors import LedgerTamperedError, ReleaseError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
-from dpiw.release.signing import create_key_pair
+from dpiw.release.signing import create_key_pair, load_private_key
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun
 from dpiw.series.site import build_site, facts_schema, write_site
 from tests.dpiw.series.conftest import ACTOR
+from tests.support.ledger import ask, cost, digest
 from tests.support.stores import intrude_sqlite
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -269,6 +270,12 @@ def test_reads_reservations_and_actors_are_not_shown(desk, monkeypatch):
     ledger.void(run.key, 1)
     assert {"unpaid_reads", "attempt_voided"} <= {f.code for f in desk.report().findings}
     assert calendar(desk, "voided") == before
+    declared = {"made": [{"type": "declared", "epsilon": "0.1", "delta": "0", "count": 1}]}
+    signing = Ledger.open(desk.ledger, key=load_private_key(desk.key.with_suffix(".key")))
+    words = {"population": "town", "run_key": digest(7), "cost": cost("0.1")}
+    signing.reserve(**ask(stages=declared, **words))
+    assert [f for f in desk.report().findings if f.code == "cost_declared"]
+    assert calendar(desk, "declared") == before
     whole = b"".join(before.values())
     public = {path.read_bytes() for path in desk.releases.glob("*/*.json")}
     for private in ("canary", str(desk.root), "/workspace", "ledger.sqlite", run.key[:8]):
