@@ -124,6 +124,9 @@ def run_revoke(arguments: argparse.Namespace) -> int:
     ledger, name = _opened(arguments)
     key = ledger.revoke_key(name, _hexadecimal(arguments.public), since=arguments.since)
     lines = [f"population {name}: key id {key.key_id} is revoked from {key.revoked} on"]
+    theirs = [one for one in ledger.keyring(name).keys if one.added_by == key.key_id]
+    if left := [one.key_id for one in theirs if one.revoked is None]:
+        lines.append(f"it added key id {', '.join(left)}: after a theft, revoke what a thief added")
     lines.append("give readers a new statement: dpiw key list --json, for dpiw verify --keys")
     write_lines(arguments, lines)
     return 0

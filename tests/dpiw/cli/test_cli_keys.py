@@ -17,7 +17,7 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.ledger import Ledger
-from dpiw.release.signing import create_key_pair, load_private_key
+from dpiw.release.signing import create_key_pair, load_private_key, load_public_key
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from dpiw.run.reserve import check_ahead
@@ -83,7 +83,8 @@ def test_a_release_of_two_keys_and_what_readers_do_with_them(desk, says):
     add(says, desk, "keys/new.pub", "curator", by=own)
     time.sleep(1)  # labels are whole seconds: a key revoked in the same one has signed nothing
     revoke = ("key", "revoke", "--ledger", "release.yaml", "--sign-with", "keys/new.key")
-    says(*revoke, "--public", desk.key)
+    told = says(*revoke, "--public", desk.key)
+    assert load_public_key(desk.root / "keys" / "new.pub").key_id in told  # it added this one
     says(*revoke, "--public", "keys/new.pub", code=LedgerConflictError.exit_code)
     says(*listing, "--json", "--sign-with", own, code=refusal)
     statement.write_text(says(*listing, "--json", "--sign-with", "keys/new.key"))
