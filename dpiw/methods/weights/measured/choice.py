@@ -56,6 +56,9 @@ _WAVE_SECONDS = 4.5e-9
 """Seconds per row and feature of a bundle, whose sums no weights follow (`SCORED` in
 tests/dpiw/plan/test_running.py)."""
 
+_NORMS = "cube_root_of_width"
+"""How blocks share their norm (`Chosen.norms`), as measurements state it."""
+
 Table = tuple[str, str]
 Bundle = tuple[float, int]
 """The scale of some frequencies, and which of the bundles of that scale."""
@@ -145,8 +148,8 @@ class Chosen:
         """JSON values for measurements and certificates."""
         if not self.count:
             return {}
-        bundles = [[*bundle] for bundle in self.bundles]
-        return {"chosen": {"tables": [[*pair] for pair in self.tables], "bundles": bundles}}
+        tables, bundles = ([[*block] for block in kind] for kind in (self.tables, self.bundles))
+        return {"chosen": {"tables": tables, "bundles": bundles, "norms": _NORMS}}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], schema: PublicSchema) -> Self:
@@ -161,14 +164,14 @@ class Chosen:
             )
             good = {*found.tables} <= {*every.tables} and {*found.bundles} <= {*every.bundles}
             good = good and len({*found.tables, *found.bundles}) == found.count
-            good = good and sum(found.widths(schema)) <= MOST_CHOSEN
+            good = good and sum(found.widths(schema)) <= MOST_CHOSEN and stated["norms"] == _NORMS
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             good = False
         if not good:
             raise ReleaseError(
                 field="chosen",
                 allowed=f"pairs of the schema's columns, and bundles, each once, of at"
-                f" most {MOST_CHOSEN} features",
+                f" most {MOST_CHOSEN} features, with norms by {_NORMS}",
             )
         return found
 

@@ -87,6 +87,7 @@ PAIR, BUNDLE = ["age", "ill"], [2.0, 1]
 
 @pytest.mark.parametrize("stated", [
     None, 3, "age", [], {}, {"tables": [PAIR]}, {"tables": 1, "bundles": []},
+    *({"tables": [PAIR], "bundles": [], "norms": norms} for norms in ("equal", None)),
     *({"tables": tables, "bundles": []} for tables in (
         [PAIR, PAIR], [PAIR[::-1]], [["age", "age"]], [["age", "one"]], [["age", "no"]], [["age"]],
         [[*PAIR, "born"]], [[["age"], "ill"]], [None])),
@@ -96,8 +97,10 @@ PAIR, BUNDLE = ["age", "ill"], [2.0, 1]
         [[s, j] for s in (2.0, 3.0) for j in range(4)])),  # too many features
 ])  # fmt: skip
 def test_other_facts_are_refused(stated):
-    good = {"chosen": {"tables": [PAIR], "bundles": [BUNDLE]}}
+    good = Chosen(tables=(tuple(PAIR),), bundles=(tuple(BUNDLE),)).to_json()
     assert Chosen.from_json(good, EVERY_KIND).count == 2
+    if isinstance(stated, dict):
+        stated = {"norms": good["chosen"]["norms"]} | stated
     with pytest.raises(ReleaseError, match="chosen"):
         Chosen.from_json({"chosen": stated}, EVERY_KIND)
 
@@ -199,7 +202,7 @@ def test_the_table_that_differs_most_is_chosen(unit):
     ready = Measured(choose=1).calibrate(rho=rho, schema=schema, unit=unit, nominal_rows=1000)
     for seed in range(5):
         drawn = ready.measure(table, base_of(schema, 3000), noise=SeededNoise(seed))
-        assert drawn.facts["chosen"] == {"tables": [["c0", "c1"]], "bundles": []}
+        assert drawn.facts["chosen"] == Chosen(tables=(("c0", "c1"),)).to_json()["chosen"]
 
 
 def test_intervals_of_a_release_with_a_choice_hold_the_truth():
