@@ -404,7 +404,6 @@ def _text(amount: Decimal) -> str:
 
 
 def _incidents(report: AuditReport, counted: Tally) -> Iterator[Incident]:
-    """All but those of runs that drew nothing: one that is given back leaves no trace here."""
     undrawn = {f"run {run.key[:12]}" for run in counted.runs.values() if run.drawn == Units()}
     counts = Counter(
         (finding.severity, _TITLES.get(finding.code, finding.code.replace("_", " ").capitalize()))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
+from dpiw.cli.series import read_series
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
@@ -137,3 +138,10 @@ def workspace_command(*arguments: object) -> tuple[int, str]:
     parsed = parser.parse_args(["workspace", *map(str, arguments)])
     parsed.stream = io.StringIO()
     return parsed.handler(parsed), parsed.stream.getvalue()
+
+
+def statuses(place: Any, first: str, last: str) -> list[str]:
+    """Statuses of the periods of a calendar that a copy of a workplace's spec states."""
+    spec = place.spec.with_name("calendar.yaml")
+    spec.write_text(f'{place.spec.read_text()}\nseries: {{first: "{first}", last: "{last}"}}\n')
+    return [state.status.value for state in read_series(spec)[1].periods]
