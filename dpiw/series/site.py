@@ -67,7 +67,7 @@ class PublicPopulation:
     """The people whom one lifetime budget protects.
 
     Attributes:
-        unit: the column that names a person, or that each row is a person.
+        unit: the column that names a person, or `each row`.
         delta: None if the composition `renyi` has no sum of deltas.
         spending: epsilon that was spent by the time of each publication, in order, by period.
     """
@@ -381,7 +381,7 @@ def _population(population: PopulationTally, counted: Tally) -> PublicPopulation
         name=population.name,
         relation=population.relation,
         max_rows=population.max_rows,
-        unit=told_column(population.id_column or "no column: each row is a person"),
+        unit=told_column(population.id_column or "each row"),
         composition=population.composition,
         epsilon=_lifetime(epsilon_of(population.budget), epsilon_of(drawn)),
         delta=None
