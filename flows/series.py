@@ -1,7 +1,7 @@
 """The series flow: publish what is due and missing of a calendar, oldest first.
 
-Each period is a run of the release flow under its own key, so a repeated fill pays for nothing
-twice. It goes on after a period without a table, and after one that another run has drawn or spent.
+Each period is a run of the release flow under its own key, so a repeated fill pays once for
+each. It goes on after a period without a table, and after one that another run has drawn or spent.
 It stops at any other failure, which would meet the next period too, or use up a read.
 """
 

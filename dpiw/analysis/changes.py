@@ -1,4 +1,4 @@
-"""Change over time: the difference of an estimate between two releases, whoever is in both.
+"""Change over time: the difference of an estimate between two releases, for any overlap of people.
 
 Let V_a and V_b be the variances of the two estimates (`variance_parts`). Noise, generator and
 synthetic rows are drawn for each release by itself, so these errors are independent. People are
@@ -18,8 +18,9 @@ r = s_a s_b / sqrt(V_a V_b), at most 1, as correlation of the errors of a and -b
 
     lower = b - a - sqrt(p^2 + q^2 + 2 r p q), p = b - lower_b, q = upper_a - a,
 
-and likewise above. For symmetric intervals this is 1.96 standard errors; for quantiles and shares
-near zero it keeps their own shape, and it never leaves the possible range. Post-processing.
+and the upper end has the other two ends. For symmetric intervals this is 1.96 standard errors. For
+quantiles and shares near zero it keeps their own shape, and it never leaves the possible range.
+Post-processing.
 """
 
 from __future__ import annotations

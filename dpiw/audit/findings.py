@@ -174,7 +174,7 @@ KINDS: Mapping[str, Kind] = {
         "Anyone could have written this entry and all after it. Ask the curator why it is unsigned."
     ),
     "key_revoked_since": _warning(
-        "Whoever had the key may have signed it. Ask its holder; if it was not the holder, withdraw"
+        "A thief of the key may have signed it. Ask its holder; if it was not the holder, withdraw"
         " what was published, and revoke the keys that it added."
     ),
     "withdrawn": _note("Use the release that replaces it, if there is one. Nothing to do."),

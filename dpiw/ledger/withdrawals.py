@@ -23,7 +23,7 @@ class RecordedWithdrawal:
 
     Attributes:
         manifest_digest: SHA-256 of the withdrawn manifest.
-        statement: SHA-256 of what the tombstone states (`Withdrawal.digest`), whoever signs it.
+        statement: SHA-256 of what the tombstone states (`Withdrawal.digest`), without signer.
         reason, replaced_by, withdrawn_at: as stated.
     """
 

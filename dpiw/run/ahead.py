@@ -165,7 +165,7 @@ def _began(spec: ReleaseSpec, key: str) -> bool:
 
 
 def check_spends(spec: ReleaseSpec) -> None:
-    """Raise SpecError for `mode: rehearse`, under which a spec pays for nothing."""
+    """Raise SpecError for `mode: rehearse`, under which a spec never spends."""
     if spec.mode == "rehearse":
         raise SpecError(
             "a spec in mode rehearse reserves and draws nothing",
