@@ -8,6 +8,7 @@ sizes, row counts) leaves through it. A collector that fails, or is slow, fails 
 import functools
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpiw.audit import AuditReport, Severity
@@ -22,8 +23,8 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 METRICS = {
     "dpiw.releases.published": "releases that a population's ledger has as published",
-    "dpiw.epsilon.spent": "epsilon spent or reserved of a population's budget",
-    "dpiw.epsilon.left": "epsilon left of a population's budget",
+    "dpiw.epsilon.spent": "epsilon that draws have spent of a population's budget",
+    "dpiw.epsilon.left": "epsilon of a population's budget that no draw has spent",
     "dpiw.periods.missing": "periods of a series that are over and not published",
     "dpiw.audit.findings": "findings of the last audit, by severity",
 }
@@ -69,8 +70,12 @@ def _send() -> None:
 
 
 def count_population(ledger: Ledger, population: str) -> None:
-    """Measure a population's published releases and its budget."""
+    """Measure a population's published releases and what its draws have spent.
+
+    Reservations do not count: one may be given back because of what is in the table.
+    """
     account = ledger.account(population)
+    account = replace(account, held=account.drawn)
     published = sum(run.published is not None for run in ledger.runs(population))
     _set("dpiw.releases.published", published, population=population)
     _set("dpiw.epsilon.spent", float(account.spent.epsilon), population=population)

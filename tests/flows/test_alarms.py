@@ -121,15 +121,16 @@ def test_the_metrics_are_public_facts_alone(place, measured):
     """A release with all its confidential stages leaves these numbers, and no other."""
     run = prepared(place)
     stages.reserve.fn(run.directory)
-    held = {("dpiw.epsilon.spent", "town"): 2.0, ("dpiw.epsilon.left", "town"): 3.0}
-    assert measured() == held | {("dpiw.releases.published", "town"): 0}
+    before = {("dpiw.epsilon.spent", "town"): 0.0, ("dpiw.epsilon.left", "town"): 5.0}
+    assert measured() == before | {("dpiw.releases.published", "town"): 0}  # reserved, not drawn
     steps.ingest(run)
     fitted(place)
     steps.draw_synthetic(run)
     steps.debias(run)
     steps.diagnose(run)
     stages.publish.fn(run.directory)
-    assert measured() == held | {("dpiw.releases.published", "town"): 1}
+    drawn = {("dpiw.epsilon.spent", "town"): 2.0, ("dpiw.epsilon.left", "town"): 3.0}
+    assert measured() == drawn | {("dpiw.releases.published", "town"): 1}
     metrics.count_missing("town", "town", 4)
     assert measured()[("dpiw.periods.missing", "town", "town")] == 4
     report = run_audit(f"sqlite:///{place.ledger}", [], [])
