@@ -1,4 +1,4 @@
-"""Alarms as Prefect events, made from public facts only; `deployments/automations.yaml` hears them.
+"""Alarms as Prefect events, of public facts only; `deployments/automations.yaml` reacts to them.
 
 An event holds names of releases and populations, labels of periods and stages, and kinds of audit
 findings. A failing server fails no step.
@@ -20,7 +20,7 @@ RELEASES_LEFT = 3
 
 
 class Alarm(enum.Enum):
-    """What a person must hear of; the value names the event."""
+    """What a person must know; the value names the event."""
 
     PERIOD_MISSING = "dpiw.period.missing"
     STAGE_LOST = "dpiw.stage.lost"

@@ -67,7 +67,7 @@ KINDS: Mapping[str, Kind] = {
         "One person spent alone. Publish nothing of this run; ask who reserved it behind dpiw."
     ),
     "key_not_valid": _error(
-        "Somebody without a valid key spent, published, or changed who may. Stop all runs of this"
+        "Somebody without a valid key spent, published, or changed keys. Stop all runs of this"
         " population, and ask each key's holder (`dpiw key list`)."
     ),
     "cost_above_charge": _error(

@@ -19,7 +19,7 @@ _AGREED = {
 
 @dataclass(kw_only=True)
 class Validity:
-    """Whose a key is, and its ends: as stated (`until`), and by revocation (`cut`)."""
+    """The role of a key, and when it ends: as stated (`until`), and by revocation (`cut`)."""
 
     role: str
     since: str

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.parser import (
-    Parser,
+    add_ledger_command,
     add_signing,
     aligned,
-    ledger_hint,
     named_ledger,
     names_a_spec,
     signing_key,
@@ -54,16 +53,8 @@ def add_key_commands(commands: Any, key: Any) -> None:
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
-    parser: Parser = commands.add_parser(name, help=help_text)
-    parser.hint = ledger_hint
-    parser.add_argument(
-        "--ledger",
-        required=True,
-        metavar="PATH",
-        help="path or sqlite:///PATH; or a release spec (.yaml), whose ledger is meant",
-    )
+    parser = add_ledger_command(commands, name, help_text, handler)
     parser.add_argument("--population", help="whose keys (the spec's, or the only population's)")
-    parser.set_defaults(handler=handler)
     return parser
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpiw.cli.parser import (
-    Parser,
+    add_ledger_command,
     add_signing,
     check_population,
     exact_decimal,
-    ledger_hint,
     named_ledger,
     signing_key,
     write_lines,
@@ -43,8 +42,14 @@ def add_ledger_commands(subparsers: Any) -> None:
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     register = commands.add_parser("register", help="set a population's lifetime budget, once")
     add_register(register)
-    add_show(_add(commands, "show", "print budgets, runs, and what was spent when", run_show))
-    verify = _add(commands, "verify", "check the whole chain and every rule", run_verify)
+    add_show(
+        add_ledger_command(
+            commands, "show", "print budgets, runs, and what was spent when", run_show
+        )
+    )
+    verify = add_ledger_command(
+        commands, "verify", "check the whole chain and every rule", run_verify
+    )
     verify.add_argument(
         "--head",
         action="append",
@@ -62,7 +67,9 @@ def add_ledger_commands(subparsers: Any) -> None:
         help="public key of a person who may sign entries, got from that person: other signatures"
         " are refused; may be repeated",
     )
-    void = _add(commands, "void", "give back the budget of an attempt that drew nothing", run_void)
+    void = add_ledger_command(
+        commands, "void", "give back the budget of an attempt that drew nothing", run_void
+    )
     void.add_argument("run_key", metavar="RUN", help="the run's key, or its first digits")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
     void.add_argument(
@@ -73,22 +80,30 @@ def add_ledger_commands(subparsers: Any) -> None:
         help="the spec's state folder; an attempt whose draw is in its workspace stays charged",
     )
     add_signing(void)
-    recover = _add(commands, "recover", "charge again what a ledger lost", run_recover)
+    recover = add_ledger_command(
+        commands, "recover", "charge again what a ledger lost", run_recover
+    )
     add_recover(recover)
     add_signing(recover)
-    backup = _add(commands, "backup", "write all entries to a file, verified", run_backup)
+    backup = add_ledger_command(
+        commands, "backup", "write all entries to a file, verified", run_backup
+    )
     backup.add_argument(
         "file", metavar="FILE", type=Path, help="an earlier backup of this ledger is replaced"
     )
-    restore = _add(commands, "restore", "make a ledger of a backup, verified", run_restore)
+    restore = add_ledger_command(
+        commands, "restore", "make a ledger of a backup, verified", run_restore
+    )
     restore.add_argument("file", metavar="FILE", type=Path, help="what `dpiw ledger backup` wrote")
     _add_published(restore, required=True)
-    export = _add(commands, "export", "print the entries as JSON lines", run_export)
+    export = add_ledger_command(commands, "export", "print the entries as JSON lines", run_export)
     export.add_argument(
         "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
     )
     export.add_argument("--population", help="only this population's entries")
-    witness = _add(commands, "witness", "print the head for a witness outside", run_witness)
+    witness = add_ledger_command(
+        commands, "witness", "print the head for a witness outside", run_witness
+    )
     form = witness.add_mutually_exclusive_group()
     form.add_argument(
         "--request", type=Path, metavar="TSQ", help="write a timestamp request (RFC 3161)"
@@ -99,19 +114,6 @@ def add_ledger_commands(subparsers: Any) -> None:
     witness.add_argument(
         "--certificate", type=Path, metavar="PEM", help="with --check: of the authority, or its CA"
     )
-
-
-def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
-    parser: Parser = commands.add_parser(name, help=help_text)
-    parser.hint = ledger_hint
-    parser.add_argument(
-        "--ledger",
-        required=True,
-        metavar="PATH",
-        help="path or sqlite:///PATH; or a release spec (.yaml), whose ledger is meant",
-    )
-    parser.set_defaults(handler=handler)
-    return parser
 
 
 def run_verify(arguments: argparse.Namespace) -> int:

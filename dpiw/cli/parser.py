@@ -222,3 +222,17 @@ class Parser(argparse.ArgumentParser):
         return "unrecognized arguments: " + " ".join(
             f"{word}{hint}" for word, hint in zip(words, hints, strict=True)
         )
+
+
+def add_ledger_command(commands: Any, name: str, help_text: str, handler: Any) -> Parser:
+    """Add a command with the option `--ledger`, and return its parser."""
+    parser: Parser = commands.add_parser(name, help=help_text)
+    parser.hint = ledger_hint
+    parser.add_argument(
+        "--ledger",
+        required=True,
+        metavar="PATH",
+        help="path or sqlite:///PATH; or a release spec (.yaml), whose ledger is meant",
+    )
+    parser.set_defaults(handler=handler)
+    return parser

@@ -1,7 +1,7 @@
 """The keyring of a population: who may sign its reservations, and who must approve them first.
 
 * A population without keys has no rule of keys. Its first key is a curator's, and needs no
-  signature, as its registration. The first approver's key is signed by a curator.
+  signature, like its registration. The first approver's key is signed by a curator.
 * Further keys of a role are signed by a valid key of that role: a curator cannot make the second
   key, nor an approver the first. A key is added once, with one role.
 * Any valid key revokes any key, itself too: from a moment in the future, or back to one in the
@@ -111,7 +111,7 @@ class Approval:
         return PublicKey.from_hex(self.public_key).key_id
 
     def covers(self, payload: Mapping[str, Any]) -> bool:
-        """Whether it is of this reservation."""
+        """Whether it approves this reservation."""
         same = ("plan_digest", "period", "release", "max_attempts")
         most = ("epsilon_units", "delta_units")
         return all(payload.get(name) == self.terms[name] for name in same) and all(
@@ -170,7 +170,7 @@ class Keyring:
         return key if key is not None and key.valid(moment) else None
 
     def after(self, entry: Entry) -> "Keyring":
-        """The ring after an entry that adds or revokes a key, approves, or legally does more.
+        """The ring after an entry that adds or revokes a key, approves, or changes no key.
 
         Raises NotApprovedError if no valid key signed it, LedgerConflictError or SpecError.
         """
@@ -287,7 +287,7 @@ class Keyring:
             raise ring._refused("a curator", public_key)
 
     def check_approval(self, run_key: str | None, payload: Mapping[str, Any]) -> None:
-        """Raise NotApprovedError if the second key did not approve it, and there is one."""
+        """Raise NotApprovedError if an approver's key exists and none approved the reservation."""
         if self.needs_approval and self.approval(run_key, payload) is None:
             of_run = [a for a in self.approvals if a.run_key == run_key]
             found = "no second key approved this run" + (

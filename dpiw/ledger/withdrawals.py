@@ -36,7 +36,7 @@ class RecordedWithdrawal:
     head: LedgerHead
 
     def refusal(self, release: str) -> WithdrawnError:
-        """Return the error for who would publish or extend the release."""
+        """Return the error for a run that would publish the release or add rows to it."""
         return withdrawn_error(
             release, self.reason, at=self.withdrawn_at, replaced_by=self.replaced_by
         )

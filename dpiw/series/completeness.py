@@ -197,13 +197,13 @@ def check_carried(series: Series, spec: ReleaseSpec) -> None:
 def due_of(series: Series, spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the labels that a fill publishes, oldest first.
 
-    Raises as `check_carried`; SpecError if one file would serve all periods: nobody says whose
-    table it holds.
+    Raises as `check_carried`; SpecError if one file would serve all periods: dpiw cannot know
+    which period its table is of.
     """
     check_carried(series, spec)
     if series.due and PERIOD not in spec.source.path:
         raise SpecError(
-            "names one file, which does not say whose table it holds; nothing was reserved",
+            "names one file for all periods, and one table is of one period; nothing was reserved",
             field="source.path",
             allowed=f"{PERIOD} in it, such as data/{PERIOD}.csv, or a period named by hand",
             next=[Next("by hand", Command.RELEASE, f" --period {series.due[0]}")],

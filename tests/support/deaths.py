@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from dpiw.ledger import Ledger
 
@@ -16,7 +17,7 @@ CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir")
 def died(act: Callable[[], object], last: int, place: Path) -> bool:
     """Do it in a process that dies before its `last` change of a file in `place`, if it gets there.
 
-    0: in the first transaction of a ledger, behind the write. Python itself tells of each change.
+    0: in the first transaction of a ledger, behind the write. Python's audit hook reports changes.
     """
     if (child := os.fork()) == 0:
         code = 1
@@ -46,5 +47,5 @@ def _die_at(last: int, place: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return entry
 
-    Ledger._append = appended  # type: ignore[method-assign]
+    mock.patch.object(Ledger, "_append", appended).start()  # until this process dies
     sys.addaudithook(changes)

@@ -1,5 +1,6 @@
 """Estimates: values that print with their intervals, by group and joined."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ from dpiw.errors import ReleaseError
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Answer:
+class Answer(ABC):
     """Named values, shape (p,), that print with their intervals."""
 
     names: tuple[str, ...]
@@ -37,9 +38,9 @@ class Answer:
         return f"{self._usual._repr_html_()}{self.footnote}"
 
     @property
+    @abstractmethod
     def footnote(self) -> str:
         """A line below the printed intervals."""
-        raise NotImplementedError
 
     @property
     def value(self) -> float:
@@ -75,9 +76,9 @@ class Answer:
             )
         return self.values if name == "values" else getattr(self._usual, name)
 
+    @abstractmethod
     def interval(self, level: float = 0.95) -> Interval:
         """Return an interval for each value, of that nominal coverage."""
-        raise NotImplementedError
 
     def __getitem__(self, name: str) -> float:
         """Return a value by its name, or by its level if only one name ends with it."""

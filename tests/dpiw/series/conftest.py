@@ -32,7 +32,7 @@ def two_periods(make_workplace):
 
 @pytest.fixture
 def desk(two_periods, tmp_path, monkeypatch):
-    """A copy of that workplace, of which a test may change anything; the current folder."""
+    """A copy of that workplace, which a test may change; it is the current folder."""
     root = tmp_path / "canary-desk"
     shutil.copytree(two_periods, root)
     monkeypatch.chdir(root)

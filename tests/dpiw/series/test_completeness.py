@@ -280,5 +280,5 @@ def test_one_file_is_filled_for_no_period(place, says):
     refused = says("series", place.spec, code=IncompleteSeriesError.exit_code)
     assert labels[-1] in refused
     spec, series = read_series(place.spec)
-    with pytest.raises(SpecError, match="does not say whose table"):
+    with pytest.raises(SpecError, match="names one file for all periods"):
         due_of(series, spec)

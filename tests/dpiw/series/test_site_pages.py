@@ -140,7 +140,7 @@ def test_a_year_names_its_gaps_and_its_end(report, two_periods):
 
 
 def large(report):
-    """Three populations, of which one has many releases, one none and one a long name."""
+    """Three populations: one has many releases, one none, and one a long name."""
     long, (run, *_) = "long_" * 12, report.counted.runs.values()
     (town,) = report.counted.populations.values()
     runs = {
