@@ -128,3 +128,20 @@ def nearest_period(cadence: str, label: str) -> str | None:
         return current_period(cadence, first_day(cadence, label))
     except ValueError:  # no such day, week, month or quarter
         return None
+
+
+def days_of(label: str) -> tuple[datetime.date, datetime.date] | None:
+    """Return the first and last day of a period of any cadence; None for `once` or no label.
+
+    >>> [str(day) for day in days_of("2027-q1")]
+    ['2027-01-01', '2027-03-31']
+    """
+    day = datetime.timedelta(days=1)
+    for cadence, longest in _LONGEST.items():
+        if nearest_period(cadence, label) == label:
+            first = first_day(cadence, label)
+            last = first + longest - day
+            while current_period(cadence, last) != label:
+                last -= day
+            return first, last
+    return None

@@ -14,7 +14,14 @@ from dpiw.data.schema.columns import ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ManifestError
 from dpiw.release.certificate import Certificate
-from dpiw.release.manifest import CROISSANT, REPLICATES, SYNTHETIC, FileEntry, SignedManifest
+from dpiw.release.manifest import (
+    CROISSANT,
+    REPLICATES,
+    SYNTHETIC,
+    FileEntry,
+    SignedManifest,
+    listed_row_files,
+)
 from dpiw.release.parquet import LOG_WEIGHT, WEIGHT, WEIGHT_ROLES
 from dpiw.release.verification import signed_bytes
 
@@ -105,19 +112,22 @@ def croissant_json(
     certificate: Certificate,
     *,
     schema: PublicSchema,
-    rows: Mapping[str, FileEntry],
-    replicates: FileEntry | None = None,
+    files: Mapping[str, FileEntry],
     published_at: str,
     catalogue: CatalogueEntry,
     base_url: str = "",
 ) -> bytes:
     """Write `croissant.json`; replicate weights have no record set: they do not describe rows.
 
-    `base_url` precedes the names of files; empty: they lie beside the page.
+    `files`: those that the manifest lists. `base_url` precedes their names; empty: they lie beside
+    the page.
     """
-    source: dict[str, Any] = {"fileObject": {"@id": SYNTHETIC}}
-    if len(rows) > 1:
-        source = {"fileSet": {"@id": _PARTS}}
+    rows = listed_row_files(files)
+    is_parted = len(rows) > 1
+    source = {"fileSet": {"@id": _PARTS}} if is_parted else {"fileObject": {"@id": SYNTHETIC}}
+    listed = [_file(base_url, name, files[name]) for name in rows] + [_FILE_SET] * is_parted
+    if REPLICATES in files:
+        listed.append(_file(base_url, REPLICATES, files[REPLICATES]))
     fields = [
         _field(source, place, column.name, _DATA_TYPES[column.kind], column.description)
         for place, column in enumerate(schema.released, start=1)
@@ -128,10 +138,6 @@ def croissant_json(
     }
     fields += [_field(source, 0, name, "sc:Float", text) for name, text in weights.items()]
     by = "" if catalogue.creator == NOT_STATED else f"{catalogue.creator}, "
-    files = {**rows, **({} if replicates is None else {REPLICATES: replicates})}
-    listed = [_file(base_url, name, entry) for name, entry in files.items()]
-    if len(rows) > 1:
-        listed.insert(len(rows), _FILE_SET)
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

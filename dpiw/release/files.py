@@ -25,7 +25,6 @@ from dpiw.release.manifest import (
     SCHEMA,
     FileEntry,
     ManifestFacts,
-    listed_row_files,
 )
 from dpiw.release.parquet import (
     arrow_fields,
@@ -80,8 +79,7 @@ def release_contents(
     catalogue_page = croissant_json(
         certificate,
         schema=schema,
-        rows={name: entries[name] for name in listed_row_files(entries)},
-        replicates=entries.get(REPLICATES),
+        files=entries,
         published_at=published_at,
         catalogue=catalogue,
     )

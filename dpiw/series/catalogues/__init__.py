@@ -33,25 +33,14 @@ def catalogue(verified: VerifiedRelease, form: str, *, base_url: str | None = No
 
     Raises:
         SpecError: `base_url` is no address.
-        ReleaseError: a file was changed since `verify`.
+        ReleaseError: a file was changed since `verify`, or Jinja2 is missing, which some forms
+            need and an analyst need not have.
 
     Privacy: reads public files only; costs nothing.
     """
-    from dpiw.series.catalogues.codebook import ddi_xml
-    from dpiw.series.catalogues.deployment import registry_yaml
-    from dpiw.series.catalogues.described import Described, croissant
-    from dpiw.series.catalogues.guidelines import sp800_226_html
-    from dpiw.series.catalogues.linked import dcat_jsonld, prov_jsonld
+    from dpiw.series.catalogues.forms import written
 
-    writers = {
-        "croissant": croissant,
-        "dcat": dcat_jsonld,
-        "ddi": ddi_xml,
-        "prov": prov_jsonld,
-        "registry": registry_yaml,
-        "sp800-226": sp800_226_html,
-    }
-    return writers[form](Described.of(verified, base_url))
+    return written(form, verified, base_url)
 
 
 def catalogues(verified: VerifiedRelease, *, base_url: str | None = None) -> dict[str, bytes]:

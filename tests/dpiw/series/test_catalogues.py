@@ -24,17 +24,14 @@ from dpiw.data.documents import document_json
 from dpiw.data.schema.columns import ColumnKind
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.errors import ChecksumError, ManifestError, SchemaError, SpecError, shown
+from dpiw.plan.calendar import days_of
 from dpiw.plan.drafts.ddi import read_ddi
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release import parquet
 from dpiw.release.croissant import CatalogueEntry
 from dpiw.release.verification import VerifiedRelease, verify
 from dpiw.series.catalogues import CATALOGUES, catalogue, catalogues
-from dpiw.series.catalogues.codebook import ddi_xml
-from dpiw.series.catalogues.deployment import registry_yaml
-from dpiw.series.catalogues.described import Described, croissant, days_of
-from dpiw.series.catalogues.guidelines import sp800_226_html
-from dpiw.series.catalogues.linked import dcat_jsonld, prov_jsonld
+from dpiw.series.catalogues.forms import filled
 from tests.dpiw.release.release_example import (
     SCHEMA,
     example_certificate,
@@ -52,7 +49,6 @@ BASE = "https://example.org/releases/r1/"
 NAMES = ("external-measured", "levels-none", "privbayes-none", "mst-measured")
 """Rows made elsewhere; found levels and no weights; no weights; weights."""
 KINDS = (*NAMES, "persons", "parts", "replaced")
-WRITERS = (croissant, dcat_jsonld, ddi_xml, prov_jsonld, registry_yaml, sp800_226_html)
 
 
 @pytest.fixture(scope="module")
@@ -293,12 +289,11 @@ def test_no_text_breaks_out_of_a_format(
     columns = [*SCHEMA.columns]
     with suppress(SchemaError):
         columns[1] = replace(columns[1], description=foreign)
-    told = Described(
-        release=replace(release, certificate=certificate), base_url=where,
-        entry=CatalogueEntry(licence=foreign, url=foreign, creator=foreign),
-        schema=replace(SCHEMA, columns=tuple(columns)),
+    told = (
+        replace(release, certificate=certificate), replace(SCHEMA, columns=tuple(columns)),
+        CatalogueEntry(licence=foreign, url=foreign, creator=foreign), where,
     )  # fmt: skip
-    pages = [writer(told) for writer in WRITERS]
+    pages = [filled(form, *told) for form in CATALOGUES]
     assert json.loads(pages[0])["creator"]["name"] == foreign
     names = graph_of(pages[1]).objects(None, rdflib.FOAF.name)
     assert [str(name) for name in names] == [plain]
