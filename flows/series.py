@@ -2,7 +2,8 @@
 
 Each period is a run of the release flow under its own key, so a repeated fill pays once for
 each. It goes on after a period without a table, and after one that another run has drawn or spent.
-It stops at any other failure, which would meet the next period too, or use up a read.
+It stops at any other failure, which would meet the next period too, or use up a read. A worker does
+not start again a period whose table was read without a draw: each read counts for life.
 """
 
 import sys
@@ -52,6 +53,8 @@ def series(spec: str) -> str:
     before, without = show_series(path, fills=True), []
     try:
         for label in before.due:
+            if label in before.by_hand:
+                continue
             with told_briefly("source"):
                 fault = fault_of_table(path, label)
             if fault is not None:

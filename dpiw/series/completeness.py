@@ -1,13 +1,13 @@
 """Which periods of a spec's calendar are published, pending, missing or withdrawn, and why.
 
-From the ledger and the published folders alone: no confidential file is opened, and what is stated
-is public. Nothing here reads the number of rows, or that of reads without a draw.
+From the ledger and the published folders alone: no confidential file is opened. Nothing here reads
+the number of rows, or how often a table was read without a draw.
 """
 
 import datetime
 import enum
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from dpiw.errors import (
     ReleaseError,
     SpecError,
 )
-from dpiw.ledger import Ledger, RunRecord, RunState, StageState
+from dpiw.ledger import Entry, EntryKind, Ledger, RunRecord, RunState, StageState
 from dpiw.ledger.values import Charge
-from dpiw.plan.calendar import first_day, following, latest_periods, period_at, periods
+from dpiw.plan.calendar import first_day, following, latest_periods, periods
 from dpiw.plan.plan import compile_plan, settled
 from dpiw.plan.sections import SeriesSpec
 from dpiw.plan.spec import ReleaseSpec
@@ -83,6 +83,11 @@ class PeriodState:
     schema_digest: str | None = None
     schema_changed: bool = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a release of it may still come."""
+        return self.status in (Status.MISSING, Status.PENDING)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
@@ -93,6 +98,8 @@ class Series:
         carries: how many further periods the budget carries.
         ends: the first period that it cannot carry; None: it carries all of the calendar.
         due: labels of periods that are over, unpublished and within retention, oldest first.
+        by_hand: those of `due` whose table was last read without a draw. Each read counts for life,
+            so a worker does not start them again; a person may. Empty where everybody may look.
         schema_changes: whether the next release has another data dictionary than the last one.
     """
 
@@ -103,6 +110,7 @@ class Series:
     carries: int
     ends: str | None
     due: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
     schema_changes: bool = False
 
     @property
@@ -121,7 +129,7 @@ class Series:
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         states = [vars(state) | {"status": state.status.value} for state in self.periods]
-        return vars(self) | {"periods": states, "due": [*self.due], "forecast": self.forecast}
+        return vars(self) | {"periods": states, "forecast": self.forecast}
 
 
 def series_of(
@@ -136,36 +144,60 @@ def series_of(
     """Return the series of a spec with a calendar at a moment (with a time zone).
 
     Opens the ledger and the signed manifests in `releases`, and spends nothing. `drawn_only`: as
-    anyone may know it, without reservations that drew nothing: whether one is given back can depend
-    on the table. Raises SpecError without a calendar, UnknownPopulationError, or LedgerError.
+    anyone may know it, without reads, and reservations that drew nothing: whether one is given back
+    can depend on the table. Raises SpecError without a calendar, UnknownPopulationError, or
+    LedgerError.
     """
-    calendar = calendar_of(spec)
-    current = period_at(spec.cadence, now, spec.time_zone)
-    labels = periods(spec.cadence, calendar.first, calendar.last or current)
-    recent = latest_periods(spec.cadence, now, spec.time_zone, spec.retention)[1:]
-    found = _Found.of(spec, ledger, releases, now, drawn_only=drawn_only)
-    states = []
-    for label in labels:
-        state = found.state(label)
-        if first_day(spec.cadence, label) >= first_day(spec.cadence, current):
-            state = _not_over(state)
-        elif state.status is Status.MISSING and label not in recent:
-            state = replace(state, why=f"{state.why}; before the retention of {spec.retention}")
-        states.append(state)
-    due = [s.label for s in states if s.label in recent and _is_open(s)]
-    states, unpaid = _with_dictionaries(states, found.manifests), found.unpaid(states, due, current)
+    calendar, cadence = calendar_of(spec), spec.cadence
+    current, *recent = latest_periods(cadence, now, spec.time_zone, spec.retention)
+    labels = periods(cadence, calendar.first, calendar.last or current)
+    over = {label for label in labels if first_day(cadence, label) < first_day(cadence, current)}
+    manifests, withdrawn = _folders(spec, releases)
+    runs = {
+        run.run_key: run
+        for run in ledger.runs(spec.population)
+        if run.release == spec.name or (run.release is None and _name(spec, run) in manifests)
+        if run.drawn or not drawn_only
+    }  # one of an earlier version has no name: its folder says whose it is
+    entries = [entry for entry in ledger.entries() if entry.run_key in runs]
+    states = {label: _missing(label, _NEVER) for label in labels}
+    for found in _outcomes(spec, ledger, manifests, withdrawn, runs, _alive(entries, now)):
+        if found.label in states and _BEST[found.status] >= _BEST[states[found.label].status]:
+            states[found.label] = found
+    due = [label for label in labels if label in recent and states[label].is_open]
+    in_vain = set() if drawn_only else _read_in_vain(entries, runs)
+    by_hand = [label for label in due if label in in_vain]
     account = replace(ledger.account(spec.population), unpaid_reads=0)  # not a public number
     if drawn_only:
         account = replace(account, held=account.drawn)
     carries = account.admits(_charge(spec, schema, ledger))
-    digests = [state.schema_digest for state in states if state.schema_digest is not None]
-    own = hashlib.sha256(document_json(plain(schema.published_mapping()))).hexdigest()
-    beyond = {*unpaid[carries:]}
-    states = [replace(s, why=f"{s.why}; {_BEYOND}") if s.label in beyond else s for s in states]
+    paid = {run.period for run in runs.values() if run.state in _PAID}
+    unpaid = [
+        label
+        for label, state in states.items()
+        if state.is_open and label not in paid and (label in due or label not in over)
+    ]
+    dictionary = None
+    for label, state in states.items():
+        why, status = state.why, state.status
+        if status is Status.MISSING and label not in over:
+            why, status = _NOT_OVER if why == _NEVER else f"{_NOT_OVER}; {why}", Status.PENDING
+        elif status is Status.MISSING and label not in recent:
+            why = f"{why}; before the retention of {spec.retention}"
+        elif status is Status.MISSING and label in by_hand:
+            why = _READ
+        if label in unpaid[carries:]:
+            why = f"{why}; {_BEYOND}"
+        own = state.schema_digest or dictionary
+        changed = dictionary not in (None, own)
+        states[label] = replace(state, status=status, why=why, schema_changed=changed)
+        dictionary = own
+    following_one = hashlib.sha256(document_json(plain(schema.published_mapping()))).hexdigest()
     return Series(
-        name=spec.name, population=spec.population, cadence=spec.cadence, periods=tuple(states),
-        carries=carries, due=tuple(due), schema_changes=digests[-1:] not in ([], [own]),
-        ends=unpaid[carries] if beyond else _end(spec, labels, carries - len(unpaid)),
+        name=spec.name, population=spec.population, cadence=cadence, carries=carries,
+        periods=tuple(states.values()), due=tuple(due), by_hand=tuple(by_hand),
+        schema_changes=dictionary not in (None, following_one),
+        ends=unpaid[carries] if unpaid[carries:] else _end(spec, labels, carries - len(unpaid)),
     )  # fmt: skip
 
 
@@ -221,8 +253,15 @@ def check_complete(series: Series, *, without: Sequence[str] = ()) -> None:
     told = [f"{label} ({why})" for label, why in reasons.items()]
     if told:
         rest = f" and {len(told) - MOST_TOLD} more" * (len(told) > MOST_TOLD)
-        found = f"missing: {', '.join(told[:MOST_TOLD])}{rest}"
-        raise IncompleteSeriesError(found, field=f"series {series.name}")
+        again = [label for label in series.by_hand if label not in without][:MOST_TOLD]
+        raise IncompleteSeriesError(
+            f"missing: {', '.join(told[:MOST_TOLD])}{rest}",
+            field=f"series {series.name}",
+            next=[
+                Next("to read its table again, by hand", Command.RELEASE, f" --period {label}")
+                for label in again
+            ],
+        )
 
 
 def current_series(spec: ReleaseSpec, schema: PublicSchema) -> Series:
@@ -234,6 +273,7 @@ def current_series(spec: ReleaseSpec, schema: PublicSchema) -> Series:
 
 _NEVER, _NOT_OVER = "never started", "not over"
 _BEYOND, _DRAWING = "the budget does not carry it", "a draw is under way"
+_READ, _IN_PART = "its table was read, and nothing was drawn", "drawn in part, and not published"
 _WHY = {
     RunState.RESERVED: "reserved, and not drawn",
     RunState.ARMED: "a draw began, and has no outcome",
@@ -242,157 +282,88 @@ _WHY = {
     RunState.PUBLISHED: "published in the ledger, and its folder is not among the releases",
     RunState.VOIDED: "given back before a draw",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """What ledger and folders say of one release.
-
-    `manifests` by the name of their folder; `withdrawn`: why, by SHA-256 of the manifest. Entry and
-    tombstone count alike: a ledger that lost entries lacks the one, a reader's copy the other.
-    """
-
-    spec: ReleaseSpec
-    runs: Sequence[RunRecord]
-    manifests: Mapping[str, Manifest]
-    recovered: Mapping[str, str]
-    withdrawn: Mapping[str, str]
-    drawing: frozenset[str]
-
-    @classmethod
-    def of(
-        cls, spec: ReleaseSpec, ledger: Ledger, releases: Path, now: datetime.datetime, *,
-        drawn_only: bool,
-    ) -> "_Found":  # fmt: skip
-        found = [*_manifests(spec, releases)]
-        manifests = {name: manifest for name, manifest, _ in found}
-        withdrawn = {manifest.digest: reason for _, manifest, reason in found if reason}
-        withdrawn |= {digest: one.reason for digest, one in ledger.withdrawals().items()}
-        every = [run for run in ledger.runs(spec.population) if run.drawn or not drawn_only]
-        names = {run.run_key: f"{spec.name}-{run.period}-{run.run_key[:8]}" for run in every}
-        # A run of an earlier version has no name: it is this release's if its folder says so.
-        runs = [
-            run
-            for run in every
-            if run.release == spec.name or (run.release is None and names[run.run_key] in manifests)
-        ]
-        armed = {run.run_key for run in runs if run.state is RunState.ARMED}
-        last = {entry.run_key: entry.at for entry in ledger.entries() if entry.run_key in armed}
-        recovered = {
-            f"{spec.name}-{release.period}-{release.run}": release.manifest_digest
-            for recovery in ledger.recoveries(spec.population)
-            for release in recovery.releases
-        }
-        return cls(
-            spec=spec, runs=runs, manifests=manifests, recovered=recovered, withdrawn=withdrawn,
-            drawing=frozenset(
-                key for key, at in last.items() if key and now - _moment(at) < UNDER_WAY
-            ),
-        )  # fmt: skip
-
-    def state(self, label: str) -> PeriodState:
-        """The state of a period, as if it were over: the best of its runs."""
-        states = [self._of_run(run) for run in self.runs if run.period == label]
-        states += [
-            self._of_release(label, name, digest)
-            for name, digest in self.recovered.items()
-            if self._is_named(name, label)
-            if digest in self.withdrawn or self._is_there(name, digest)
-        ]
-        unknown = any(self._is_named(name, label) for name in self.manifests)
-        nothing = "its folder is not in the ledger; recover it" if unknown else _NEVER
-        states.insert(0, PeriodState(label=label, status=Status.MISSING, why=nothing))
-        return max(reversed(states), key=lambda state: _BEST[state.status])
-
-    def _of_run(self, run: RunRecord) -> PeriodState:
-        label, name = run.period, f"{self.spec.name}-{run.period}-{run.run_key[:8]}"
-        digest = run.manifest_digest
-        if digest is not None and (digest in self.withdrawn or self._is_there(name, digest)):
-            return self._of_release(label, name, digest)
-        why, stages = _WHY[run.state], {stage.state for stage in run.stages.values()}
-        if run.state is RunState.ARMED and StageState.ARMED not in stages:
-            why = "drawn in part, and not published"
-        elif run.run_key in self.drawing:
-            return PeriodState(label=label, status=Status.PENDING, why=_DRAWING)
-        return PeriodState(label=label, status=Status.MISSING, why=why)
-
-    def _of_release(self, label: str, name: str, digest: str) -> PeriodState:
-        reason = self.withdrawn.get(digest)
-        if reason is None:
-            return PeriodState(label=label, status=Status.PUBLISHED, release=name)
-        why = f"withdrawn: {reason}"
-        return PeriodState(label=label, status=Status.WITHDRAWN, why=why, release=name)
-
-    def _is_named(self, name: str, label: str) -> bool:
-        begin = f"{self.spec.name}-{label}-"
-        return name.startswith(begin) and len(name) == len(begin) + 8
-
-    def _is_there(self, name: str, digest: str | None) -> bool:
-        manifest = self.manifests.get(name)
-        return manifest is not None and manifest.digest == digest
-
-    def unpaid(self, states: Iterable[PeriodState], due: Sequence[str], current: str) -> list[str]:
-        """Labels that a payment is needed for: open, due or not over, with nothing held."""
-        paid = {
-            run.period
-            for run in self.runs
-            if run.state in (RunState.RESERVED, RunState.ARMED, RunState.COMMITTED)
-        }
-        cadence = self.spec.cadence
-        return [
-            state.label
-            for state in states
-            if _is_open(state) and state.label not in paid
-            if state.label in due or first_day(cadence, state.label) >= first_day(cadence, current)
-        ]
-
-
+_PAID = (RunState.RESERVED, RunState.ARMED, RunState.COMMITTED)
 _BEST = {Status.MISSING: 0, Status.WITHDRAWN: 1, Status.PENDING: 2, Status.PUBLISHED: 3}
 
 
-def _is_open(state: PeriodState) -> bool:
-    return state.status in (Status.MISSING, Status.PENDING)
-
-
-def _not_over(state: PeriodState) -> PeriodState:
-    if state.status is not Status.MISSING:
-        return state
-    why = _NOT_OVER if state.why == _NEVER else f"{_NOT_OVER}; {state.why}"
-    return replace(state, status=Status.PENDING, why=why)
-
-
-def _manifests(spec: ReleaseSpec, releases: Path) -> Iterable[tuple[str, Manifest, str | None]]:
-    """Name of each folder, its manifest, and the reason of its tombstone, if there is one."""
+def _folders(spec: ReleaseSpec, releases: Path) -> tuple[dict[str, Manifest], dict[str, str]]:
+    """Manifests by the names of their folders, and reasons of tombstones by their digests."""
+    manifests, withdrawn = {}, {}
     for folder in release_folders(releases) if releases.is_dir() else []:
-        if folder.name.startswith(f"{spec.name}-"):
-            try:
-                manifest, tombstone = read_signed_manifest(folder), read_tombstone(folder, None)
-            except ReleaseError:  # damaged, or no release
-                continue
-            if (manifest.facts.population, folder.name) == (
-                spec.population,
-                manifest.facts.release_id,
-            ):
-                reason = None if tombstone is None else tombstone.statement.reason
-                yield folder.name, manifest, reason
+        if not folder.name.startswith(f"{spec.name}-"):
+            continue
+        try:
+            manifest, tombstone = read_signed_manifest(folder), read_tombstone(folder, None)
+        except ReleaseError:  # damaged, or no release
+            continue
+        facts = manifest.facts
+        if (facts.population, facts.release_id) == (spec.population, folder.name):
+            manifests[folder.name] = manifest
+            if tombstone is not None:
+                withdrawn[manifest.digest] = tombstone.statement.reason
+    return manifests, withdrawn
 
 
-def _with_dictionaries(
-    states: Iterable[PeriodState], manifests: Mapping[str, Manifest]
-) -> list[PeriodState]:
-    before, known = None, []
-    for state in states:
-        manifest = manifests.get(state.release or "")
-        if state.status is Status.PUBLISHED and manifest is not None:
-            digest = manifest.files[SCHEMA].sha256
-            changed = before not in (None, digest)
-            state, before = replace(state, schema_digest=digest, schema_changed=changed), digest
-        known.append(state)
-    return known
+def _outcomes(
+    spec: ReleaseSpec, ledger: Ledger, manifests: Mapping[str, Manifest],
+    tombstones: Mapping[str, str], runs: Mapping[str, RunRecord], alive: Collection[str | None],
+) -> Iterator[PeriodState]:  # fmt: skip
+    """What became of each folder, run and recovery, as if its period were over.
+
+    A withdrawal counts by its entry and by its tombstone alike: a ledger that lost entries lacks
+    the one, a reader's copy the other.
+    """
+    entered = {digest: one.reason for digest, one in ledger.withdrawals().items()}
+    withdrawn: Mapping[str, str] = {**tombstones, **entered}
+
+    def published(label: str, name: str, digest: str | None) -> list[PeriodState]:
+        manifest = manifests.get(name)
+        if digest is not None and digest in withdrawn:
+            why = f"withdrawn: {withdrawn[digest]}"
+            return [PeriodState(label=label, status=Status.WITHDRAWN, why=why, release=name)]
+        if manifest is None or manifest.digest != digest:
+            return []
+        return [
+            PeriodState(label=label, status=Status.PUBLISHED, release=name,
+                        schema_digest=manifest.files[SCHEMA].sha256)
+        ]  # fmt: skip
+
+    for name in manifests:  # what the ledger says of them comes later, and counts
+        label = name.removeprefix(f"{spec.name}-")[: -len("-0123abcd")]
+        yield _missing(label, "its folder is not in the ledger; recover it")
+    for run in runs.values():
+        armed = any(stage.state is StageState.ARMED for stage in run.stages.values())
+        if found := published(run.period, _name(spec, run), run.manifest_digest):
+            yield from found
+        elif run.state is RunState.ARMED and armed and run.run_key in alive:
+            yield PeriodState(label=run.period, status=Status.PENDING, why=_DRAWING)
+        else:
+            in_part = run.state is RunState.ARMED and not armed
+            yield _missing(run.period, _IN_PART if in_part else _WHY[run.state])
+    for recovery in ledger.recoveries(spec.population):
+        for one in recovery.releases:
+            name = f"{spec.name}-{one.period}-{one.run}"
+            yield from published(one.period, name, one.manifest_digest)
 
 
-def _moment(at: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(at).astimezone(datetime.UTC)
+def _name(spec: ReleaseSpec, run: RunRecord) -> str:
+    return f"{spec.name}-{run.period}-{run.run_key[:8]}"
+
+
+def _missing(label: str, why: str) -> PeriodState:
+    return PeriodState(label=label, status=Status.MISSING, why=why)
+
+
+def _alive(entries: Iterable[Entry], now: datetime.datetime) -> set[str | None]:
+    """Keys of runs that wrote an entry lately."""
+    return {e.run_key for e in entries if now - datetime.datetime.fromisoformat(e.at) < UNDER_WAY}
+
+
+def _read_in_vain(entries: Iterable[Entry], runs: Mapping[str, RunRecord]) -> set[str]:
+    """Periods whose table was last read without a draw after it."""
+    steps = (EntryKind.READ, EntryKind.ARM, EntryKind.COMMIT)
+    last = {runs[str(entry.run_key)].period: entry.kind for entry in entries if entry.kind in steps}
+    return {label for label, kind in last.items() if kind is EntryKind.READ}
 
 
 def _charge(spec: ReleaseSpec, schema: PublicSchema, ledger: Ledger) -> Charge:

@@ -8,18 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dpiw.errors import BudgetExceededError, GrantSpentError, SourceError
+from dpiw.errors import BudgetExceededError, DPIWError, GrantSpentError, SourceError
 from dpiw.ledger import Ledger, RunState
 from dpiw.plan.calendar import latest_periods
+from dpiw.run import steps
 from dpiw.series.completeness import IncompleteSeriesError, Status
 from flows import console
 from flows import series as module
 from tests.flows.conftest import ROOT
 from tests.support.patience import SECONDS, until
+from tests.support.whole_runs import prepared
 
 
 def give_calendar(place: Any, *, beyond: str = "true", tables: int = 3) -> list[str]:
@@ -71,6 +74,30 @@ def test_a_fill_goes_on_after_what_concerns_one_period_and_stops_at_what_concern
     (place.root / "tables" / f"{labels[0]}.csv").unlink()
     assert fills(place, {})[1] == labels[1:]  # not read, not reserved, and named
     assert "passed over: source.path" in capsys.readouterr().out
+
+
+def test_a_worker_reads_no_table_again_that_was_read_in_vain(place, fills, monkeypatch):
+    """Each read counts for life, so only a person starts the period again, and sees how."""
+    labels = give_calendar(place)
+    (place.root / "tables" / f"{labels[0]}.csv").write_text("no,such,columns\n")
+    run = prepared(place, period=labels[0])
+    steps.reserve(run)
+    with pytest.raises(DPIWError):
+        steps.ingest(run)
+    reads = Ledger.open(place.ledger).account("town").unpaid_reads
+    assert reads == 1
+    started = []
+    monkeypatch.setattr(module, "spec_below_root", lambda _, path: Path(path))
+    monkeypatch.setattr(module, "show_series", lambda path, *, fills: module.read_series(path)[1])
+    monkeypatch.setattr(module, "release", lambda path, label: started.append(label))
+    for _ in range(2):
+        with pytest.raises(IncompleteSeriesError) as told:
+            module.series.fn(str(place.spec))
+        assert f"{labels[0]} (its table was read, and nothing was drawn)" in str(told.value)
+        assert f"dpiw release SPEC --period {labels[0]}" in str(told.value)
+    assert started == labels[1:] * 2
+    assert Ledger.open(place.ledger).account("town").unpaid_reads == reads
+    assert fills(place, {})[1] == labels  # a person's `--fill`
 
 
 def test_a_calendar_that_the_budget_does_not_carry_starts_nothing(place, fills, capsys):

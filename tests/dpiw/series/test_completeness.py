@@ -109,14 +109,16 @@ class Desk:
         files = {SCHEMA: SimpleNamespace(sha256=digest(dictionary))}
         self.folders[name] = SimpleNamespace(facts=facts, digest=manifest, files=files)
 
-    def series(self, *, now: datetime.datetime = NOW) -> Series:
+    def series(self, *, now: datetime.datetime = NOW, drawn_only: bool = False) -> Series:
         with pytest.MonkeyPatch.context() as patch:
             folders = [self.root / name for name in sorted(self.folders)]
             patch.setattr(completeness, "release_folders", lambda _: folders)
             patch.setattr(
                 completeness, "read_signed_manifest", lambda folder: self.folders[folder.name]
             )
-            return series_of(self.spec, numbers(1), self.ledger, self.root, now=now)
+            return series_of(
+                self.spec, numbers(1), self.ledger, self.root, now=now, drawn_only=drawn_only
+            )
 
 
 def model(stories: list[str], label: str) -> tuple[Status, str]:
@@ -242,15 +244,56 @@ def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, seen):
     assert state.label not in series.due
 
 
-def test_reads_without_a_draw_change_nothing_that_is_shown(tmp_path):
-    """Prefect keeps the forecast; how often a table was read in vain is for the custodian."""
+def test_how_often_a_table_was_read_changes_nothing_that_is_shown(tmp_path):
+    """Prefect keeps the forecast; how often a table was read in vain is for the custodian.
+
+    The site does not even show whether.
+    """
     desk = Desk(tmp_path, monthly(), epsilon="9")
     run = desk.play("reserve", "2027-05", release=desk.spec.name)
-    before = desk.series()
-    for _ in range(desk.ledger.population(desk.spec.population).max_unpaid_reads):
+    before, public = desk.series(), desk.series(drawn_only=True)
+    desk.ledger.read(run, 1)
+    once = desk.series()
+    for _ in range(desk.ledger.population(desk.spec.population).max_unpaid_reads - 1):
         desk.ledger.read(run, 1)
     assert before.carries > 0
-    assert desk.series() == before
+    assert desk.series() == once
+    assert (once.carries, once.ends, once.due) == (before.carries, before.ends, before.due)
+    assert desk.series(drawn_only=True) == public
+
+
+@pytest.mark.parametrize(
+    ("story", "vain"),
+    [("read", True), ("read void", True), ("read arm", False), ("read arm commit", False),
+     ("read void reserve read", True), ("reserve", False), ("read arm lose", False)],
+)  # fmt: skip
+def test_a_period_read_in_vain_is_for_a_person(tmp_path, story, vain):
+    """Whatever its last run: a worker would read it at every schedule, and each counts for life."""
+    desk = Desk(tmp_path, monthly(), epsilon="9")
+    run = desk.play("reserve", "2027-05", release=desk.spec.name)
+    stage = sorted(BOTH)[0]
+    for step in story.split():
+        match step:
+            case "read":
+                desk.ledger.read(run, 1)
+            case "void":
+                desk.ledger.void(run, 1)
+            case "arm":
+                grant = desk.ledger.arm(run, 1, stage)
+            case "commit":
+                desk.ledger.commit(grant, digest(10))
+            case "lose":
+                desk.ledger.lose(run, 1, stage)
+            case "reserve" if story != "reserve":
+                run = desk.play("reserve", "2027-05", release=desk.spec.name)
+    series = desk.series()
+    assert "2027-05" in series.due
+    assert series.by_hand == (("2027-05",) if vain else ())
+    assert (series.periods[3].why == "its table was read, and nothing was drawn") is vain
+    with pytest.raises(IncompleteSeriesError) as told:
+        check_complete(series)
+    assert ("dpiw release SPEC --period 2027-05" in str(told.value)) is vain
+    assert desk.series(drawn_only=True).by_hand == ()
 
 
 def give_calendar(place: Any, series: str, path: str = '"{period}.csv"') -> list[str]:
