@@ -12,7 +12,7 @@ import os
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -44,10 +44,9 @@ from dpiw.release.report import pages
 from dpiw.release.report.plots import Budget, budget_bar, spending
 from dpiw.release.verification import VerifiedRelease, signed_bytes
 from dpiw.series.catalogues import catalogues
-from dpiw.series.completeness import Series, Status
+from dpiw.series.completeness import Series
 
 TITLE = "Synthetic data releases"
-FORMAT_VERSION = 1
 INDEX, FEED, FACTS, FACTS_SCHEMA, PAGES = (
     "index.html", "feed.xml", "index.json", "index.schema.json", "pages",
 )  # fmt: skip
@@ -64,12 +63,10 @@ class Lifetime:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicPopulation:
-    """The people whom one lifetime budget protects.
+    """The people whom one lifetime budget protects; `unit` names a person's column, or each row.
 
-    Attributes:
-        unit: the column that names a person, or `each row`.
-        delta: None if the composition `renyi` has no sum of deltas.
-        spending: epsilon that was spent by the time of each publication, in order, by period.
+    `delta` is None under the composition `renyi`, which has no sum of deltas. `spending`: epsilon
+    spent by the time of each publication, in order, by period.
     """
 
     name: str
@@ -138,18 +135,13 @@ class Incident:
 class Site:
     """All facts of the site. Later versions may add fields; these stay, unless the format changes.
 
-    Places (`page`, `href`, `documents`) are relative to this file.
-
-    Attributes:
-        url: the site's public address, or None.
-        updated: when the ledger last changed anything that is shown here.
-        keys: ids of the public keys that releases were checked against; none: of unknown signers.
-        releases: newest first.
-        series: calendars, each period published, pending, missing or withdrawn.
+    Places (`page`, `href`, `documents`) are relative to this file. `updated`: when the ledger last
+    changed anything that is shown here. `keys`: ids of the public keys that releases were checked
+    against; none: of unknown signers. `releases`: newest first.
     """
 
     format: Literal["dpiw-site"] = "dpiw-site"
-    format_version: int = FORMAT_VERSION
+    format_version: int = 1
     title: str
     url: str | None
     updated: str
@@ -204,52 +196,51 @@ def build_site(
             field="ledger",
             next=[KEEP_AND_AUDIT],
         )
-    address = None if url is None else url.rstrip("/") + "/"
+    base = None if url is None else url.rstrip("/") + "/"
     files: dict[str, bytes] = {}
-    shown: dict[str, PublicRelease] = {}
-    for folder, release in _published(report, counted):
+    releases: dict[str, PublicRelease] = {}
+    for folder in report.folders:
+        release = folder.release
+        if release is None or release.certificate.release_id in releases:
+            continue
+        if not _is_published(folder, release, counted):
+            continue
+        below = _place_below(release.folder, out)
         gone = _withdrawal(folder, counted)
-        documents = _documents(release, gone, out=out, url=address)
-        entry = _public_release(folder, release, counted, gone, out=out, documents=[*documents])
-        if shown.setdefault(entry.release_id, entry) is entry:
-            documents[INDEX] = _release_page(
-                entry, release, site=title, url=address, pinned=report.pinned
-            )
-            files |= {f"{PAGES}/{entry.release_id}/{name}": documents[name] for name in documents}
+        address = f"{base}{below}" if base and below else None
+        documents = _documents(release, bool(gone), address)
+        run = counted.runs.get(folder.run_key or "")
+        place = 0 if run is None or run.published is None else run.published
+        moment = counted.times.get(place, release.manifest.facts.published_at)
+        facts = _public_release(release, gone, moment, [*documents], below)
+        documents[INDEX] = pages.render(
+            "series/release.html.j2",
+            site=title,
+            facts=facts,
+            why_withdrawn=REASONS.get(facts.withdrawn or "", ""),
+            certificate=release.certificate,
+            pinned=report.pinned,
+            address=base if facts.files and below else None,
+            up="../../",
+        ).encode()
+        releases[facts.release_id] = facts
+        files |= {f"{PAGES}/{facts.release_id}/{name}": documents[name] for name in documents}
+    newest = sorted(releases.values(), key=lambda r: (r.updated, r.release_id), reverse=True)
+    populations = [tally for _, tally in sorted(counted.populations.items())]
+    people = tuple(_population(tally, counted) for tally in populations)
     site = Site(
-        title=title,
-        url=address,
-        updated=_updated(counted),
-        keys=report.given,
-        populations=tuple(_population(p, counted) for _, p in sorted(counted.populations.items())),
-        series=tuple(series),
-        releases=tuple(
-            sorted(shown.values(), key=lambda r: (r.updated, r.release_id), reverse=True)
-        ),
-        incidents=tuple(_incidents(report, counted)),
+        title=title, url=base, updated=_updated(counted), keys=report.given, populations=people,
+        series=tuple(series), releases=tuple(newest), incidents=tuple(_incidents(report, counted)),
+    )  # fmt: skip
+    views = [_view(*pair, report) for pair in zip(people, populations, strict=True)]
+    places = {release.release_id: release.page for release in newest}
+    feed = pages.render("series/feed.xml.j2", site=site, base=base or "", identifier=_identifier)
+    index = pages.render(
+        "series/index.html.j2", site=site, version=__version__, views=views, pages=places
     )
-    files[FACTS] = document_json(plain(site))
-    files[FACTS_SCHEMA] = document_json(facts_schema())
-    files[FEED] = pages.render(
-        "series/feed.xml.j2", site=site, base=address or "", identifier=_identifier
-    ).encode()
-    files[INDEX] = pages.render(
-        "series/index.html.j2",
-        site=site,
-        version=__version__,
-        views=tuple(
-            _population_view(facts, report, counted.populations[facts.name])
-            for facts in site.populations
-        ),
-        pages={release.release_id: release.page for release in site.releases},
-        missing=tuple(
-            (calendar.name, period.label, period.why)
-            for calendar in series
-            for period in calendar.periods
-            if period.status is Status.MISSING
-        ),
-    ).encode()
-    return files
+    schema = document_json(facts_schema())
+    files |= {FACTS: document_json(plain(site)), FACTS_SCHEMA: schema}
+    return files | {FEED: feed.encode(), INDEX: index.encode()}
 
 
 def _updated(counted: Tally) -> str:
@@ -271,48 +262,32 @@ def _identifier(text: str) -> str:
     return uuid.uuid5(uuid.NAMESPACE_URL, text).urn
 
 
-def _published(
-    report: AuditReport, counted: Tally
-) -> Iterator[tuple[FolderFacts, VerifiedRelease]]:
-    """Folders that verified and that the ledger has published, or recovered."""
-    for folder in report.folders:
-        if (release := folder.release) is not None:
-            known = {folder.manifest_digest, release.manifest.facts.rows_of}
-            if folder.run_key is not None or known & counted.recovered.keys():
-                yield folder, release
+def _is_published(folder: FolderFacts, release: VerifiedRelease, counted: Tally) -> bool:
+    """Whether the ledger has published a release, or recovered it."""
+    known = {folder.manifest_digest, release.manifest.facts.rows_of}
+    return folder.run_key is not None or bool(known & counted.recovered.keys())
 
 
-_Withdrawal = tuple[str | None, str | None, str | None]
-"""When and why a release was withdrawn, and what replaces it; all None: it is in use."""
-
-
-def _withdrawal(folder: FolderFacts, counted: Tally) -> _Withdrawal:
-    """A folder's withdrawal, by its tombstone or by the ledger alone."""
-    record = counted.withdrawn.get(folder.manifest_digest or "")
+def _withdrawal(folder: FolderFacts, counted: Tally) -> dict[str, str | None]:
+    """When and why a release was withdrawn, by its tombstone or by the ledger alone; else empty."""
     if folder.tombstone is not None:
         stated = folder.tombstone.tombstone.statement
-        other, at, reason = stated.replaced_by, stated.withdrawn_at, stated.reason
-        name = None if other is None else other.release_id
-    elif record is not None:
-        name, at, reason = None, counted.times[record.seq], record.reason
-    else:
-        return None, None, None
-    return at, reason, name
+        other = None if stated.replaced_by is None else stated.replaced_by.release_id
+        return {"updated": stated.withdrawn_at, "withdrawn": stated.reason, "replaced_by": other}
+    if record := counted.withdrawn.get(folder.manifest_digest or ""):
+        return {"updated": counted.times[record.seq], "withdrawn": record.reason}
+    return {}
 
 
-def _documents(
-    release: VerifiedRelease, gone: _Withdrawal, *, out: Path, url: str | None
-) -> dict[str, bytes]:
+def _documents(release: VerifiedRelease, is_withdrawn: bool, base: str | None) -> dict[str, bytes]:
     """Files of a release's page: report, certificate, and entries for catalogues."""
-    if any(gone):
-        data = signed_bytes(release.folder, release.manifest, CERTIFICATE).data
-        return {CERTIFICATE: data}
-    names = [name for name in (REPORT, CERTIFICATE) if name in release.manifest.files]
-    place = _place_below(release.folder, out)
-    return {
-        **{name: signed_bytes(release.folder, release.manifest, name).data for name in names},
-        **catalogues(release, base_url=None if None in (url, place) else f"{url}{place}"),
+    names = (CERTIFICATE,) if is_withdrawn else (REPORT, CERTIFICATE)
+    own = {
+        name: signed_bytes(release.folder, release.manifest, name).data
+        for name in names
+        if name in release.manifest.files
     }
+    return own if is_withdrawn else own | catalogues(release, base_url=base)
 
 
 def _place_below(folder: Path, out: Path) -> str | None:
@@ -322,71 +297,62 @@ def _place_below(folder: Path, out: Path) -> str | None:
 
 
 def _public_release(
-    folder: FolderFacts, release: VerifiedRelease, counted: Tally, gone: _Withdrawal, *,
-    out: Path, documents: Sequence[str],
+    release: VerifiedRelease, gone: Mapping[str, Any], published: str, documents: Iterable[str],
+    below: str | None,
 ) -> PublicRelease:  # fmt: skip
-    certificate, facts, (at, reason, replaced_by) = (
-        release.certificate,
-        release.manifest.facts,
-        gone,
-    )
+    """The facts of a release; a withdrawn one offers no files."""
+    certificate, manifest = release.certificate, release.manifest
     signature = (release.folder / SIGNATURE).read_bytes()
     signed = {
         name: FileEntry(size=len(data), sha256=hashlib.sha256(data).hexdigest())
-        for name, data in {MANIFEST: release.manifest.to_bytes(), SIGNATURE: signature}.items()
+        for name, data in {MANIFEST: manifest.to_bytes(), SIGNATURE: signature}.items()
     }
-    run = counted.runs.get(folder.run_key or "")
-    seq = 0 if run is None or run.published is None else run.published
-    place, below = f"{PAGES}/{quote(certificate.release_id)}", _place_below(release.folder, out)
+    offered = {} if gone else {**signed, **dict(sorted(manifest.files.items()))}
+    place = f"{PAGES}/{quote(certificate.release_id)}"
+    dates = {"updated": published, "withdrawn": None, "replaced_by": None, **gone}
     return PublicRelease(
         release_id=certificate.release_id,
         population=certificate.population,
         period=certificate.period,
-        status="published" if at is None else "withdrawn",
-        updated=at or counted.times.get(seq, facts.published_at),
-        withdrawn=reason,
-        replaced_by=replaced_by,
+        status="withdrawn" if gone else "published",
         revises=None if certificate.revises is None else certificate.revises["release_id"],
         epsilon=certificate.epsilon,
         delta=certificate.delta,
-        rows=facts.rows,
+        rows=manifest.facts.rows,
         weights=certificate.weights_are,
         reasons=tuple(certificate.diagnostics.get("reasons", ())),
-        manifest_sha256=release.manifest.digest,
+        manifest_sha256=manifest.digest,
         key_id=release.key_id,
         page=f"{place}/{INDEX}",
         documents=tuple(f"{place}/{quote(name)}" for name in documents),
         files=tuple(
-            PublicFile(
-                name=name, size=entry.size, sha256=entry.sha256,
-                href=f"{below}/{quote(name)}" if below else None,
-            )
-            for name, entry in [*signed.items(), *sorted(release.manifest.files.items())]
-        )
-        if at is None
-        else (),
+            PublicFile(name=name, size=entry.size, sha256=entry.sha256,
+                       href=f"{below}/{quote(name)}" if below else None)
+            for name, entry in offered.items()
+        ),
+        **dates,
     )  # fmt: skip
 
 
 def _population(population: PopulationTally, counted: Tally) -> PublicPopulation:
-    drawn = worth(population, population.drawn_by(max(counted.times)))
-    moments = [(run.published, run.period) for run in counted.runs_of(population.name)]
-    moments += [
+    """The facts of a population; a recovered release spends when it was recovered."""
+    published = [(run.published, run.period) for run in counted.runs_of(population.name)]
+    recovered = [
         (lost.seq, lost.period)
         for lost in counted.recovered.values()
         if lost.population == population.name
     ]
-    steps = sorted((seq, period) for seq, period in moments if seq is not None)
+    steps = sorted((seq, period) for seq, period in published + recovered if seq is not None)
+    budget, drawn = population.budget, worth(population, population.drawn_by(max(counted.times)))
+    is_sum = population.composition != "renyi"
     return PublicPopulation(
         name=population.name,
         relation=population.relation,
         max_rows=population.max_rows,
         unit=told_column(population.id_column or "each row"),
         composition=population.composition,
-        epsilon=_lifetime(epsilon_of(population.budget), epsilon_of(drawn)),
-        delta=None
-        if population.composition == "renyi"
-        else _lifetime(delta_of(population.budget), delta_of(drawn)),
+        epsilon=_lifetime(epsilon_of(budget), epsilon_of(drawn)),
+        delta=_lifetime(delta_of(budget), delta_of(drawn)) if is_sum else None,
         spending=tuple(
             (period, _text(epsilon_of(worth(population, population.drawn_by(seq)))))
             for seq, period in steps
@@ -404,66 +370,49 @@ def _text(amount: Decimal) -> str:
 
 
 def _incidents(report: AuditReport, counted: Tally) -> Iterator[Incident]:
+    """What the audit found, errors first, less what only operators may know."""
     undrawn = {f"run {run.key[:12]}" for run in counted.runs.values() if run.drawn == Units()}
-    counts = Counter(
-        (finding.severity, _TITLES.get(finding.code, finding.code.replace("_", " ").capitalize()))
-        for finding in report.findings
-        if finding.severity is not Severity.NOTE and finding.code not in _OF_OPERATORS
-        if " ".join(finding.subject.split()[:2]) not in undrawn
-    )
-    for severity in (Severity.ERROR, Severity.WARNING):
-        for title, count in sorted((t, n) for (kind, t), n in counts.items() if kind is severity):
-            name: Literal["error", "warning"] = "error" if severity is Severity.ERROR else "warning"
-            yield Incident(severity=name, title=title, count=count)
+    titles: dict[Severity, list[str]] = {Severity.ERROR: [], Severity.WARNING: []}
+    for found in report.findings:
+        is_shown = found.severity in titles and found.code not in _OF_OPERATORS
+        if is_shown and " ".join(found.subject.split()[:2]) not in undrawn:
+            plain_code = found.code.replace("_", " ").capitalize()
+            titles[found.severity].append(_TITLES.get(found.code, plain_code))
+    for title, count in sorted(Counter(titles[Severity.ERROR]).items()):
+        yield Incident(severity="error", title=title, count=count)
+    for title, count in sorted(Counter(titles[Severity.WARNING]).items()):
+        yield Incident(severity="warning", title=title, count=count)
 
 
-def _population_view(
-    facts: PublicPopulation, report: AuditReport, population: PopulationTally
+def _view(
+    facts: PublicPopulation, population: PopulationTally, report: AuditReport
 ) -> dict[str, Any]:
     """One population, as the template shows it."""
-    name, budget = population.name, epsilon_of(population.budget)
-    growth = math.exp(min(float(budget), 700.0))
-    steps = [(shown(period), Decimal(spent)) for period, spent in facts.spending]
+    name, budget = population.name, population.budget
+    growth = math.exp(min(float(epsilon_of(budget)), 700.0))
     inside = worth(population, in_folders(report, name))
-    lives = {"ε": (facts.epsilon, epsilon_of(inside)), "δ": (facts.delta, delta_of(inside))}
+    steps = [(shown(period), Decimal(spent)) for period, spent in facts.spending]
     return {
         "facts": facts,
-        "guess": pages.percent_above((growth + float(delta_of(population.budget))) / (1 + growth)),
+        "guess": pages.percent_above((growth + float(delta_of(budget))) / (1 + growth)),
         "spending": spending(
             [*steps, ("now", Decimal(facts.epsilon.spent))],
-            budget,
+            epsilon_of(budget),
             title=f"Epsilon spent for population {name}, after each period",
         ),
         "budgets": {
-            letter: _bar(letter, life, shown, name)
-            for letter, (life, shown) in lives.items()
-            if life is not None
+            "ε": _bar("ε", facts.epsilon, epsilon_of(inside), name),
+            "δ": facts.delta and _bar("δ", facts.delta, delta_of(inside), name),
         },
     }
 
 
-def _bar(letter: str, life: Lifetime, shown: Decimal, name: str) -> Budget | None:
+def _bar(letter: str, life: Lifetime, inside: Decimal, name: str) -> Budget | None:
     spent = Decimal(life.spent)
-    parts = {"in these releases": shown, "in no release shown here": max(spent - shown, Decimal(0))}
+    outside = max(spent - inside, Decimal(0))
+    parts = {"in these releases": inside, "in no release shown here": outside}
     title = f"Lifetime {letter} of population {name}"
     return budget_bar(letter, Decimal(life.budget), spent, parts, title=title)
-
-
-def _release_page(
-    facts: PublicRelease, release: VerifiedRelease, *, site: str, url: str | None, pinned: bool
-) -> bytes:
-    return pages.render(
-        "series/release.html.j2",
-        facts=facts,
-        why_withdrawn=REASONS.get(facts.withdrawn or "", ""),
-        certificate=release.certificate,
-        site=site,
-        pinned=pinned,
-        weighted=release.certificate.is_weighted,
-        documents={place.rpartition("/")[2]: place for place in facts.documents},
-        address=url if facts.files and facts.files[0].href else None,
-        up="../../",
-    ).encode()
 
 
 def write_site(files: Mapping[str, bytes], out: Path) -> None:
