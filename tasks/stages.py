@@ -18,7 +18,7 @@ from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun, RunRequest
 from dpiw.series.completeness import Series, current_series, due_of
-from tasks import alarms, metrics
+from tasks import signals
 from tasks.failures import told_briefly
 from tasks.pages import show_budget, show_periods, show_release, show_run
 from tasks.progress import launch_fit
@@ -59,8 +59,7 @@ def audit(ledger: str, releases: Sequence[Path], public_keys: Sequence[Path]) ->
     """Return all findings of the audit; bad ones raise nothing."""
     report = run_audit(ledger, releases, public_keys)
     with contextlib.suppress(Exception):  # as pages: a finished step does not fail
-        alarms.audit_findings(report)
-        metrics.count_findings(report)
+        signals.audit_findings(report)
     return report
 
 
@@ -84,9 +83,7 @@ def show_series(spec: Path, *, fills: bool) -> Series:
         due_of(found, read)
         return found
     with contextlib.suppress(Exception):
-        for state in found.missing:
-            alarms.period_missing(found.name, found.population, state.label)
-        metrics.count_missing(found.name, found.population, len(found.missing))
+        signals.missing_periods(found)
     return found
 
 
@@ -100,12 +97,12 @@ _COSTS = {
 def reserve(directory: Path) -> Path:
     """Reserve the run's budget in the ledger, before any private byte is read."""
     run = ReleaseRun.load(directory)
-    with alarms.lost_stages(run):
+    with signals.lost_stages(run):
         steps.reserve(run, told=partial(announce, "reserve"))
     show_budget(run)
     with contextlib.suppress(Exception):
-        alarms.low_budget(run)
-        metrics.count_population(run.open_ledger(), run.spec.population)
+        signals.low_budget(run)
+        signals.count_population(run)
     return directory
 
 
@@ -165,7 +162,7 @@ def publish(directory: Path) -> Path:
     folder = steps.publish(run)
     show_release(run, folder)
     with contextlib.suppress(Exception):
-        metrics.count_population(run.open_ledger(), run.spec.population)
+        signals.count_population(run)
     return folder
 
 

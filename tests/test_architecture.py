@@ -67,7 +67,7 @@ def test_layers_point_one_way():
         "flows": {"tests"},
     }  # fmt: skip
     made_of = ("tasks.step", "tasks.progress", "tasks.window", "tasks.pages", "tasks.failures",
-               "tasks.alarms", "tasks.metrics")  # fmt: skip
+               "tasks.signals")  # fmt: skip
     for name, path in MODULES.items():
         assert not tops(path) & forbidden[name.split(".")[0]], name
         if name.startswith("tasks.") and name != "tasks.step":
@@ -236,7 +236,7 @@ def test_a_private_name_of_a_library_is_seen_and_ours_is_not():
         ("xml", {"dpiw.plan.drafts.ddi", "dpiw.release.report.plots"}),
         ("jinja2", {"dpiw.release.report.pages"}),
         ("matplotlib", {"dpiw.release.report.plots"}),
-        ("opentelemetry", {"tasks.metrics"}),
+        ("opentelemetry", {"tasks.signals"}),
         ("prefect", {"tasks.failures", "tasks.step", "tasks.window", "flows.release",
                      "flows.audit", "flows.local", "flows.series", "flows.server",
                      "flows.deployed"}),

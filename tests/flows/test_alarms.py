@@ -13,8 +13,9 @@ from dpiw.audit import audit as run_audit
 from dpiw.errors import DPIWError, GrantSpentError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.run import steps
-from tasks import alarms, metrics, stages
-from tasks.alarms import Alarm
+from dpiw.series.completeness import PeriodState, Series, Status
+from tasks import signals, stages
+from tasks.signals import Alarm
 from tests.flows.conftest import ROOT
 from tests.support.patience import until
 from tests.support.whole_runs import fitted, ingested, prepared, publish_run
@@ -24,7 +25,7 @@ from tests.support.whole_runs import fitted, ingested, prepared, publish_run
 def heard(monkeypatch):
     """Events in place of Prefect's: name and facts."""
     events: list[tuple[str, dict[str, str]]] = []
-    monkeypatch.setattr(alarms, "send_event", lambda name, facts: events.append((name, facts)))
+    monkeypatch.setattr(signals, "send_event", lambda name, facts: events.append((name, facts)))
     return events
 
 
@@ -56,14 +57,14 @@ def test_reads_without_a_draw_are_for_the_custodian_alone(make_workplace, heard)
     place = make_workplace(epsilon="9", weights="none", reads=1)
     run = ingested(place)
     assert run.open_ledger().account("town").unpaid_reads == 1
-    alarms.low_budget(run)
+    signals.low_budget(run)
     assert heard == []
 
 
 def test_an_audit_tells_kinds_and_severities_and_no_name(place, heard):
     publish_run(place.spec)
     report = run_audit(f"sqlite:///{place.ledger}", [], [])
-    alarms.audit_findings(report)
+    signals.audit_findings(report)
     grave = {f.code for f in report.findings if f.severity is not Severity.NOTE}
     assert {facts["kind"] for _, facts in heard} == grave
     for name, facts in heard:
@@ -74,16 +75,16 @@ def test_an_audit_tells_kinds_and_severities_and_no_name(place, heard):
 
 def test_free_text_is_no_fact():
     with pytest.raises(SpecError):
-        alarms.raise_alarm(Alarm.PERIOD_MISSING, release="town", why="row 17 is odd")
+        signals.raise_alarm(Alarm.PERIOD_MISSING, release="town", why="row 17 is odd")
 
 
 def test_no_alarm_fails_a_step(place, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("no server")
 
-    monkeypatch.setattr(alarms, "send_event", broken)
-    monkeypatch.setattr(alarms, "low_budget", broken)
-    monkeypatch.setattr(metrics, "count_population", broken)
+    monkeypatch.setattr(signals, "send_event", broken)
+    monkeypatch.setattr(signals, "low_budget", broken)
+    monkeypatch.setattr(signals, "count_population", broken)
     run = prepared(place)
     assert stages.reserve.fn(run.directory) == run.directory
     assert Ledger.open(place.ledger).spent("town").epsilon == Decimal(2)
@@ -92,14 +93,24 @@ def test_no_alarm_fails_a_step(place, monkeypatch):
 # Metrics
 
 
+def lacking(release, periods):
+    """A series of which that many periods are missing."""
+    states = tuple(
+        PeriodState(label=f"2026-{month:02d}", status=Status.MISSING)
+        for month in range(1, periods + 1)
+    )
+    return Series(name=release, population="town", cadence="monthly", periods=states, carries=0,
+                  ends=None)  # fmt: skip
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """What a reader in memory holds: value by name and attributes."""
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
     reader = InMemoryMetricReader()
-    made = metrics.provider(reader)
-    monkeypatch.setattr(metrics, "installed", lambda: made)
+    made = signals.provider(reader)
+    monkeypatch.setattr(signals, "installed", lambda: made)
 
     def read():
         data = reader.get_metrics_data()
@@ -131,14 +142,14 @@ def test_the_metrics_are_public_facts_alone(place, measured):
     stages.publish.fn(run.directory)
     drawn = {("dpiw.epsilon.spent", "town"): 2.0, ("dpiw.epsilon.left", "town"): 3.0}
     assert measured() == drawn | {("dpiw.releases.published", "town"): 1}
-    metrics.count_missing("town", "town", 4)
+    signals.missing_periods(lacking("town", 4))
     assert measured()[("dpiw.periods.missing", "town", "town")] == 4
     report = run_audit(f"sqlite:///{place.ledger}", [], [])
-    metrics.count_findings(report)
+    signals.audit_findings(report)
     counts = {severity.value: measured()["dpiw.audit.findings", severity.value]
               for severity in Severity}  # fmt: skip
     assert counts == {severity.value: report.number(severity) for severity in Severity}
-    assert {name for name, *_ in measured()} == {*metrics.METRICS}
+    assert {name for name, *_ in measured()} == {*signals.METRICS}
 
 
 def test_a_collector_gets_them_and_without_an_address_nobody(place, monkeypatch):
@@ -153,20 +164,20 @@ def test_a_collector_gets_them_and_without_an_address_nobody(place, monkeypatch)
         def log_message(self, *_: object) -> None:
             """A test's output is its own."""
 
-    metrics.installed.cache_clear()
-    monkeypatch.delenv(metrics.ENDPOINT, raising=False)
-    assert metrics.installed() is None
-    metrics.count_missing("town", "town", 1)
+    signals.installed.cache_clear()
+    monkeypatch.delenv(signals.ENDPOINT, raising=False)
+    assert signals.installed() is None
+    signals.missing_periods(lacking("town", 1))
     with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        monkeypatch.setenv(metrics.ENDPOINT, f"http://127.0.0.1:{server.server_port}")
-        metrics.installed.cache_clear()
+        monkeypatch.setenv(signals.ENDPOINT, f"http://127.0.0.1:{server.server_port}")
+        signals.installed.cache_clear()
         try:
-            metrics.count_missing("harbour", "town", 1)
+            signals.missing_periods(lacking("harbour", 1))
         finally:
-            metrics.installed().shutdown()
-            metrics.installed.cache_clear()
+            signals.installed().shutdown()
+            signals.installed.cache_clear()
             server.shutdown()
             thread.join()
     assert {path for path, _ in got} == {"/v1/metrics"}
@@ -179,12 +190,14 @@ def test_a_collector_gets_them_and_without_an_address_nobody(place, monkeypatch)
 
 FLOW = """
 from prefect import flow
-from tasks import alarms
+from tasks.signals import Alarm, raise_alarm
 @flow(name="dpiw-series")
 def series():
-    alarms.period_missing("town", "town", "2026-03")
+    say("2026-03")
+def say(period):
+    raise_alarm(Alarm.PERIOD_MISSING, release="town", population="town", period=period)
 series()
-alarms.period_missing("town", "town", "outside-of-a-flow")
+say("outside-of-a-flow")
 """
 
 

@@ -20,7 +20,7 @@ from dpiw.plan.stages import PrivateMethods
 from dpiw.release.verification import verify
 from flows import PREFECT_DEFAULTS
 from flows.release import gpu_tags, release
-from tasks.alarms import Alarm
+from tasks.signals import Alarm
 from tests.flows.conftest import ROOT, PrefectServer, _healthy, finished_database, free_port
 from tests.support.patience import SECONDS, until
 
