@@ -7,18 +7,17 @@ not start again a period whose table was read without a draw: each read counts f
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from prefect import flow
 
 from dpiw.cli.parser import Parser
-from dpiw.cli.series import add_series_arguments, read_series, series_lines
+from dpiw.cli.series import add_series_arguments, series_lines
 from dpiw.errors import AlreadyPaidError, DPIWError, GrantSpentError, SourceError, shown
 from dpiw.plan.spec import load_spec
 from dpiw.run.ahead import source_fault
 from dpiw.run.commands import typed_commands
-from dpiw.series.completeness import Series, check_complete, due_of
+from dpiw.series.completeness import check_complete, due_of, read_series
 from flows import console
 from flows.parameters import spec_below_root
 from flows.release import release, run_name
@@ -75,13 +74,12 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def fill(path: Path, found: Series, due: tuple[str, ...]) -> int:
+def fill(path: Path, due: tuple[str, ...]) -> int:
     """Publish due periods at a terminal, each as `dpiw release` does; return the last exit code."""
     with prefect_server():
         for label in due:
             _say(f"\nperiod    {label}")
-            fault = fault_of_table(path, label)
-            if fault is not None:
+            if fault := fault_of_table(path, label):
                 _say(f"passed over: {shown(str(fault))}")
                 continue
             code = console.main(console.release_flow, [str(path), "--period", label])
@@ -91,7 +89,7 @@ def fill(path: Path, found: Series, due: tuple[str, ...]) -> int:
     return 0
 
 
-def main(arguments: list[str], fill: Callable[[Path, Series, tuple[str, ...]], int] = fill) -> int:
+def main(arguments: list[str]) -> int:
     """Fill a series for a person; return the exit status: 0, 61 if incomplete, or a failure's."""
     parser = Parser(prog="dpiw series")
     add_series_arguments(parser)
@@ -103,7 +101,7 @@ def main(arguments: list[str], fill: Callable[[Path, Series, tuple[str, ...]], i
         commands = typed_commands(spec, path)
         due = due_of(found, spec)
         _say(f"due       {', '.join(due) or 'nothing'}; pays at most {spec.cost} for each")
-        code = fill(path, found, due) if due else 0
+        code = fill(path, due) if due else 0
         _, found = read_series(path)
         _say("\n".join(["", *series_lines(found)]))
         if code == 0:

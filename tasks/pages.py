@@ -70,16 +70,7 @@ def show_release(run: ReleaseRun, folder: Path) -> None:
 
 def show_periods(series: Series) -> None:
     """Show the periods of a series as a table, under the forecast."""
-
-    def tell(window: Window) -> None:
-        window.artifact(f"{series.name}-series", "table", period_rows(series), series.forecast)
-
-    _show(tell)
-
-
-def period_rows(series: Series) -> list[dict[str, str]]:
-    """Return one row for each period."""
-    return [
+    rows = [
         {
             "period": state.label, "status": state.status.value,
             "release": state.release or "", "why": state.why,
@@ -87,6 +78,11 @@ def period_rows(series: Series) -> list[dict[str, str]]:
         }
         for state in series.periods
     ]  # fmt: skip
+
+    def tell(window: Window) -> None:
+        window.artifact(f"{series.name}-series", "table", rows, series.forecast)
+
+    _show(tell)
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:

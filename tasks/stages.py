@@ -11,13 +11,13 @@ from dpiw.audit import audit as run_audit
 from dpiw.local import collector
 from dpiw.local.collector import LocalSpec, Reports
 from dpiw.plan.calendar import Due
-from dpiw.plan.spec import load_schema, load_spec
+from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.ahead import check_label, check_turn
 from dpiw.run.continuation import Rerun
 from dpiw.run.launch import launch_stage
 from dpiw.run.run import ReleaseRun, RunRequest
-from dpiw.series.completeness import Series, current_series, due_of
+from dpiw.series.completeness import Series, due_of, read_series
 from tasks import signals
 from tasks.failures import told_briefly
 from tasks.pages import show_budget, show_periods, show_release, show_run
@@ -76,8 +76,7 @@ def show_series(spec: Path, *, fills: bool) -> Series:
     `fills`: raise what refuses a fill, before anything is reserved; else say which are missing.
     """
     with told_briefly(spec.name):
-        read = load_spec(spec)
-        found = current_series(read, load_schema(read))
+        read, found = read_series(spec)
     show_periods(found)
     if fills:
         due_of(found, read)

@@ -25,7 +25,7 @@ Post-processing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -199,34 +199,28 @@ def _draws(release: Release) -> str:
     return str(first.get("release_id", release.certificate.release_id))
 
 
-def _estimates(a: Release, b: Release, question: Asked) -> tuple[Estimate, Estimate]:
+def _estimates(a: Release, b: Release, question: Asked) -> list[Estimate]:
     """Both releases' estimates, from columns of one definition; ReleaseError for others."""
     schemas = [PublicSchema.from_mapping(release.schema) for release in (a, b)]
     odd = _odd(*schemas)
-    if callable(question):
-        samples = [_without(release.sample, odd) for release in (a, b)]
-        try:
-            return question(samples[0]), question(samples[1])
-        except ReleaseError as error:
-            for name in odd:
-                if error.field == f"column {name!r}":
-                    raise _refused(name, odd[name]) from None
+    if not callable(question):
+        stated = _entry(question) if isinstance(question, str) else question
+        [asked] = parse_questions([getattr(stated, "to_json", lambda: stated)()], schemas[0])
+        for name in (asked.target, *asked.others):
+            _check_same(f"column {name!r}", odd)
+        return [answer(release, asked) for release in (a, b)]
+    frames = [release.sample.frame.drop(columns=[*odd], errors="ignore") for release in (a, b)]
+    samples = zip((a.sample, b.sample), frames, strict=True)
+    try:
+        return [question(replace(sample, frame=frame)) for sample, frame in samples]
+    except ReleaseError as error:
+        _check_same(error.field, odd)
+        raise
+    except AttributeError as error:
+        if not isinstance(error.obj, WeightedSample):
             raise
-        except AttributeError as error:
-            if not isinstance(error.obj, WeightedSample):
-                raise
-            allowed = 'a function of a sample, such as lambda s: analysis.mean(s, "age")'
-            raise ReleaseError(field="change: question", allowed=allowed) from None
-    stated = _entry(question) if isinstance(question, str) else question
-    [asked] = parse_questions([getattr(stated, "to_json", lambda: stated)()], schemas[0])
-    for name in (asked.target, *asked.others):
-        if name in odd:
-            raise _refused(name, odd[name])
-    return answer(a, asked), answer(b, asked)
-
-
-def _without(sample: WeightedSample, names: Iterable[str]) -> WeightedSample:
-    return replace(sample, frame=sample.frame.drop(columns=[*names], errors="ignore"))
+        allowed = 'a function of a sample, such as lambda s: analysis.mean(s, "age")'
+        raise ReleaseError(field="change: question", allowed=allowed) from None
 
 
 def _entry(text: str) -> dict[str, Any]:
@@ -239,19 +233,22 @@ def _entry(text: str) -> dict[str, Any]:
 
 def _odd(first: PublicSchema, last: PublicSchema) -> dict[str, str]:
     """Why a column is not the same in both releases, by its name."""
-    names = [field.name for field in fields(Column) if field.compare]
-    compared = [name for name in names if name not in _ANY_MEANING]
-    by_name = [{column.name: column for column in schema.released} for schema in (first, last)]
-    found = dict.fromkeys(by_name[0].keys() ^ by_name[1].keys(), "it is in one release alone")
-    for name in by_name[0].keys() & by_name[1].keys():
-        one, other = (columns[name] for columns in by_name)
-        differ = [key for key in compared if getattr(one, key) != getattr(other, key)]
-        if differ:
+    found = {}
+    before, after = ({column.name: column for column in s.released} for s in (first, last))
+    compared = [f.name for f in fields(Column) if f.compare and f.name not in _ANY_MEANING]
+    for name in {**before, **after}:
+        if name not in before or name not in after:
+            found[name] = "it is in one release alone"
+            continue
+        pairs = [(key, getattr(before[name], key), getattr(after[name], key)) for key in compared]
+        if differ := [key for key, one, other in pairs if one != other]:
             found[name] = f"the data dictionaries differ in its {', '.join(differ)}"
     return found
 
 
-def _refused(name: str, why: str) -> ReleaseError:
-    return ReleaseError(
-        why, field=f"change: column {name!r}", allowed="columns of one definition in both releases"
-    )
+def _check_same(column: str, odd: Mapping[str, str]) -> None:
+    """Refuse a column, as an error's field names it, whose definitions differ."""
+    for name, why in odd.items():
+        if column == f"column {name!r}":
+            allowed = "columns of one definition in both releases"
+            raise ReleaseError(why, field=f"change: {column}", allowed=allowed) from None

@@ -20,8 +20,7 @@ from dpiw.cli.local import add_local_commands
 from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
-from dpiw.cli.series import add_series_command
-from dpiw.cli.site import add_site_command
+from dpiw.cli.series import add_series_command, add_site_command
 from dpiw.errors import (
     Command,
     DPIWError,

@@ -1,18 +1,28 @@
-"""`dpiw series SPEC`: which periods of a calendar are published, what is missing, what it costs.
+"""`dpiw series SPEC`: the periods of a calendar. `dpiw site OUT`: a public site of all releases.
 
-`--fill` runs a flow, as `dpiw release` does.
+Both read the ledger, published folders, specs and dictionaries; never a workspace or the table.
+`series --fill` runs a flow, as `dpiw release` does.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpiw.cli.parser import aligned, write_lines
+from dpiw.cli.parser import (
+    Parser,
+    aligned,
+    counted,
+    ledger_hint,
+    named_ledger,
+    names_a_spec,
+    write_lines,
+)
 from dpiw.cli.pipeline import run_module
-from dpiw.errors import SpecError
+from dpiw.errors import SpecError, shown
 
 if TYPE_CHECKING:
     from dpiw.plan.spec import ReleaseSpec
@@ -38,34 +48,20 @@ def add_series_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _series(arguments: argparse.Namespace) -> int:
     from dpiw.run.commands import typed_commands
-    from dpiw.series.completeness import check_carried, check_complete
+    from dpiw.series.completeness import check_carried, check_complete, read_series
 
     if arguments.fill:
         return run_module("flows.series", arguments.words)
     spec, series = read_series(arguments.spec)
     arguments.commands = typed_commands(spec, arguments.spec)
+    lines = series_lines(series)
+    lines += [f"next      dpiw series {arguments.spec} --fill"] * bool(series.due)
     if arguments.json:
-        write_lines(arguments, [json.dumps(series.to_json(), indent=2, sort_keys=True)])
-    else:
-        write_lines(arguments, series_lines(series))
-        if series.due:
-            write_lines(arguments, [f"next      dpiw series {arguments.spec} --fill"])
+        lines = [json.dumps(series.to_json(), indent=2, sort_keys=True)]
+    write_lines(arguments, lines)
     check_carried(series, spec)
     check_complete(series)
     return 0
-
-
-def read_series(path: Path) -> tuple[ReleaseSpec, Series]:
-    """Read a spec; return it and its series now. Raises as `dpiw.series.completeness`."""
-    from dpiw.data.yaml import marked
-    from dpiw.plan.spec import load_schema, load_spec
-    from dpiw.series.completeness import calendar_of, current_series
-
-    with marked(path, SpecError):
-        spec = load_spec(path)
-        calendar_of(spec)
-        schema = load_schema(spec)
-    return spec, current_series(spec, schema)
 
 
 def series_lines(series: Series) -> list[str]:
@@ -79,3 +75,71 @@ def series_lines(series: Series) -> list[str]:
         f"forecast  {series.forecast}",
         *["schema    the next release has another data dictionary"] * series.schema_changes,
     ]
+
+
+def add_site_command(subparsers: Any) -> None:
+    """Add `site` to what `ArgumentParser.add_subparsers` returned; sets `handler`."""
+    parser: Parser = subparsers.add_parser("site", help="write a public site of all releases")
+    parser.hint = ledger_hint
+    parser.add_argument("out", type=Path, metavar="OUT", help="the site's folder")
+    parser.add_argument("--ledger", required=True, help="path, URL, or a release spec (.yaml)")
+    parser.add_argument(
+        "--releases", action="append", default=[], type=Path, metavar="FOLDER",
+        help="folder of published releases (those of the specs); may be repeated; its files are"
+        " linked if it lies in OUT",
+    )  # fmt: skip
+    parser.add_argument(
+        "--key", action="append", default=[], type=Path, metavar="PUB",
+        help="public key of a curator; only releases that one of them signed are shown; may be"
+        " repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--spec", dest="specs", action="append", default=[], type=Path, metavar="SPEC",
+        help="a release spec, whose periods are listed; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--url", help="public address of OUT, such as https://data.example.org/")
+    parser.add_argument(
+        "--today", type=datetime.date.fromisoformat, metavar="DATE",
+        help="the day, such as 2027-01-31, by which a period is missing (today, in UTC)",
+    )  # fmt: skip
+    parser.add_argument("--title", help="title of the site (Synthetic data releases)")
+    parser.set_defaults(handler=_site)
+
+
+def _site(arguments: argparse.Namespace) -> int:
+    """Write the site, and print what it shows."""
+    from dpiw.audit import audit, release_folders
+    from dpiw.plan.spec import load_spec
+    from dpiw.series.site import TITLE, build_site, write_site
+
+    url: str | None = arguments.url
+    if url is not None and not url.startswith(("https://", "http://")):
+        raise SpecError(field="url", allowed="an address such as https://data.example.org/")
+    named = [Path(arguments.ledger)] if names_a_spec(arguments.ledger) else []
+    specs = {path.resolve(): load_spec(path) for path in [*named, *arguments.specs]}
+    roots = arguments.releases or [Path(spec.publish_to) for spec in specs.values()]
+    if not roots:
+        raise SpecError(field="releases", allowed="--releases FOLDER, or --ledger SPEC.yaml")
+    folders = [folder for root in dict.fromkeys(roots) for folder in release_folders(root)]
+    report = audit(named_ledger(arguments.ledger), folders, arguments.key)
+    series = [_calendar(spec, arguments) for spec in specs.values() if spec.series is not None]
+    title = shown(arguments.title or TITLE)
+    files = build_site(report, series, out=arguments.out, title=title, url=url)
+    write_site(files, arguments.out)
+    write_lines(arguments, [f"wrote {counted(len(files), 'file')} into {arguments.out}"])
+    return 0
+
+
+def _calendar(spec: ReleaseSpec, arguments: argparse.Namespace) -> Series:
+    """The calendar of a spec, as anyone may know it."""
+    from dpiw.ledger import Ledger
+    from dpiw.plan.spec import load_schema
+    from dpiw.series.completeness import series_of
+
+    now = datetime.datetime.now(datetime.UTC)
+    if arguments.today is not None:
+        now = datetime.datetime.combine(arguments.today, datetime.time.max, datetime.UTC)
+    roots = arguments.releases
+    releases = roots[0] if len(roots) == 1 else Path(spec.publish_to)
+    ledger = Ledger.open(named_ledger(arguments.ledger))
+    return series_of(spec, load_schema(spec), ledger, releases, now=now, drawn_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 from dpiw.data.documents import document_json, plain
 from dpiw.data.schema.confidential import PERIOD
 from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.yaml import marked
 from dpiw.errors import (
     MOST_TOLD,
     BudgetExceededError,
@@ -29,7 +30,7 @@ from dpiw.ledger.values import Charge
 from dpiw.plan.calendar import first_day, following, latest_periods, periods
 from dpiw.plan.plan import compile_plan, settled
 from dpiw.plan.sections import SeriesSpec
-from dpiw.plan.spec import ReleaseSpec
+from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec
 from dpiw.release.manifest import SCHEMA, Manifest, release_folders
 from dpiw.release.verification import read_signed_manifest
 from dpiw.release.withdrawal import read_tombstone
@@ -128,8 +129,7 @@ class Series:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        states = [vars(state) | {"status": state.status.value} for state in self.periods]
-        return vars(self) | {"periods": states, "forecast": self.forecast}
+        return {**plain(self), "forecast": self.forecast}
 
 
 def series_of(
@@ -161,7 +161,12 @@ def series_of(
     }  # one of an earlier version has no name: its folder says whose it is
     entries = [entry for entry in ledger.entries() if entry.run_key in runs]
     states = {label: _missing(label, _NEVER) for label in labels}
-    for found in _outcomes(spec, ledger, manifests, withdrawn, runs, _alive(entries, now)):
+    alive = {
+        entry.run_key
+        for entry in entries
+        if runs[str(entry.run_key)].state is RunState.ARMED and now - _moment(entry) < UNDER_WAY
+    }
+    for found in _outcomes(spec, ledger, manifests, withdrawn, runs, alive):
         if found.label in states and _BEST[found.status] >= _BEST[states[found.label].status]:
             states[found.label] = found
     due = [label for label in labels if label in recent and states[label].is_open]
@@ -264,11 +269,18 @@ def check_complete(series: Series, *, without: Sequence[str] = ()) -> None:
         )
 
 
-def current_series(spec: ReleaseSpec, schema: PublicSchema) -> Series:
-    """Return a spec's series now, from its own ledger and folder of releases."""
+def read_series(path: Path) -> tuple[ReleaseSpec, Series]:
+    """Read a spec; return it and its series now, from its own ledger and folder of releases.
+
+    Raises as `series_of`, and SpecError or SchemaError for what cannot be read.
+    """
+    with marked(path, SpecError):
+        spec = load_spec(path)
+        calendar_of(spec)
+        schema = load_schema(spec)
+    ledger, releases = Ledger.open(ledger_url(spec)), Path(spec.publish_to)
     now = datetime.datetime.now(datetime.UTC)
-    ledger = Ledger.open(ledger_url(spec))
-    return series_of(spec, schema, ledger, Path(spec.publish_to), now=now)
+    return spec, series_of(spec, schema, ledger, releases, now=now)
 
 
 _NEVER, _NOT_OVER = "never started", "not over"
@@ -335,7 +347,7 @@ def _outcomes(
         armed = any(stage.state is StageState.ARMED for stage in run.stages.values())
         if found := published(run.period, _name(spec, run), run.manifest_digest):
             yield from found
-        elif run.state is RunState.ARMED and armed and run.run_key in alive:
+        elif armed and run.run_key in alive:
             yield PeriodState(label=run.period, status=Status.PENDING, why=_DRAWING)
         else:
             in_part = run.state is RunState.ARMED and not armed
@@ -354,9 +366,8 @@ def _missing(label: str, why: str) -> PeriodState:
     return PeriodState(label=label, status=Status.MISSING, why=why)
 
 
-def _alive(entries: Iterable[Entry], now: datetime.datetime) -> set[str | None]:
-    """Keys of runs that wrote an entry lately."""
-    return {e.run_key for e in entries if now - datetime.datetime.fromisoformat(e.at) < UNDER_WAY}
+def _moment(entry: Entry) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(entry.at).astimezone(datetime.UTC)
 
 
 def _read_in_vain(entries: Iterable[Entry], runs: Mapping[str, RunRecord]) -> set[str]:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from dpiw.analysis.release import Release, UnreliableWeightsWarning, load_release
-from dpiw.cli.series import read_series
 from dpiw.cli.workspace import add_workspace_commands
 from dpiw.ledger import Ledger
 from dpiw.privacy.randomness import NoiseSource, SecureNoise
 from dpiw.privacy.units import PrivacyCost
 from dpiw.run import steps
 from dpiw.run.run import ReleaseRun, RunRequest
+from dpiw.series.completeness import read_series
 
 
 def asked(spec: Path, period: str | None = None) -> RunRequest:

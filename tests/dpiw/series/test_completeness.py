@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dpiw.cli.series import read_series
 from dpiw.errors import BudgetExceededError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.plan.calendar import latest_periods
@@ -26,6 +25,7 @@ from dpiw.series.completeness import (
     check_carried,
     check_complete,
     due_of,
+    read_series,
     series_of,
 )
 from tests.support.ledger import BOTH, PLAN, cost, digest, key, terms, withdrawal
