@@ -108,9 +108,10 @@ def lost_stages(run: ReleaseRun) -> Iterator[None]:
 
 
 def _lost(run: ReleaseRun) -> set[tuple[int, str]]:
-    """Attempt and name of every stage whose draw is lost; none if the ledger cannot say."""
+    """Attempt and name of every draw ever lost; none if the ledger cannot say."""
     with contextlib.suppress(Exception):
-        stages = run.open_ledger().run(run.key).stages.values()
+        attempts = run.open_ledger().run(run.key).attempts
+        stages = [stage for attempt in attempts for stage in attempt.stages.values()]
         return {(s.attempt, s.stage) for s in stages if s.state is StageState.LOST}
     return set()
 

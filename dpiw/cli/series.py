@@ -25,7 +25,6 @@ from dpiw.cli.pipeline import run_module
 from dpiw.errors import SpecError, shown
 
 if TYPE_CHECKING:
-    from dpiw.plan.spec import ReleaseSpec
     from dpiw.series.completeness import Series
 
 
@@ -107,39 +106,35 @@ def add_site_command(subparsers: Any) -> None:
 
 
 def _site(arguments: argparse.Namespace) -> int:
-    """Write the site, and print what it shows."""
+    """Write the site, and print what it shows; calendars as anyone may know them."""
     from dpiw.audit import audit, release_folders
-    from dpiw.plan.spec import load_spec
+    from dpiw.ledger import Ledger
+    from dpiw.plan.spec import load_schema, load_spec
+    from dpiw.series.completeness import series_of
     from dpiw.series.site import TITLE, build_site, write_site
 
     url: str | None = arguments.url
     if url is not None and not url.startswith(("https://", "http://")):
         raise SpecError(field="url", allowed="an address such as https://data.example.org/")
+    place, given = named_ledger(arguments.ledger), arguments.releases
     named = [Path(arguments.ledger)] if names_a_spec(arguments.ledger) else []
     specs = {path.resolve(): load_spec(path) for path in [*named, *arguments.specs]}
-    roots = arguments.releases or [Path(spec.publish_to) for spec in specs.values()]
+    roots = given or [Path(spec.publish_to) for spec in specs.values()]
     if not roots:
         raise SpecError(field="releases", allowed="--releases FOLDER, or --ledger SPEC.yaml")
     folders = [folder for root in dict.fromkeys(roots) for folder in release_folders(root)]
-    report = audit(named_ledger(arguments.ledger), folders, arguments.key)
-    series = [_calendar(spec, arguments) for spec in specs.values() if spec.series is not None]
+    report = audit(place, folders, arguments.key)
+    now = datetime.datetime.now(datetime.UTC)
+    if arguments.today is not None:
+        now = datetime.datetime.combine(arguments.today, datetime.time.max, datetime.UTC)
+    series = [
+        series_of(spec, load_schema(spec), Ledger.open(place),
+                  given[0] if len(given) == 1 else Path(spec.publish_to), now=now, drawn_only=True)
+        for spec in specs.values()
+        if spec.series is not None
+    ]  # fmt: skip
     title = shown(arguments.title or TITLE)
     files = build_site(report, series, out=arguments.out, title=title, url=url)
     write_site(files, arguments.out)
     write_lines(arguments, [f"wrote {counted(len(files), 'file')} into {arguments.out}"])
     return 0
-
-
-def _calendar(spec: ReleaseSpec, arguments: argparse.Namespace) -> Series:
-    """The calendar of a spec, as anyone may know it."""
-    from dpiw.ledger import Ledger
-    from dpiw.plan.spec import load_schema
-    from dpiw.series.completeness import series_of
-
-    now = datetime.datetime.now(datetime.UTC)
-    if arguments.today is not None:
-        now = datetime.datetime.combine(arguments.today, datetime.time.max, datetime.UTC)
-    roots = arguments.releases
-    releases = roots[0] if len(roots) == 1 else Path(spec.publish_to)
-    ledger = Ledger.open(named_ledger(arguments.ledger))
-    return series_of(spec, load_schema(spec), ledger, releases, now=now, drawn_only=True)

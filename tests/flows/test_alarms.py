@@ -43,6 +43,14 @@ def test_a_lost_draw_is_told_once_and_even_if_none_is_left(place, heard):
     assert [event for event in heard if event[0] == Alarm.STAGE_LOST.value] == lost
 
 
+def test_a_lost_draw_that_is_paid_again_is_told_too(make_workplace, heard):
+    run = ingested(make_workplace(max_attempts=2, epsilon="40"))
+    run.open_ledger().arm(run.key, 1, "fit_generator")
+    stages.reserve.fn(run.directory)  # loses it, and reserves it once more
+    assert len(run.open_ledger().run(run.key).attempts) == 2
+    assert [name for name, _ in heard] == [Alarm.STAGE_LOST.value]
+
+
 def test_a_budget_is_low_below_three_further_releases(make_workplace, heard):
     for epsilon, left in (("8", None), ("7.9", "2"), ("2", "0")):
         place = make_workplace(epsilon=epsilon, weights="none")

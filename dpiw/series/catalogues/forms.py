@@ -19,19 +19,8 @@ from dpiw.plan.calendar import days_of
 from dpiw.privacy.event_records import events_text
 from dpiw.privacy.units import NeighbouringRelation
 from dpiw.release.certificate import Certificate, CertifiedStage
-from dpiw.release.croissant import (
-    NOT_STATED,
-    CatalogueEntry,
-    croissant_json,
-    weight_description,
-)
-from dpiw.release.manifest import (
-    CERTIFICATE,
-    REPLICATES,
-    REPORT,
-    SCHEMA,
-    listed_row_files,
-)
+from dpiw.release.croissant import NOT_STATED, CatalogueEntry, croissant_json, weight_description
+from dpiw.release.manifest import CERTIFICATE, REPLICATES, REPORT, SCHEMA, listed_row_files
 from dpiw.release.parquet import LOG_WEIGHT, WEIGHT_ROLES
 from dpiw.release.verification import VerifiedRelease, signed_bytes
 from dpiw.series.catalogues import CATALOGUES
