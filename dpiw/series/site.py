@@ -9,7 +9,6 @@ nothing, which may be given back.
 import hashlib
 import math
 import os
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -418,9 +417,9 @@ def _bar(letter: str, life: Lifetime, inside: Decimal, name: str) -> Budget | No
 def write_site(files: Mapping[str, bytes], out: Path) -> None:
     """Write the site's files into `out`, in which other files may lie, such as releases.
 
-    All are written beside the old ones first. Then each takes its place in one step, the index
-    last, and pages of the last time that are no more are removed. Raises SpecError if `out` holds
-    another site or lies in a release, ReleaseError if it cannot be written.
+    Each takes its place in one step, the index last; then pages of the last time that are no more
+    are removed. Raises SpecError if `out` holds another site or lies in a release, ReleaseError if
+    it cannot be written: the same command again completes it.
     """
     refuse_release(out, field="out")
     ours, own = out / FACTS_SCHEMA, out / PAGES
@@ -429,16 +428,11 @@ def write_site(files: Mapping[str, bytes], out: Path) -> None:
         raise SpecError(f"{out.name} has {others[0]}, which no `dpiw site` wrote", field="out",
                         allowed="a new folder, or one that this command wrote")  # fmt: skip
     try:
-        make_folder(out, mode=0o755, parents=True)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".site-") as draft:
-            for name, data in files.items():
-                (Path(draft) / name).parent.mkdir(parents=True, exist_ok=True)
-                write_durably(Path(draft) / name, data, mode=0o644)
-            # The schema marks the folder as ours; pages are there before an index links to them.
-            last = [FACTS, FEED, INDEX]
-            for name in [FACTS_SCHEMA, *sorted(files.keys() - {FACTS_SCHEMA, *last}), *last]:
-                (out / name).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(Path(draft) / name, out / name)
+        # The schema marks the folder as ours; pages are there before an index links to them.
+        last = [FACTS, FEED, INDEX]
+        for name in [FACTS_SCHEMA, *sorted(files.keys() - {FACTS_SCHEMA, *last}), *last]:
+            make_folder((out / name).parent, mode=0o755, parents=True)
+            write_durably(out / name, files[name], mode=0o644)
         for folder in sorted(own.glob("*/")):
             for path in folder.iterdir():
                 if f"{PAGES}/{folder.name}/{path.name}" not in files:

@@ -323,20 +323,20 @@ NEW = {name: b"new" for name in NAMES if "/a/" not in name}
 @pytest.mark.parametrize("step", range(len(NEW)))
 def test_a_stopped_write_leaves_whole_files_and_is_made_good(step, tmp_path, monkeypatch):
     write_site(OLD, tmp_path)
-    real, count = os.replace, iter(range(100))
+    real, count = os.rename, iter(range(100))
 
-    def replace(source, target):
+    def rename(source, target):
         if next(count) == step:
             raise OSError(28, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(ReleaseError):
         write_site(NEW, tmp_path)
     there = contents(tmp_path)
     assert all(data in (OLD.get(name), NEW.get(name)) for name, data in there.items())
     assert there["index.html"] == OLD["index.html"]
-    monkeypatch.setattr(os, "replace", real)
+    monkeypatch.setattr(os, "rename", real)
     write_site(NEW, tmp_path)
     assert contents(tmp_path) == NEW
     assert not (tmp_path / "pages" / "a").exists()
