@@ -1,6 +1,6 @@
 """Published folders: is each whole, signed, paid for, and consistent with the ledger?"""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
@@ -10,13 +10,14 @@ from typing import TypeVar
 
 from dpiw.audit.findings import Finding
 from dpiw.audit.records import RecoveredTally, RunTally, Snapshot, Tally, Units, total, worth
-from dpiw.errors import ReleaseError, SignatureError, WithdrawnError
+from dpiw.data.documents import plain
+from dpiw.errors import ReleaseError, SignatureError
 from dpiw.ledger.accounts import column_label
 from dpiw.privacy.units import DELTA_UNIT, EPSILON_UNIT
 from dpiw.release.certificate import Certificate
 from dpiw.release.signing import load_public_key, not_by
-from dpiw.release.verification import VerifiedRelease, manifest_digest, verify
-from dpiw.release.withdrawn import WithdrawnRelease, verify_withdrawn
+from dpiw.release.verification import VerifiedRelease, manifest_digest
+from dpiw.release.withdrawn import WithdrawnRelease, verify_charged
 
 _Value = TypeVar("_Value")
 
@@ -62,7 +63,8 @@ def check_folders(
     for folder in facts:
         if counted is not None:
             findings += _check_against(folder, counted, heads)
-    findings += [] if counted is None else check_withdrawals(facts, counted)
+        if counted is not None and folder.release is not None:
+            findings += _check_withdrawal(folder, folder.release, counted)
     findings += signers(facts, pinned=bool(public_keys))
     findings += _twice(facts)
     seen = {folder.manifest_digest for folder in facts}
@@ -141,7 +143,7 @@ def _check_against(folder: FolderFacts, counted: Tally, heads: Mapping[str, str]
             findings.append(Finding("certificate_disagrees", subject, text))
         ring = counted.populations[run.population].ring
         by = ring.published.get(folder.manifest_digest or "")
-        if ring.keys and by != folder.release.key_id:
+        if ring.roles and by != folder.release.key_id:
             text = f"signed by key id {folder.release.key_id}, and on record by {by or 'nobody'}"
             findings.append(Finding("key_not_valid", subject, text))
         findings += _check_previous(folder.release, run, counted)
@@ -312,11 +314,7 @@ def check_folder(
     try:
         if folder.is_symlink():  # it could lead into a workspace, which an audit never reads
             raise ReleaseError("a link", allowed="a folder")
-        try:
-            release = verify(folder, public_key=public_keys or None)
-        except WithdrawnError:
-            tombstone = verify_withdrawn(folder, public_key=public_keys or None)
-            release = tombstone.release
+        release, tombstone = verify_charged(folder, public_key=public_keys or None)
     except ReleaseError as error:
         text = error.message
         if isinstance(error, SignatureError) and public_keys:
@@ -337,49 +335,41 @@ def check_folder(
     return facts, [Finding(code, subject, text)] if text else []
 
 
-def _foreign(folder: Path, given: Sequence[Path]) -> str:
+def _foreign(folder: Path, given: Sequence[Path]) -> str | None:
     """The key that signed a whole folder, or its tombstone, and is none of the given ones."""
     ours = {load_public_key(path).key_id for path in given}
-    try:
-        return verify(folder).key_id
-    except WithdrawnError:
-        withdrawn = verify_withdrawn(folder)
-    signed_by = withdrawn.tombstone.signer.key_id
-    return withdrawn.release.key_id if signed_by in ours else signed_by
+    release, withdrawn = verify_charged(folder)
+    signers = [release.key_id, *([withdrawn.tombstone.signer.key_id] if withdrawn else [])]
+    return next((key for key in signers if key not in ours), None)
 
 
-def check_withdrawals(facts: Sequence[FolderFacts], counted: Tally) -> list[Finding]:
-    """Check that tombstones and withdrawals on record belong together.
-
-    Further rows share the draws of a withdrawn release, and are withdrawn by themselves.
-    """
-    findings = []
-    for folder in facts:
-        digest, subject = folder.manifest_digest or "", f"release {folder.name}"
-        record = counted.withdrawn.get(digest)
-        if folder.tombstone is None:
-            if record is not None and folder.release is not None:
-                text = f"withdrawn by entry {record.seq}, and still whole"
-                findings.append(Finding("withdrawal_unfinished", subject, text))
-            first = None if folder.release is None else folder.release.manifest.facts.rows_of
-            if record is None and first in counted.withdrawn:
-                text = f"more rows of a release that entry {counted.withdrawn[first].seq} withdrew"
-                findings.append(Finding("rows_not_withdrawn", subject, text))
-            continue
-        stated = folder.tombstone.tombstone.statement
-        if record is None:
-            text = f"a tombstone (reason {stated.reason}), and no entry of the ledger withdrew it"
-            findings.append(Finding("tombstone_unknown", subject, text))
-            continue
-        if record.statement != stated.digest:
-            text = f"its tombstone states something else than entry {record.seq}"
-            findings.append(Finding("tombstone_disagrees", subject, text))
-        if folder.tombstone.left:
-            text = f"withdrawn, and still holds {', '.join(folder.tombstone.left)}"
-            findings.append(Finding("withdrawal_unfinished", subject, text))
-        text = f"withdrawn by entry {record.seq}, reason {record.reason}; its cost stays charged"
-        findings.append(Finding("withdrawn", subject, text))
-    return findings
+def _check_withdrawal(
+    folder: FolderFacts, release: VerifiedRelease, counted: Tally
+) -> Iterator[Finding]:
+    """Do tombstone and entry belong together? Further rows are withdrawn by themselves."""
+    subject, record = f"release {folder.name}", counted.withdrawn.get(release.manifest.digest)
+    if folder.tombstone is None:
+        first = counted.withdrawn.get(release.manifest.facts.rows_of or "")
+        if record is not None:
+            text = f"withdrawn by entry {record.seq}, and still whole"
+            yield Finding("withdrawal_unfinished", subject, text)
+        elif first is not None:
+            text = f"more rows of a release that entry {first.seq} withdrew"
+            yield Finding("rows_not_withdrawn", subject, text)
+        return
+    stated = folder.tombstone.tombstone.statement
+    if record is None:
+        text = f"a tombstone (reason {stated.reason}), and no entry of the ledger withdrew it"
+        yield Finding("tombstone_unknown", subject, text)
+        return
+    if record.stated != plain(stated):
+        text = f"its tombstone states something else than entry {record.seq}"
+        yield Finding("tombstone_disagrees", subject, text)
+    if folder.tombstone.left:
+        text = f"withdrawn, and still holds {', '.join(folder.tombstone.left)}"
+        yield Finding("withdrawal_unfinished", subject, text)
+    text = f"withdrawn by entry {record.seq}, reason {record.reason}; its cost stays charged"
+    yield Finding("withdrawn", subject, text)
 
 
 def by_one_other_key(

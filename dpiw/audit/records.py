@@ -339,12 +339,15 @@ class RecoveredTally:
 
 @dataclass(frozen=True, kw_only=True)
 class WithdrawnTally:
-    """A withdrawal, as its entry `seq` states it; `statement`: SHA-256 of the tombstone's."""
+    """A withdrawal, as its entry `seq` states it."""
 
     seq: int
-    population: str
-    reason: str
-    statement: str
+    stated: Fields
+
+    @property
+    def reason(self) -> str:
+        """Why the release was withdrawn."""
+        return str(self.stated["reason"])
 
 
 @dataclass(kw_only=True)

@@ -76,18 +76,18 @@ def _take(counted: Tally, entry: Fields) -> None:
     if kind == "recover":
         _recover(counted, entry)
         return
+    if kind in _SIGNED:
+        _check_signature(counted, entry)
+    if kind in ("key", "revoke", "approve"):
+        return
     if kind == "withdraw":
         _withdraw(counted, entry)
-        if fault := counted.populations[entry["population"]].ring.take(entry):
-            counted.tell("key_not_valid", f"entry {entry['seq']}", fault)
         return
-    if kind == "publish" and counted.withdrawn.keys() & _names(entry["payload"]):
+    if kind == "publish" and counted.withdrawn.keys() & {
+        entry["payload"]["manifest_digest"],
+        entry["payload"].get("rows_of"),
+    }:
         raise IllegalError("it publishes, or adds rows to, a release that was withdrawn before")
-    if kind in ("key", "revoke", "approve", "publish"):
-        if fault := counted.populations[entry["population"]].ring.take(entry):
-            counted.tell("key_not_valid", f"entry {entry['seq']}", fault)
-        if kind != "publish":
-            return
     if kind == "reserve":
         run, before = _reserve(counted, entry)
     elif kind in _STEPS:
@@ -109,6 +109,15 @@ def _take(counted: Tally, entry: Fields) -> None:
     run.last_at = entry["at"]
     run.history.append((entry["seq"], run.snapshot))
     _add(counted, counted.populations[run.population], entry, run.held.plus(before.times(-1)))
+
+
+def _check_signature(counted: Tally, entry: Fields) -> None:
+    ring, subject = counted.populations[entry["population"]].ring, f"entry {entry['seq']}"
+    if fault := ring.take(entry):
+        counted.tell("key_not_valid", subject, fault)
+    elif entry["kind"] == "reserve" and not ring.approved(entry):
+        text = "no second key, valid then, approved this run and its terms"
+        counted.tell("not_approved", subject, text)
 
 
 def _register(counted: Tally, entry: Fields) -> None:
@@ -253,9 +262,6 @@ def _reserve(counted: Tally, entry: Fields) -> tuple[RunTally, Units]:
     if number != len(run.attempts) + 1 or not stages:
         raise IllegalError("its attempt is not the run's next one, or has no stages")
     _not_recovered(counted, run)
-    code, text = population.ring.reserve(entry)
-    if code:
-        counted.tell(code, f"entry {entry['seq']}", text)
     _check_again(counted, run, stages, entry)
     counted.runs[key] = run
     before = run.held
@@ -400,38 +406,32 @@ def _publish_rows(run: RunTally, entry: Fields) -> None:
     run.further.append(digest)
 
 
-def _names(payload: Fields) -> set[str]:
-    return {payload["manifest_digest"], payload.get("rows_of")} - {None}
-
-
 def _withdraw(counted: Tally, entry: Fields) -> None:
-    """A withdrawal moves no charge, and names a publication of its run, or a recovered one."""
-    payload, key = entry["payload"], entry["run_key"]
-    digest, name = _digest(entry, "manifest_digest"), entry["population"]
-    if key is None:
-        theirs = {d for d, lost in counted.recovered.items() if lost.population == name}
-        others = {d for r in counted.runs.values() for d in (r.manifest_digest, *r.further)}
-        known = bool(theirs & _names(payload)) and digest not in others
-    else:
-        run = counted.runs[key]
-        known = run.population == name and digest in (run.manifest_digest, *run.further)
-    if not known or digest in counted.withdrawn:
+    """A withdrawal moves no charge, and names a publication, or more rows of a recovered one."""
+    stated = {name: value for name, value in entry["payload"].items() if name != "by"}
+    if set(stated) != _WITHDRAWAL or not _MOMENT.fullmatch(stated["withdrawn_at"]):
+        raise IllegalError("it does not state a withdrawal")
+    digest, first, other = _digest(entry, "manifest"), stated["rows_of"], stated["replaced_by"]
+    runs = counted.runs_of(entry["population"])
+    lost = {d for d, r in counted.recovered.items() if r.population == entry["population"]}
+    releases = dict.fromkeys([*lost, *(run.manifest_digest for run in runs)])
+    known = releases | {rows: run.manifest_digest for run in runs for rows in run.further}
+    is_ours = known[digest] == first if digest in known else first in lost
+    if entry["run_key"] is not None or not is_ours or digest in counted.withdrawn:
         raise IllegalError("it withdraws what was not published, or was withdrawn before")
-    if payload["reason"] not in ("error", "disclosure", "superseded", "request"):
+    if stated["reason"] not in ("error", "disclosure", "superseded", "request"):
         raise IllegalError("its reason is none that this audit knows")
-    other = payload["replaced_by"]
-    if other is not None:
-        published = {r.manifest_digest for r in counted.runs.values()} | counted.recovered.keys()
-        if other["manifest"] == digest or other["manifest"] not in published:
-            raise IllegalError("the release that replaces it is not published")
-    counted.withdrawn[digest] = WithdrawnTally(
-        seq=entry["seq"], population=name, reason=payload["reason"],
-        statement=_digest(entry, "statement"),
-    )  # fmt: skip
-    if key is not None and digest == run.manifest_digest:
-        run.withdrawn = str(payload["reason"])
+    if other is not None and other["manifest"] not in releases.keys() - {digest}:
+        raise IllegalError("the release that replaces it is not published")
+    counted.withdrawn[digest] = WithdrawnTally(seq=entry["seq"], stated=stated)
+    for run in runs:
+        if run.manifest_digest == digest:
+            run.withdrawn = str(stated["reason"])
 
 
+_WITHDRAWAL = {"release_id", "manifest", "rows_of", "reason", "replaced_by", "withdrawn_at"}
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_SIGNED = ("key", "revoke", "approve", "reserve", "publish", "withdraw")
 _STEPS: dict[str, Callable[[RunTally, Fields], object]] = {
     "read": _read,
     "arm": _arm,

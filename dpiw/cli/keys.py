@@ -1,8 +1,10 @@
-"""`dpiw approve`, `dpiw key add | revoke | list`: who may spend, and what was agreed to."""
+"""`dpiw key add | revoke | list`, `dpiw approve`, `dpiw withdraw`: what a person's key signs."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +17,23 @@ from dpiw.cli.parser import (
     signing_key,
     write_lines,
 )
-from dpiw.errors import SpecError, one_of
+from dpiw.errors import REASONS, SpecError, one_of
 
 if TYPE_CHECKING:
     from dpiw.ledger import Ledger
-    from dpiw.ledger.keyring import Keyring, RingKey
+    from dpiw.release.signing import PrivateKey
 
 _ROLES = ("curator", "approver")
+_PUBLIC: dict[str, Any] = {
+    "required": True, "type": Path, "metavar": "PUB", "help": "the public key's file",
+}  # fmt: skip
 
 
 def add_key_commands(commands: Any, key: Any) -> None:
-    """Add `approve` to the commands, and `add`, `revoke` and `list` to those of `key`."""
+    """Add `approve` and `withdraw` to the commands, and `add`, `revoke`, `list` to those of `key`.
+
+    Their handlers write to the arguments' `stream`, if set.
+    """
     approve = commands.add_parser("approve", help="agree to a run with a second key; reads no data")
     approve.add_argument("spec", type=Path, help="a release spec (YAML)")
     approve.add_argument("--period", help="label (the current period's)")
@@ -33,42 +41,43 @@ def add_key_commands(commands: Any, key: Any) -> None:
         "--key", required=True, type=Path, metavar="KEY", help="the approver's private key"
     )
     approve.set_defaults(handler=run_approve)
-    add = _add(key, "add", "add a public key to a population", run_add)
-    _public(add)
-    add.add_argument("--role", required=True, choices=_ROLES, help="what the key may sign")
-    add.add_argument("--from", dest="since", metavar="MOMENT", help="valid from (now)")
-    add.add_argument("--until", metavar="MOMENT", help="valid until, such as 2028-01-31T00:00:00Z")
-    add_signing(add)
-    revoke = _add(key, "revoke", "revoke a key, from a moment on", run_revoke)
-    _public(revoke)
-    revoke.add_argument(
-        "--from", dest="since", metavar="MOMENT", help="from when (now); the past for a stolen key"
+    withdraw = add_ledger_command(
+        commands, "withdraw", "withdraw a published release", run_withdraw
     )
-    add_signing(revoke)
+    withdraw.add_argument("folder", type=Path, help="the folder of one release, or of more rows")
+    words = "; ".join(f"{name}: {meaning}" for name, meaning in REASONS.items())
+    withdraw.add_argument("--reason", required=True, choices=REASONS, help=words)
+    withdraw.add_argument(
+        "--replaced-by", metavar="NAME",
+        help="the published release to use instead; needed with --reason superseded",
+    )  # fmt: skip
+    add_signing(withdraw)
+    add = _add(key, "add", "add a public key to a population", run_add)
+    add.add_argument("--public", **_PUBLIC)
+    add.add_argument("--role", required=True, choices=_ROLES, help="what the key may sign")
+    revoke = _add(key, "revoke", "revoke a key, from a moment on", run_revoke)
+    revoke.add_argument("--public", **_PUBLIC)
+    revoke.add_argument(
+        "--from", dest="ends", metavar="MOMENT", help="from when (now); the past for a stolen key"
+    )
     listed = _add(key, "list", "print a population's keys and their validity", run_list)
     listed.add_argument(
         "--json", action="store_true", help="print a signed statement, for dpiw verify --keys"
     )
-    add_signing(listed)
 
 
 def _add(commands: Any, name: str, help_text: str, handler: Any) -> argparse.ArgumentParser:
     parser = add_ledger_command(commands, name, help_text, handler)
     parser.add_argument("--population", help="whose keys (the spec's, or the only population's)")
+    add_signing(parser)
     return parser
 
 
-def _public(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--public", required=True, type=Path, metavar="PUB", help="the public key's file"
-    )
-
-
-def _opened(arguments: argparse.Namespace, *, signing: bool = True) -> tuple[Ledger, str]:
+def _opened(arguments: argparse.Namespace) -> tuple[Ledger, str]:
+    """The ledger, and the name of the population that is meant."""
     from dpiw.ledger import Ledger
 
-    key = signing_key(arguments) if signing else None
-    ledger = Ledger.open(named_ledger(arguments.ledger), key=key)
+    ledger = Ledger.open(named_ledger(arguments.ledger), key=signing_key(arguments))
     if arguments.population is not None:
         return ledger, str(arguments.population)
     if names_a_spec(arguments.ledger):
@@ -81,42 +90,32 @@ def _opened(arguments: argparse.Namespace, *, signing: bool = True) -> tuple[Led
     return ledger, names[0]
 
 
-def _hexadecimal(path: Path) -> str:
-    from dpiw.release.signing import load_public_key
-
-    return load_public_key(path).raw.hex()
-
-
 def run_add(arguments: argparse.Namespace) -> int:
     """Add a key; NotApprovedError unless a key that may add it signs."""
     from dpiw.ledger.keyring import Role
+    from dpiw.release.signing import load_public_key
 
     ledger, name = _opened(arguments)
-    key = ledger.add_key(
-        name,
-        _hexadecimal(arguments.public),
-        Role(arguments.role),
-        since=arguments.since,
-        until=arguments.until,
-    )
-    until = f" until {key.until}" if key.until else ""
-    said = f"population {name}: key id {key.key_id}, {key.role.value}, from {key.since}{until}"
-    peers = [one for one in ledger.keyring(name).keys if one.role is key.role and one.ends is None]
-    few = (
-        f"note: add a second {key.role.value}'s key and keep it elsewhere; without a valid one"
-        " nothing can be reserved, ever"
-    )
-    write_lines(arguments, [said, *([few] if len(peers) < 2 else [])])
+    key = ledger.add_key(name, load_public_key(arguments.public), Role(arguments.role))
+    role = key.role.value
+    lines = [f"population {name}: key id {key.key_id}, {role}, from {key.since}"]
+    peers = [k for k in ledger.keyring(name).keys.values() if k.role is key.role and not k.ends]
+    if len(peers) < 2:
+        note = "keep it elsewhere; without a valid one nothing can be reserved, ever"
+        lines.append(f"note: add a second {role}'s key and {note}")
+    write_lines(arguments, lines)
     return 0
 
 
 def run_revoke(arguments: argparse.Namespace) -> int:
     """Revoke a key; NotApprovedError unless a valid key signs."""
+    from dpiw.release.signing import load_public_key
+
     ledger, name = _opened(arguments)
-    key = ledger.revoke_key(name, _hexadecimal(arguments.public), since=arguments.since)
-    lines = [f"population {name}: key id {key.key_id} is revoked from {key.revoked} on"]
-    theirs = [one for one in ledger.keyring(name).keys if one.added_by == key.key_id]
-    if left := [one.key_id for one in theirs if one.revoked is None]:
+    key = ledger.revoke_key(name, load_public_key(arguments.public), ends=arguments.ends)
+    lines = [f"population {name}: key id {key.key_id} is revoked from {key.ends} on"]
+    theirs = [k for k in ledger.keyring(name).keys.values() if k.added_by == key.public_key]
+    if left := [one.key_id for one in theirs if one.ends is None]:
         lines.append(f"it added key id {', '.join(left)}: after a theft, revoke what a thief added")
     lines.append("give readers a new statement: dpiw key list --json, for dpiw verify --keys")
     write_lines(arguments, lines)
@@ -128,45 +127,29 @@ def run_list(arguments: argparse.Namespace) -> int:
     from dpiw.ledger.reading import label, utc_now
 
     ledger, name = _opened(arguments)
-    ring = ledger.keyring(name)
+    ring = ledger.keyring(name).at(label(utc_now))
     if arguments.json:
-        write_lines(arguments, [_statement(arguments, ledger, ring).decode().rstrip()])
+        signer = signing_key(arguments)
+        if signer is None:
+            allowed = "a curator's private key, valid now"
+            raise SpecError("not given", field="--sign-with", allowed=allowed)
+        stated = ring.statement(signer.public).signed(signer)
+        write_lines(arguments, [stated.to_json().decode().rstrip()])
         return 0
-    now = ring.now(label(utc_now))
     rows = [("key id", "role", "from", "until", "now", "added by")]
-    rows += [
-        (k.key_id, k.role.value, k.since, k.ends or "-", _state(k, now), k.added_by or "nobody")
-        for k in ring.keys
-    ]
-    approved = f"{len(ring.approvals)} approvals"
+    for key in ring.keys.values():
+        state = "valid" if key.valid(ring.moment) else "revoked"
+        by = ring.keys[key.added_by].key_id if key.added_by else "nobody"
+        rows.append((key.key_id, key.role.value, key.since, key.ends or "-", state, by))
     write_lines(arguments, aligned(rows) if ring.keys else [f"population {name}: no keys"])
-    write_lines(arguments, [approved] if ring.needs_approval else [])
     return 0
-
-
-def _state(key: RingKey, now: str) -> str:
-    if key.valid(now):
-        return "valid"
-    if key.revoked is not None and key.revoked <= now:
-        return "revoked"
-    return "expired" if key.outlasts(key.since) and not key.outlasts(now) else "not yet valid"
-
-
-def _statement(arguments: argparse.Namespace, ledger: Ledger, ring: Keyring) -> bytes:
-    from dpiw.ledger.witness import statement_of
-
-    key = signing_key(arguments)
-    if key is None:
-        raise SpecError(
-            "not given", field="--sign-with", allowed="a curator's private key, valid now"
-        )
-    return statement_of(ledger, ring.population, key)
 
 
 def run_approve(arguments: argparse.Namespace) -> int:
     """Approve a run and print its terms; reads spec, dictionary and ledger alone."""
     from dpiw.data.yaml import marked
     from dpiw.ledger import Ledger
+    from dpiw.ledger.values import Charge
     from dpiw.plan.spec import load_schema, load_spec
     from dpiw.release.signing import load_private_key
     from dpiw.run.ahead import check_label, check_spends, terms_of
@@ -185,12 +168,12 @@ def run_approve(arguments: argparse.Namespace) -> int:
     ledger = Ledger.open(ledger_url(spec), key=key)
     check_registered(spec, ledger)
     left = ledger.remaining(spec.population)
-    terms: dict[str, Any] = terms_of(run)
-    approval = ledger.approve(spec.population, run.key, cost=spec.cost, **terms)
+    terms = terms_of(run) | Charge(cost=spec.cost).to_payload()
+    approval = ledger.approve(spec.population, run.key, terms)
     write_lines(
         arguments,
         [
-            f"approved by key id {approval.key_id}, entry {approval.head.seq}",
+            f"approved by {approval.by}, entry {approval.seq}",
             f"population  {spec.population}",
             f"release     {spec.name}, period {run.period}, run {run.key[:12]}",
             f"cost        {spec.cost} an attempt, at most {spec.max_attempts} attempt(s)",
@@ -200,3 +183,36 @@ def run_approve(arguments: argparse.Namespace) -> int:
         ],
     )
     return 0
+
+
+def run_withdraw(arguments: argparse.Namespace) -> int:
+    """Withdraw a folder, and print what is left to do."""
+    from dpiw.ledger import Ledger
+    from dpiw.run.withdrawal import further_rows, withdraw
+
+    key = _key(arguments)
+    ledger = Ledger.open(named_ledger(arguments.ledger), key=key)
+    done = withdraw(
+        arguments.folder, ledger, key, reason=arguments.reason, replaced_by=arguments.replaced_by
+    )
+    lines = done.described()
+    for folder in further_rows(arguments.folder, ledger):
+        words = ["dpiw", "withdraw", os.path.relpath(folder), "--ledger", arguments.ledger]
+        typed = shlex.join([*words, "--reason", arguments.reason])
+        lines.append(f"of the same draws, and still published: {typed}")
+    write_lines(arguments, lines)
+    return 0
+
+
+def _key(arguments: argparse.Namespace) -> PrivateKey:
+    """The key that signs tombstone and entry: the typed one, or the spec's `signing_key`."""
+    key = signing_key(arguments)
+    if key is not None:
+        return key
+    if not names_a_spec(arguments.ledger):
+        allowed = "the curator's private key; a release spec as --ledger names it by itself"
+        raise SpecError(field="--sign-with", allowed=allowed)
+    from dpiw.plan.spec import load_spec
+    from dpiw.release.signing import load_private_key
+
+    return load_private_key(Path(load_spec(Path(arguments.ledger)).signing_key))

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +43,9 @@ def add_ledger_commands(subparsers: Any) -> None:
     commands = ledger.add_subparsers(dest="ledger_command", required=True)
     register = commands.add_parser("register", help="set a population's lifetime budget, once")
     add_register(register)
-    add_show(
-        add_ledger_command(
-            commands, "show", "print budgets, runs, and what was spent when", run_show
-        )
-    )
-    verify = add_ledger_command(
-        commands, "verify", "check the whole chain and every rule", run_verify
-    )
+    add = partial(add_ledger_command, commands)
+    add_show(add("show", "print budgets, runs, and what was spent when", run_show))
+    verify = add("verify", "check the whole chain and every rule", run_verify)
     verify.add_argument(
         "--head",
         action="append",
@@ -67,9 +63,7 @@ def add_ledger_commands(subparsers: Any) -> None:
         help="public key of a person who may sign entries, got from that person: other signatures"
         " are refused; may be repeated",
     )
-    void = add_ledger_command(
-        commands, "void", "give back the budget of an attempt that drew nothing", run_void
-    )
+    void = add("void", "give back the budget of an attempt that drew nothing", run_void)
     void.add_argument("run_key", metavar="RUN", help="the run's key, or its first digits")
     void.add_argument("--attempt", type=int, default=1, help="attempt number (1)")
     void.add_argument(
@@ -80,30 +74,22 @@ def add_ledger_commands(subparsers: Any) -> None:
         help="the spec's state folder; an attempt whose draw is in its workspace stays charged",
     )
     add_signing(void)
-    recover = add_ledger_command(
-        commands, "recover", "charge again what a ledger lost", run_recover
-    )
+    recover = add("recover", "charge again what a ledger lost", run_recover)
     add_recover(recover)
     add_signing(recover)
-    backup = add_ledger_command(
-        commands, "backup", "write all entries to a file, verified", run_backup
-    )
+    backup = add("backup", "write all entries to a file, verified", run_backup)
     backup.add_argument(
         "file", metavar="FILE", type=Path, help="an earlier backup of this ledger is replaced"
     )
-    restore = add_ledger_command(
-        commands, "restore", "make a ledger of a backup, verified", run_restore
-    )
+    restore = add("restore", "make a ledger of a backup, verified", run_restore)
     restore.add_argument("file", metavar="FILE", type=Path, help="what `dpiw ledger backup` wrote")
     _add_published(restore, required=True)
-    export = add_ledger_command(commands, "export", "print the entries as JSON lines", run_export)
+    export = add("export", "print the entries as JSON lines", run_export)
     export.add_argument(
         "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
     )
     export.add_argument("--population", help="only this population's entries")
-    witness = add_ledger_command(
-        commands, "witness", "print the head for a witness outside", run_witness
-    )
+    witness = add("witness", "print the head for a witness outside", run_witness)
     form = witness.add_mutually_exclusive_group()
     form.add_argument(
         "--request", type=Path, metavar="TSQ", help="write a timestamp request (RFC 3161)"
@@ -311,11 +297,7 @@ def run_recover(arguments: argparse.Namespace) -> int:
             field=f"population {name}",
         )
     recovery = recover(ledger, name, releases, previous_lost=arguments.previous_lost, **loss)
-    report = ledger.verify()
-    if not report.ok:
-        raise LedgerTamperedError(
-            report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
-        )
+    report = ledger.check()
     lines = [
         *_recovery_lines(recovery, releases),
         f"population {name} has spent {ledger.spent(name)}; {ledger.remaining(name)} is left",
@@ -396,16 +378,12 @@ def run_witness(arguments: argparse.Namespace) -> int:
     if (arguments.check is None) is not (arguments.certificate is None):
         raise SpecError(field="--check, --certificate", allowed="both, or neither of them")
     ledger = Ledger.open(named_ledger(arguments.ledger))
-    report = ledger.verify()
-    if not report.ok:
-        raise LedgerTamperedError(
-            report.fault, field=f"ledger {ledger.location}", next=[KEEP_AND_AUDIT]
-        )
+    ledger.check()
     if arguments.check is not None:
         shown, trusted = (_bytes(path) for path in (arguments.check, arguments.certificate))
-        found = witnessed(shown, trusted, ledger.entries(), location=ledger.location)
-        line = f"ok: entry {found.entry.seq}, head {found.entry.hash}, was there at"
-        write_lines(arguments, [f"{line} {found.moment:%Y-%m-%dT%H:%M:%SZ}"])
+        entry, at = witnessed(shown, trusted, ledger.entries(), location=ledger.location)
+        line = f"ok: entry {entry.seq}, head {entry.hash}, was there at {at:%Y-%m-%dT%H:%M:%SZ}"
+        write_lines(arguments, [line])
         return 0
     head = ledger.head().hash
     lines = [f"dpiw ledger head {head}"]

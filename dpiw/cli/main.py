@@ -120,18 +120,17 @@ def _catalogue(verified: VerifiedLocal | VerifiedRelease, form: str) -> str:
 
 def _tombstone(arguments: argparse.Namespace) -> list[str]:
     from dpiw.release.signing import load_public_keys
+    from dpiw.release.statements import read_keys
     from dpiw.release.verification import NOBODY
-    from dpiw.release.withdrawal import read_tombstone
+    from dpiw.release.withdrawn import verify_withdrawn
 
-    tombstone = read_tombstone(arguments.folder, load_public_keys(arguments.key))
-    if tombstone is None:
-        return []
-    lines = tombstone.statement.described()
+    keys = load_public_keys(arguments.key)
+    if arguments.keys is not None:
+        keys = read_keys(arguments.keys, expected=keys).public_keys
+    withdrawn = verify_withdrawn(arguments.folder, public_key=keys)
     if arguments.json:
-        lines = [tombstone.to_json().decode()]
-    elif arguments.key is None:
-        lines = [NOBODY, *lines]
-    return lines
+        return [withdrawn.tombstone.to_json().decode()]
+    return [*([NOBODY] if keys is None else []), *withdrawn.described()]
 
 
 def _answers(arguments: argparse.Namespace, signer: str) -> str:
@@ -242,14 +241,12 @@ def _add_ledger(commands: Any, key: Any) -> None:
     try:
         from dpiw.cli.keys import add_key_commands
         from dpiw.cli.ledger import add_ledger_commands
-        from dpiw.cli.withdraw import add_withdraw_command
         from dpiw.cli.workspace import add_workspace_commands
     except ModuleNotFoundError:
         return
     add_key_commands(commands, key)
     add_ledger_commands(commands)
     add_workspace_commands(commands)
-    add_withdraw_command(commands)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

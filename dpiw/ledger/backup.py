@@ -84,7 +84,5 @@ def restore(url: str, entries: Sequence[Entry]) -> Ledger:
             field=f"ledger {url}",
         )
     ledger = Ledger.open(url)
-    report = ledger.verify()
-    if report.fault is not None:
-        raise tampered(ledger.location, report.fault)
+    ledger.check()
     return ledger

@@ -13,7 +13,7 @@ states: docs/privacy.md, section 3. Beyond that table:
   ended can be seen and no epsilon pays for that. At the limit nothing is read, armed or resumed.
 * A run whose release was recovered (`dpiw.ledger.recovery`) is never reserved, armed or voided.
 * More rows of a published run: a `publish` entry with its first manifest (`rows_of`) and no cost.
-* A withdrawn release (`dpiw.ledger.withdrawals`) stays charged, and is never published again.
+* A withdrawn release, or further rows of one, stay charged, and are never published again.
 * A certificate carries the hash of its own `certify` entry, whose 256 random bits hide all else.
 * Keys, revocations and approvals change a population's keyring alone (`dpiw.ledger.keyring`).
 * Held = every attempt not voided, and again for each conflicting output: two outputs, two draws.
@@ -41,7 +41,7 @@ from dpiw.ledger.entries import (
     check_genesis,
     check_name,
 )
-from dpiw.ledger.keyring import DATED, OF_KEYS, Keyring
+from dpiw.ledger.keyring import OF_KEYS, SIGNED, Keyring
 from dpiw.ledger.recovery import Recovery, recovered, recovery_of
 from dpiw.ledger.reservations import run_with_attempt
 from dpiw.ledger.values import (
@@ -53,8 +53,8 @@ from dpiw.ledger.values import (
     StageRecord,
     StageState,
 )
-from dpiw.ledger.withdrawals import RecordedWithdrawal, withdrawal_of
 from dpiw.privacy.units import NeighbouringRelation
+from dpiw.release.withdrawal import Withdrawal
 
 _STATES = Next("the runs and their states", Command.SHOW)
 
@@ -66,7 +66,7 @@ class Book:
         self.populations: dict[str, Population] = {}
         self.runs: dict[str, RunRecord] = {}
         self.recoveries: list[Recovery] = []
-        self.withdrawals: dict[str, RecordedWithdrawal] = {}
+        self.withdrawals: dict[str, Withdrawal] = {}
         self._accounts: dict[str, Account] = {}
         self._drawn: dict[str, list[tuple[int, Charge]]] = {}
         self._places: dict[str, int] = {}
@@ -120,15 +120,13 @@ class Book:
         """Raise WithdrawnError if this release, or these further rows, were withdrawn."""
         withdrawal = self.withdrawals.get(manifest_digest or "")
         if withdrawal is not None:
-            raise withdrawal.refusal(f"manifest {withdrawal.manifest_digest[:12]}")
+            raise withdrawal.refusal()
 
     def check(self, entry: Entry) -> None:
         """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         self._stated(entry)
 
-    def _stated(
-        self, entry: Entry
-    ) -> Population | Recovery | RecordedWithdrawal | RunRecord | Keyring | None:
+    def _stated(self, entry: Entry) -> Population | Recovery | Withdrawal | RunRecord | None:
         check_fields(entry)
         if not entry.authored():
             raise LedgerConflictError("the signature does not match this entry", field="by")
@@ -142,12 +140,12 @@ class Book:
             return Population.from_payload(name, entry.payload)
         if entry.kind is EntryKind.RECOVER:
             return recovery_of(self, entry)
+        if entry.kind in SIGNED:
+            self.keyring(entry.population or "").after(entry)
         if entry.kind in OF_KEYS:
-            return self.keyring(entry.population or "").after(entry)
+            return None
         if entry.kind is EntryKind.WITHDRAW:
-            stated = withdrawal_of(self, entry)
-            self.keyring(stated.population).check_curator(_signer(entry), at=entry.at)
-            return stated
+            return _withdraw(self, entry)
         return _RULES[entry.kind](self, entry)
 
     def apply(self, entry: Entry) -> None:
@@ -161,20 +159,19 @@ class Book:
             self.recoveries.append(stated)
             account = self.account(stated.population)
             self._keep(account.plus(stated.charged, reads=stated.reads), entry)
-        elif isinstance(stated, RecordedWithdrawal):
-            self.withdrawals[stated.manifest_digest] = stated
-            run = self.runs.get(entry.run_key or "")
-            if run is not None and run.manifest_digest == stated.manifest_digest:
-                self.runs[run.run_key] = replace(run, withdrawn=stated.reason)
-        elif isinstance(stated, Keyring):
-            self._keyrings[stated.population] = stated
+        elif isinstance(stated, Withdrawal):
+            self.withdrawals[stated.manifest] = stated
+            for run in self.runs_of(entry.population or ""):
+                if run.manifest_digest == stated.manifest:
+                    self.runs[run.run_key] = replace(run, withdrawn=stated.reason)
         elif stated is not None:
             before = self.runs.get(stated.run_key)
             account = self.account(stated.population).run_changed(before, stated)
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
-        if entry.kind in DATED - OF_KEYS and entry.population in self._keyrings:
-            self._keyrings[entry.population] = self._keyrings[entry.population].after(entry)
+        if entry.kind in SIGNED:
+            ring = self.keyring(entry.population or "").after(entry)
+            self._keyrings[ring.population] = ring
         self._places[entry.hash] = entry.seq
 
     def _keep(self, account: Account, entry: Entry) -> None:
@@ -191,15 +188,8 @@ def _reserve(book: Book, entry: Entry) -> RunRecord:
     check_kind(account.population, charge)
     run = run_with_attempt(book.runs.get(entry.run_key or ""), entry, charge)
     _not_recovered(book, run)
-    book.keyring(run.population).check_reservation(
-        run.run_key, payload, public_key=_signer(entry), at=entry.at
-    )
     account.admit(charge)
     return run
-
-
-def _signer(entry: Entry) -> str | None:
-    return None if entry.by is None else entry.by.public_key
 
 
 def _not_recovered(book: Book, run: RunRecord) -> None:
@@ -354,6 +344,31 @@ def _publish_rows(book: Book, run: RunRecord, entry: Entry) -> RunRecord:
     if digest in (run.manifest_digest, *run.further):
         raise LedgerConflictError("this run has published it before", field="manifest_digest")
     return replace(run, further=(*run.further, digest))
+
+
+def _withdraw(book: Book, entry: Entry) -> Withdrawal:
+    """The withdrawal of a manifest that its population published, or more rows of a recovered one.
+
+    A withdrawal is of a manifest and of no run, because a recovery forgets runs.
+    """
+    stated = Withdrawal(**entry.payload)
+    ours = (r for r in book.recoveries if r.population == entry.population)
+    lost = {release.manifest_digest for release in recovered(ours)}
+    known: dict[str | None, str | None] = dict.fromkeys(lost)
+    for run in book.runs_of(entry.population or ""):
+        known |= {run.manifest_digest: None} | dict.fromkeys(run.further, run.manifest_digest)
+    if stated.manifest in book.withdrawals:
+        raise LedgerConflictError("withdrawn before", field="manifest")
+    of_known = stated.manifest in known and known[stated.manifest] == stated.rows_of
+    of_lost = stated.manifest not in known and stated.rows_of in lost
+    if entry.run_key is not None or not (of_known or of_lost):
+        found = "this ledger has not published it for this population"
+        raise LedgerConflictError(found, field="manifest")
+    other = stated.replaced_by
+    if other is not None and (other.manifest == stated.manifest or other.manifest not in known):
+        allowed = "another release that this ledger has published"
+        raise LedgerConflictError(field="replaced_by", allowed=allowed)
+    return stated
 
 
 def known_run(book: Book, run_key: str | None) -> RunRecord:

@@ -164,7 +164,7 @@ def verified_releases(roots: Iterable[Path], keys: Sequence[Path]) -> list[Verif
     verified = []
     for folder in folders_of(roots):
         try:
-            verified.append(verify_charged(folder, public_key=keys))
+            verified.append(verify_charged(folder, public_key=keys)[0])
         except ReleaseError as error:
             remedy = changed if isinstance(error, SignatureError) else ""
             raise type(error)(f"{folder}: {error}{remedy}") from error

@@ -7,12 +7,14 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpiw.data.documents import plain
 from dpiw.errors import AlreadyPaidError, Command, LedgerConflictError, Next
 from dpiw.ledger.accounts import Population, check_kind
 from dpiw.ledger.book import Book, known_attempt, known_run, known_stage
 from dpiw.ledger.entries import (
     FORMAT,
     Actor,
+    Entry,
     EntryKind,
     LedgerHead,
     authored,
@@ -21,8 +23,7 @@ from dpiw.ledger.entries import (
     check_name,
     operator,
 )
-from dpiw.ledger.keyring import Approval, RingKey, Role, approval_payload
-from dpiw.ledger.location import tampered
+from dpiw.ledger.keyring import RingKey, Role
 from dpiw.ledger.reading import Clock, LedgerReader, granted, label, utc_now
 from dpiw.ledger.recovery import (
     RecoveredRelease,
@@ -36,12 +37,10 @@ from dpiw.ledger.recovery import (
 from dpiw.ledger.reservations import check_same_reservation, reservation_payload
 from dpiw.ledger.stores import open_store
 from dpiw.ledger.values import Charge, Grant, RunRecord, StageState
-from dpiw.ledger.withdrawals import RecordedWithdrawal
-from dpiw.ledger.withdrawals import payload_of as payload_of_withdrawal
 from dpiw.privacy.renyi import RenyiVector
 from dpiw.privacy.resumption import Resumption
 from dpiw.privacy.units import PrivacyCost
-from dpiw.release.signing import PrivateKey
+from dpiw.release.signing import PrivateKey, PublicKey
 from dpiw.release.withdrawal import Withdrawal
 
 
@@ -94,9 +93,8 @@ class Ledger(LedgerReader):
         )
         is_new = open_store(url).create(first)
         ledger = cls.open(url, clock=clock, actor=actor, key=key)
-        fault = None if is_new else ledger.verify().fault
-        if fault is not None:
-            raise tampered(ledger.location, fault)
+        if not is_new:
+            ledger.check()
         return ledger
 
     def register(self, population: Population) -> Population:
@@ -118,65 +116,39 @@ class Ledger(LedgerReader):
                 )
             return registered
 
-    def add_key(
-        self,
-        population: str,
-        public_key: str,
-        role: Role,
-        *,
-        since: str | None = None,
-        until: str | None = None,
-    ) -> RingKey:
-        """Add a key (64 hexadecimal digits) to a population, valid from `since` (None: now) on.
+    def add_key(self, population: str, key: PublicKey, role: Role) -> RingKey:
+        """Add a key to a population, valid from now on; `dpiw.ledger.keyring` says who must sign.
 
-        Moments as `2027-01-31T06:00:00Z`. `dpiw.ledger.keyring` says whose key must sign it. Raises
-        NotApprovedError if it did not, LedgerConflictError for a key that was added before.
+        Raises NotApprovedError if nobody did, LedgerConflictError for a key that was added before.
         """
+        payload = {"public_key": key.raw.hex(), "role": role.value}
         with self._page(write=True) as page:
-            since = since or page.book.keyring(population).now(label(self._clock))
-            payload = {"public_key": public_key, "role": role.value, "from": since, "until": until}
             self._append(page, kind=EntryKind.KEY, population=population, payload=payload)
-        return next(key for key in self.keyring(population).keys if key.public_key == public_key)
+        return self.keyring(population).keys[key.raw.hex()]
 
-    def revoke_key(self, population: str, public_key: str, *, since: str | None = None) -> RingKey:
-        """Revoke a key from a moment on (None: now); in the past: what it signed since is suspect.
+    def revoke_key(self, population: str, key: PublicKey, *, ends: str | None = None) -> RingKey:
+        """Revoke a key from a moment on (such as `2027-01-31T06:00:00Z`; None: now).
 
-        Raises NotApprovedError unless a valid key of the population signs, LedgerConflictError for
-        the last key of a role, or one that was revoked from this moment or an earlier one.
+        What it signed since a moment in the past is suspect, and its approvals are void. Raises
+        NotApprovedError unless a valid key of the population signs, LedgerConflictError for the
+        last key of a role, or one that was revoked from this moment or an earlier one.
         """
         with self._page(write=True) as page:
-            since = since or page.book.keyring(population).now(label(self._clock))
-            payload = {"public_key": public_key, "from": since}
+            ends = ends or page.book.keyring(population).at(label(self._clock)).moment
+            payload = {"public_key": key.raw.hex(), "ends": ends}
             self._append(page, kind=EntryKind.REVOKE, population=population, payload=payload)
-        return next(key for key in self.keyring(population).keys if key.public_key == public_key)
+        return self.keyring(population).keys[key.raw.hex()]
 
-    def approve(
-        self,
-        population: str,
-        run_key: str,
-        *,
-        cost: PrivacyCost,
-        plan_digest: str,
-        period: str,
-        release: str,
-        max_attempts: int,
-    ) -> Approval:
-        """Approve a run: each attempt may cost `cost` at most. Again: no change.
+    def approve(self, population: str, run_key: str, terms: Mapping[str, Any]) -> Entry:
+        """Approve a run on these terms, of which costs are the most; return the entry that does.
 
-        Raises NotApprovedError unless this ledger's `key` is a valid approver's of the population.
+        `terms`: as its reservation will state them. Again: no change. Raises NotApprovedError
+        unless this ledger's `key` is a valid approver's of the population.
         """
-        check_digest("run_key", run_key)
-        terms = approval_payload(
-            plan_digest=plan_digest, period=period, release=release, max_attempts=max_attempts,
-            epsilon_units=cost.epsilon_units, delta_units=cost.delta_units,
-        )  # fmt: skip
         with self._page(write=True) as page:
-            approval = page.book.keyring(population).approval(run_key, terms)
-            if approval is not None:
-                return approval
-            place = {"population": population, "run_key": run_key}
-            head = self._append(page, kind=EntryKind.APPROVE, **place, payload=terms).head
-        return next(one for one in self.keyring(population).approvals if one.head == head)
+            return page.book.keyring(population).approval(run_key, terms) or self._append(
+                page, kind=EntryKind.APPROVE, population=population, run_key=run_key, payload=terms
+            )
 
     def reserve(
         self,
@@ -425,32 +397,24 @@ class Ledger(LedgerReader):
         check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
-            for digest in (manifest_digest, run.manifest_digest):
-                page.book.check_not_withdrawn(digest)
+            page.book.check_not_withdrawn(manifest_digest)
+            page.book.check_not_withdrawn(run.manifest_digest)
             if manifest_digest not in run.further:
                 paid = run.manifest_digest
                 self._append_for_run(
                     page, EntryKind.PUBLISH, run_key, manifest_digest=manifest_digest, rows_of=paid
                 )
 
-    def withdraw(
-        self, stated: Withdrawal, *, run_key: str | None, rows_of: str | None = None
-    ) -> RecordedWithdrawal:
+    def withdraw(self, population: str, stated: Withdrawal) -> Withdrawal:
         """Record that a release was withdrawn; return what is on record, now or from before.
 
-        Charges and gives back nothing. `run_key`: of the run that published it; None: a recovery
-        lists its manifest, or that of the release to which it adds rows (`rows_of`). Raises
-        LedgerConflictError if this ledger has not published it, or knows no such replacement.
+        Charges and gives back nothing. Raises LedgerConflictError if this population has not
+        published the release, or its replacement.
         """
         with self._page(write=True) as page:
             if stated.manifest not in page.book.withdrawals:
-                self._append(
-                    page,
-                    kind=EntryKind.WITHDRAW,
-                    population=stated.population,
-                    run_key=run_key,
-                    payload=payload_of_withdrawal(stated, rows_of=rows_of),
-                )
+                fields = {"population": population, "payload": plain(stated)}
+                self._append(page, kind=EntryKind.WITHDRAW, **fields)
         return self.withdrawals()[stated.manifest]
 
 

@@ -32,9 +32,9 @@ from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
 from dpiw.ledger.stores.store import Store
 from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState
-from dpiw.ledger.withdrawals import RecordedWithdrawal
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey
+from dpiw.release.withdrawal import Withdrawal
 
 Row = Mapping[str, Any]
 
@@ -249,9 +249,14 @@ class LedgerReader:
         """The recovery by which this run is spent, or None."""
         return self._read(lambda book: book.recovered_by(run_key, plan_digest, period))
 
-    def withdrawals(self) -> Mapping[str, RecordedWithdrawal]:
+    def withdrawals(self) -> Mapping[str, Withdrawal]:
         """Every withdrawal, by SHA-256 of the withdrawn manifest."""
         return self._read(lambda book: dict(book.withdrawals))
+
+    def check_not_withdrawn(self, run: RunRecord | None) -> None:
+        """Raise WithdrawnError if the run's release was withdrawn: it is never published again."""
+        if run is not None:
+            self._read(lambda book: book.check_not_withdrawn(run.manifest_digest))
 
     def confirm(self, grant: Grant) -> None:
         """Raise GrantSpentError unless the ledger now holds `grant` as armed and unused."""
@@ -331,6 +336,13 @@ class LedgerReader:
         Cannot find a cut tail or a chain rewritten as a whole; `check_heads` does, from manifests.
         """
         return self.snapshot().report
+
+    def check(self) -> VerifyReport:
+        """As `verify`, but raise LedgerTamperedError for a fault."""
+        report = self.verify()
+        if report.fault is not None:
+            raise tampered(self.location, report.fault)
+        return report
 
     @contextmanager
     def _page(self, *, write: bool) -> Iterator[Page]:

@@ -28,7 +28,6 @@ from dpiw.errors import (
 )
 from dpiw.privacy.units import rows_caveat
 from dpiw.release.certificate import Certificate
-from dpiw.release.keys import KeyStatement
 from dpiw.release.manifest import (
     CERTIFICATE,
     MANIFEST,
@@ -44,6 +43,7 @@ from dpiw.release.manifest import (
     read_limited,
 )
 from dpiw.release.signing import SIGNATURE_BYTES, Keys, PublicKey, load_public_keys, not_by
+from dpiw.release.statements import read_keys
 from dpiw.release.withdrawal import refuse_withdrawn
 
 _ASK = "; do not use this folder: ask its curator for it again"
@@ -179,7 +179,7 @@ def signed_statement(what: str, manifest: SignedManifest, *, pinned: bool) -> st
 def verify(
     folder: Path,
     *,
-    public_key: Path | Sequence[Path] | None = None,
+    public_key: Keys = None,
     keys: Path | None = None,
     then: str = GET_AGAIN,
 ) -> VerifiedRelease:
@@ -203,12 +203,9 @@ def verify(
     """
     if keys is None:
         return _verified(folder, public_key=public_key, then=then, rows=False)[0]
-    statement = KeyStatement.read(keys, expected=load_public_keys(public_key))
+    statement = read_keys(keys, expected=load_public_keys(public_key))
     verified = _verified(folder, public_key=statement.public_keys, then=then, rows=False)[0]
-    manifest = verified.manifest
-    statement.check(
-        manifest.signer, population=verified.certificate.population, manifest=manifest.digest
-    )
+    statement.check(verified.manifest)
     return verified
 
 

@@ -26,7 +26,6 @@ from dpiw.run.declared import check_registered
 from dpiw.run.reserve import charge_of, check_not_recovered
 from dpiw.run.restored import check_heads
 from dpiw.run.run import ReleaseRun, ledger_url, run_folder
-from dpiw.run.withdrawal import check_not_withdrawn
 
 
 def advice(
@@ -102,7 +101,7 @@ def _check(
     pay_again: bool,
 ) -> None:
     check_spends(run.spec)
-    check_not_withdrawn(record, ledger)
+    ledger.check_not_withdrawn(record)
     check_not_recovered(run, ledger, record)
     if record is not None and record.state is RunState.RESERVED:
         check_not_overtaken(run.spec, ledger, record)
@@ -122,8 +121,7 @@ def _check(
         account.check_readable()
     account.admit(charge)
     check_mode(run.spec, ledger)
-    if (ring := ledger.keyring(run.spec.population)).needs_approval:
-        ring.check_approval(run.key, terms_of(run) | charge.to_payload())
+    ledger.keyring(run.spec.population).check_approval(run.key, terms_of(run) | charge.to_payload())
 
 
 def _missing(run: ReleaseRun, record: RunRecord | None) -> str:

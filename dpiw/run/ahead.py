@@ -202,9 +202,8 @@ def check_approved(run: ReleaseRun | RunRequest, ledger: Ledger, public_key: Pub
     """Raise as `check_mode`, and NotApprovedError if the ledger would refuse a reservation now."""
     check_mode(run.spec, ledger)
     cost = {"epsilon_units": 0, "delta_units": 0}  # the ledger itself compares what it charges
-    ledger.keyring(run.spec.population).check_reservation(
-        run.key, terms_of(run) | cost, public_key=public_key.raw.hex(), at=label(utc_now)
-    )
+    ring = ledger.keyring(run.spec.population).at(label(utc_now))
+    ring.check_reservation(public_key.raw.hex(), run.key, terms_of(run) | cost)
 
 
 def check_not_paid(run: RunRequest | ReleaseRun, ledger: Ledger) -> None:

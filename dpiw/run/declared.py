@@ -33,7 +33,7 @@ def certificates_of(spec: ReleaseSpec) -> tuple[Certificate, ...]:
     for folder, manifest in manifests_in_sight(spec):
         if manifest.facts.population == spec.population:
             try:
-                by_name[manifest.digest] = verify_charged(folder, then="").certificate
+                by_name[manifest.digest] = verify_charged(folder, then="")[0].certificate
             except ReleaseError as error:
                 raise type(error)(f"{folder.parent.name}/{folder.name}: {error}") from error
     return tuple(by_name.values())

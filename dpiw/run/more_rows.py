@@ -23,7 +23,6 @@ from dpiw.run.publish import build, certify_more_rows, clean, make_visible
 from dpiw.run.restored import check_heads
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url, run_folder
 from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic
-from dpiw.run.withdrawal import check_not_withdrawn
 
 MOST_ROWS = 10**9
 """The limit of `synthetic_rows` in a spec."""
@@ -82,14 +81,14 @@ def _published(spec: ReleaseSpec, ledger: Ledger, *, own: str, period: str) -> R
         if run.state is RunState.PUBLISHED
         and (run.run_key == own or (run.release, run.period) == (spec.name, period))
     ]
-    check_not_withdrawn(ledger.find_run(own), ledger)
+    ledger.check_not_withdrawn(ledger.find_run(own))
     mine = [run for run in runs if run.run_key == own] or runs
     if len(mine) == 1:
         return mine[0]
     if not mine:
         for run in ledger.runs(spec.population):
             if (run.release, run.period) == (spec.name, period):
-                check_not_withdrawn(run, ledger)
+                ledger.check_not_withdrawn(run)
         raise SpecError(
             f"release {spec.name} has published nothing for period {period}, so there are"
             " no draws to make more rows of",

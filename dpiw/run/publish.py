@@ -51,7 +51,7 @@ from dpiw.run.weigh import (
     committed_measurement,
     read_rows,
 )
-from dpiw.run.withdrawal import check_not_withdrawn, revised
+from dpiw.run.withdrawal import revised
 
 MOST_ANSWERED = 10_000
 """Most published rows whose report shows answers: it needs every feature of every row at once."""
@@ -224,7 +224,7 @@ def published(run: ReleaseRun) -> Path | None:
     """
     ledger = run.open_ledger()
     record = ledger.find_run(run.key)
-    check_not_withdrawn(record, ledger)
+    ledger.check_not_withdrawn(record)
     if record is None or record.state is not RunState.PUBLISHED:
         return None
     if not ((run.directory / "built").is_dir() and _destination(run).is_dir()):
@@ -264,8 +264,6 @@ def make_visible(
     or ReleaseError, WithdrawnError among them.
     """
     manifest = verify(built, then="").manifest  # our own folder: nobody else has it
-    if (withdrawal := ledger.withdrawals().get(manifest.digest)) is not None:
-        raise withdrawal.refusal(f"release {run.release_id}")
     if manifest.signer != key.public:
         raise SignatureError(
             f"it was signed by key id {manifest.signer.key_id}, and signing_key is key id "

@@ -31,7 +31,7 @@ from dpiw.run.draw import check_drawn
 from dpiw.run.locks import drawing
 from dpiw.run.restored import check_heads, drawn_under
 from dpiw.run.run import ReleaseRun, RunRequest, ledger_url
-from dpiw.run.withdrawal import check_not_withdrawn, revised
+from dpiw.run.withdrawal import revised
 
 
 def reserve(
@@ -67,7 +67,7 @@ def reserve(
     check_heads(run.spec, ledger)
     check_registered(run.spec, ledger)
     record = ledger.find_run(run.key)
-    check_not_withdrawn(record, ledger)
+    ledger.check_not_withdrawn(record)
     check_not_recovered(run, ledger, record)
     if record is None:
         revised(run.spec, ledger, own=run.release_id)  # do not pay for what cannot be certified
@@ -124,7 +124,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     if found is not None:
         ledger = found.open_ledger()
         record = ledger.find_run(found.key)
-        check_not_withdrawn(record, ledger)
+        ledger.check_not_withdrawn(record)
         if record is None:
             if not pay_again:
                 check_not_paid(found, ledger)
@@ -139,7 +139,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     check_state_folder(Path(spec.state))
     ledger = Ledger.open(ledger_url(spec))
     check_registered(spec, ledger)
-    check_not_withdrawn(ledger.find_run(request.key), ledger)
+    ledger.check_not_withdrawn(ledger.find_run(request.key))
     revised(spec, ledger, own=f"{spec.name}-{request.period}-{request.key[:8]}")
     if not pay_again:
         check_not_paid(request, ledger)

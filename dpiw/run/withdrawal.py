@@ -4,46 +4,34 @@ The order of a withdrawal: the ledger's entry, the tombstone, the removal of the
 crash between two of them leaves a folder that the same command finishes.
 """
 
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
+from dpiw.data.files import sync_directory
 from dpiw.errors import (
     Command,
     LedgerConflictError,
     Next,
+    ReleaseError,
     SignatureError,
     SpecError,
     one_of,
 )
-from dpiw.ledger import Ledger, RunRecord, RunState
+from dpiw.ledger import Ledger
 from dpiw.ledger.reading import label, utc_now
 from dpiw.ledger.recovery import recovered
-from dpiw.ledger.withdrawals import RecordedWithdrawal
 from dpiw.plan.spec import ReleaseSpec
 from dpiw.release.manifest import Manifest, release_folders
-from dpiw.release.publication import clean_staging
+from dpiw.release.publication import clean_staging, place_file, writing
 from dpiw.release.signing import PrivateKey
-from dpiw.release.verification import manifest_digest
-from dpiw.release.withdrawal import WITHDRAWN, ReleaseName, Tombstone, Withdrawal, read_tombstone
-from dpiw.release.withdrawn import bury, kept, verify_withdrawn
-
-
-@dataclass(frozen=True, kw_only=True)
-class Withdrawn:
-    """A finished withdrawal.
-
-    Attributes:
-        further: folders beside it with more rows of the same draws, not withdrawn yet.
-    """
-
-    tombstone: Tombstone
-    record: RecordedWithdrawal
-    further: tuple[Path, ...]
+from dpiw.release.verification import read_signed_manifest
+from dpiw.release.withdrawal import KEPT, WITHDRAWN, ReleaseName, Withdrawal, read_tombstone
+from dpiw.release.withdrawn import WithdrawnRelease, kept, verify_withdrawn
 
 
 def withdraw(
     folder: Path, ledger: Ledger, key: PrivateKey, *, reason: str, replaced_by: str | None = None
-) -> Withdrawn:
+) -> WithdrawnRelease:
     """Withdraw a release, or more rows of one; again: finish what was begun.
 
     The release need not be whole: only its manifest, which this ledger has published, and its
@@ -64,71 +52,74 @@ def withdraw(
 
     Privacy: reads and removes published files alone; its cost stays charged.
     """
-    manifest, certificate = kept(folder, then="")
-    replacement = None
+    manifest, _ = kept(folder, then="")
+    facts, replacement = manifest.facts, None
     if replaced_by is not None:
-        names = (ledger, replaced_by, certificate.population)
+        names = (ledger, replaced_by, facts.population)
         replacement = named_release(*names, field="--replaced-by")
     elif reason == "superseded":
         allowed = "the name of the release that replaces it"
         raise SpecError("missing for this reason", field="--replaced-by", allowed=allowed)
-    record, tombstone = ledger.withdrawals().get(manifest.digest), read_tombstone(folder, None)
-    if record is None and tombstone is not None and tombstone.signer != key.public:
+    recorded, tombstone = ledger.withdrawals().get(manifest.digest), read_tombstone(folder, None)
+    if recorded is None and tombstone is not None and tombstone.signer != key.public:
         raise SignatureError(
             f"the ledger has no entry of it, and key id {tombstone.signer.key_id} signed it",
             field=WITHDRAWN,
             allowed=f"that key to record it, or no such file; yours is {key.public.key_id}",
         )
-    begun = record or (tombstone and tombstone.statement)
-    stated = Withdrawal.of(
-        manifest, certificate, reason=reason, replaced_by=replacement,
-        withdrawn_at=begun.withdrawn_at if begun else label(utc_now),
+    begun = recorded if tombstone is None else tombstone.statement
+    stated = Withdrawal(
+        release_id=facts.release_id, manifest=manifest.digest, rows_of=facts.rows_of,
+        reason=reason, replaced_by=replacement,
+        withdrawn_at=label(utc_now) if begun is None else begun.withdrawn_at,
     )  # fmt: skip
-    if tombstone is not None and tombstone.statement != stated:
-        raise _other_words(stated, tombstone.statement)
-    publisher = _publisher(ledger, manifest)
-    rows_of = manifest.facts.rows_of if publisher is None else None
-    record = ledger.withdraw(
-        stated, run_key=publisher.run_key if publisher else None, rows_of=rows_of
-    )
-    if record.statement != stated.digest:
-        raise _other_words(stated, record)
+    if begun is not None:
+        _check_same(begun, stated)
+    _check_same(ledger.withdraw(facts.population, stated), stated)
     clean_staging(folder.parent)
-    tombstone = tombstone or Tombstone.signed(stated, key)
-    bury(folder, tombstone)
-    verify_withdrawn(folder, then="")
-    return Withdrawn(
-        tombstone=tombstone, record=record, further=_further(folder, ledger, publisher, manifest)
-    )
+    _bury(folder, manifest, None if tombstone else stated.signed(key).to_json())
+    return verify_withdrawn(folder, then="")
 
 
-def _other_words(
-    stated: Withdrawal, before: Withdrawal | RecordedWithdrawal
-) -> LedgerConflictError:
-    name = "nothing" if before.replaced_by is None else before.replaced_by.release_id
-    return LedgerConflictError(
-        f"withdrawn before with reason {before.reason}, replaced by {name}; nothing was changed",
-        field=f"release {stated.release_id}",
-        allowed="the same words, which finish what was begun",
-    )
+def _check_same(before: Withdrawal, stated: Withdrawal) -> None:
+    if before != stated:
+        raise LedgerConflictError(
+            f"withdrawn before with reason {before.reason}, replaced by"
+            f" {before.replacement or 'nothing'}; nothing was changed",
+            field=f"release {stated.release_id}",
+            allowed="the same words, which finish what was begun",
+        )
 
 
-def _publisher(ledger: Ledger, manifest: Manifest) -> RunRecord | None:
-    """The run that published a manifest; None: only a recovery can know it."""
-    for run in ledger.runs(manifest.facts.population):
-        if manifest.digest in (run.manifest_digest, *run.further):
-            return run
-    return None
+def _bury(folder: Path, manifest: Manifest, tombstone: bytes | None) -> None:
+    """Replace a release by its tombstone, durably; None: it is there.
+
+    The file `withdrawn.json` appears whole, in one step, while every other file is still there;
+    from then on no reader accepts the folder, whatever a crash leaves in it. Done again, this
+    finishes. Raises ReleaseError if the folder cannot be written, or is a link.
+    """
+    if folder.is_symlink():
+        raise ReleaseError("a link", field=folder.name, allowed="the release's own folder")
+    if tombstone is not None:
+        place_file(folder / WITHDRAWN, tombstone)
+    with writing(f"release folder {folder.name}"):
+        sync_directory(folder)  # also what an earlier process placed
+        for name in sorted(manifest.files.keys() - KEPT):
+            (folder / name).unlink(missing_ok=True)
+        sync_directory(folder)
 
 
-def _further(
-    folder: Path, ledger: Ledger, publisher: RunRecord | None, manifest: Manifest
-) -> tuple[Path, ...]:
-    of_same_draws = set() if publisher is None else {publisher.manifest_digest, *publisher.further}
-    open_ones = of_same_draws - {manifest.digest, None} - ledger.withdrawals().keys()
-    return tuple(
-        path for path in release_folders(folder.parent) if manifest_digest(path) in open_ones
-    )
+def further_rows(folder: Path, ledger: Ledger) -> list[Path]:
+    """Return folders beside a release that share its draws, and are not withdrawn."""
+    manifest = read_signed_manifest(folder)
+    first, withdrawn = manifest.facts.rows_of or manifest.digest, ledger.withdrawals()
+    found = []
+    for path in release_folders(folder.parent):
+        with suppress(ReleaseError):
+            other = read_signed_manifest(path)
+            if first in (other.digest, other.facts.rows_of) and other.digest not in withdrawn:
+                found.append(path)
+    return found
 
 
 def named_release(ledger: Ledger, name: str, population: str, *, field: str) -> ReleaseName:
@@ -167,10 +158,3 @@ def revised(spec: ReleaseSpec, ledger: Ledger, *, own: str) -> ReleaseName | Non
             field="revises",
         )
     return named_release(ledger, spec.revises, spec.population, field="revises")
-
-
-def check_not_withdrawn(record: RunRecord | None, ledger: Ledger) -> None:
-    """Raise WithdrawnError if the run's release was withdrawn: it is never published again."""
-    if record is not None and record.state is RunState.WITHDRAWN:
-        withdrawal = ledger.withdrawals()[record.manifest_digest or ""]
-        raise withdrawal.refusal(f"release {record.release_id or record.run_key[:8]}")

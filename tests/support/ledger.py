@@ -68,11 +68,10 @@ def ask(**changes: Any) -> dict[str, Any]:
 
 
 def withdrawal(**changes: Any) -> Withdrawal:
-    """What the tombstone of a release of nothing states."""
+    """What the tombstone of a release states."""
     stated: dict[str, Any] = {
-        "release_id": "town", "population": "adult", "period": "2027-q1", "manifest": MANIFEST,
-        "epsilon": "0.5", "delta": "1E-6", "plan_digest": PLAN, "ledger_head": digest(5),
-        "reason": "error", "replaced_by": None, "withdrawn_at": "2027-04-01T06:00:00Z",
+        "release_id": "town", "manifest": MANIFEST, "rows_of": None, "reason": "error",
+        "replaced_by": None, "withdrawn_at": "2027-04-01T06:00:00Z",
     }  # fmt: skip
     return Withdrawal(**(stated | changes))
 

@@ -70,15 +70,10 @@ class Chain:
         return self.entries[-1]
 
     def key(self, key: PrivateKey, role: str, **given: Any) -> Entry:
-        dates = {
-            name: given.pop(name, default) for name, default in (("since", 0), ("until", None))
-        }
-        until = None if dates["until"] is None else day(dates["until"])
-        stated = {"public_key": public(key), "role": role, "from": day(dates["since"])}
-        return self.made(EntryKind.KEY, {**stated, "until": until}, **given)
+        return self.made(EntryKind.KEY, {"public_key": public(key), "role": role}, **given)
 
     def revoke(self, key: PrivateKey, since: int, **given: Any) -> Entry:
-        return self.made(EntryKind.REVOKE, {"public_key": public(key), "from": day(since)}, **given)
+        return self.made(EntryKind.REVOKE, {"public_key": public(key), "ends": day(since)}, **given)
 
     def approve(self, run: str = RUN, terms: dict[str, Any] = TERMS, **given: Any) -> Entry:
         return self.made(EntryKind.APPROVE, terms, run_key=run, **given)

@@ -293,7 +293,7 @@ def test_a_link_to_a_folder_is_not_followed(site, tmp_path):
 
 def test_a_folder_that_cannot_be_listed(site, monkeypatch):
     refuse = mock.Mock(side_effect=PermissionError(13, "Permission denied", str(site.folders[0])))
-    monkeypatch.setattr("dpiw.audit.folders.verify", refuse)
+    monkeypatch.setattr("dpiw.audit.folders.verify_charged", refuse)
     report = site.audit()
     assert {f.code for f in report.findings} == {"folder_unsound"}
     assert "cannot be read: Permission denied" in report.findings[0].text

@@ -15,14 +15,15 @@ from dpiw.errors import (
     ReleaseError,
     SignatureError,
     SpecError,
+    WithdrawnError,
 )
 from dpiw.ledger import Ledger
 from dpiw.release.signing import create_key_pair, load_private_key, load_public_key
-from dpiw.release.verification import verify
+from dpiw.release.verification import NOBODY, verify
 from dpiw.run import steps
 from dpiw.run.reserve import check_ahead
 from dpiw.run.run import ReleaseRun, ledger_url
-from tests.support.ledger import terms
+from tests.support.ledger import terms, withdrawal
 from tests.support.whole_runs import asked, prepared, publish_run
 
 
@@ -112,7 +113,7 @@ def test_a_statement_that_was_changed_or_is_another_s_is_refused(desk, says, tmp
     signed = json.loads(good)
     signed["statement"]["population"] = "village"
     text = json.dumps(signed, sort_keys=True, indent=2) + "\n"
-    ended = good.replace('"ends": null', '"ends": "2"')
+    ended = good.replace('"ended": null', '"ended": "2"')
     for bad, error in ((text, SignatureError), (ended, SignatureError), ("{}", ManifestError),
                        (good + "\n", ManifestError)):  # fmt: skip
         statement.write_text(bad)
@@ -122,6 +123,30 @@ def test_a_statement_that_was_changed_or_is_another_s_is_refused(desk, says, tmp
         verify(folder, keys=tmp_path / "none.json")
     statement.write_text(good)
     assert verify(folder, keys=statement).pinned
+    key = load_private_key(desk.key.with_suffix(".key"))
+    statement.write_bytes(withdrawal().signed(key).to_json())  # of another kind
+    with pytest.raises(ManifestError):
+        verify(folder, keys=statement)
+    stranger = load_private_key(desk.root / "keys" / "new.key")
+    stated = Ledger.open(desk.ledger).keyring("town").statement(key.public)
+    statement.write_bytes(stated.signed(stranger).to_json())  # a key that it does not state
+    with pytest.raises(SignatureError):
+        verify(folder, keys=statement)
+
+
+def test_a_tombstone_is_vouched_for_by_a_statement_of_keys(desk, says, tmp_path):
+    own, statement = signing(desk), tmp_path / "keys.json"
+    add(says, desk, desk.key, "curator")
+    folder = publish_run(desk.spec)[1]
+    says("withdraw", folder, "--ledger", "release.yaml", "--reason", "error")
+    statement.write_text(
+        says("key", "list", "--ledger", "release.yaml", "--json", "--sign-with", own)
+    )
+    unpinned, pinned = says("describe", folder), says("describe", folder, "--keys", statement)
+    assert (NOBODY in unpinned, NOBODY in pinned) == (True, False)
+    assert unpinned.removeprefix(f"{NOBODY}\n") == pinned
+    refused = says("verify", folder, "--keys", statement, code=WithdrawnError.exit_code)
+    assert "not checked" not in refused
 
 
 def test_rehearse_spends_nothing(desk, says):
@@ -147,7 +172,10 @@ def test_an_expired_key_signs_a_folder_that_the_audit_names(desk, says):
     """A run reserved in time and published after its key's end: book and folder are whole."""
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
     until = soon.strftime("%Y-%m-%dT%H:%M:%SZ")
-    add(says, desk, desk.key, "curator", "--until", until)
+    add(says, desk, desk.key, "curator")
+    add(says, desk, "keys/new.pub", "curator", by=signing(desk))
+    says("key", "revoke", "--ledger", "release.yaml", "--public", desk.key, "--from", until,
+         "--sign-with", signing(desk))  # fmt: skip
     folder = publish_run(desk.spec)[1]
     assert "key_not_valid" not in codes_of(desk, folder)
     late = Ledger.open(

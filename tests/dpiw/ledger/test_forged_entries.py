@@ -96,12 +96,12 @@ def withdrawn(ledger: Ledger) -> None:
     ledger.recover("adult", [lost], loss=cost("0", "0"))
     spent = ledger.spent("adult")
     other = ReleaseName(release_id="revision", manifest=digest(102))
-    for manifest, run_key, replaced_by in (
-        (101, digest(1), other), (103, digest(1), None), (104, None, None),
+    for manifest, rows_of, replaced_by in (
+        (101, None, other), (103, digest(101), None), (104, None, None),
     ):  # fmt: skip
-        stated = withdrawal(manifest=digest(manifest), replaced_by=replaced_by)
-        recorded = ledger.withdraw(stated, run_key=run_key)
-        assert ledger.withdraw(stated, run_key=run_key) == recorded  # no second entry
+        stated = withdrawal(manifest=digest(manifest), rows_of=rows_of, replaced_by=replaced_by)
+        assert ledger.withdraw("adult", stated) == stated
+        assert ledger.withdraw("adult", stated) == stated  # no second entry
     assert [e.seq for e in ledger.entries() if e.kind is EntryKind.WITHDRAW] == [14, 15, 16]
     assert ledger.spent("adult") == spent  # withdrawn is not unspent
     assert ledger.run(digest(1)).state is RunState.WITHDRAWN
@@ -291,30 +291,31 @@ def again(seq: int, payload: dict[str, Any], **fields: Any) -> Change:
 
 WITHDRAWN: dict[str, Change] = {
     "withdrawn twice": again(14, {}),
-    "withdrawn before it was published": at(7, kind="withdraw", payload={
-        "manifest_digest": digest(101), "statement": digest(1), "reason": "error",
+    "withdrawn before it was published": at(7, kind="withdraw", run_key=None, payload={
+        "release_id": "town", "manifest": digest(101), "rows_of": None, "reason": "error",
         "replaced_by": None, "withdrawn_at": "2027-01-01T00:00:00Z",
     }),
-    "what nobody published": at(15, {"manifest_digest": digest(9)}),
-    "another run's release": at(14, run_key=digest(2)),
-    "an unknown run's": at(14, run_key=digest(77)),
-    "no run's": at(14, run_key=None),
+    "what nobody published": at(14, {"manifest": digest(9)}),
+    "rows that nobody published": at(15, {"manifest": digest(9)}),
+    "rows as another run's": at(15, {"rows_of": digest(102)}),
+    "rows as a release": at(15, {"rows_of": None}),
+    "by a run": at(14, run_key=digest(1)),
     "another population's": at(14, population="beta"),
     "a recovered one of another population": at(16, population="beta"),
-    "a recovered one of a run": at(16, run_key=digest(1)),
-    "rows of what was not recovered": at(
-        16, {"manifest_digest": digest(9), "rows_of": digest(102)}
-    ),
+    "a recovered one by a run": at(16, run_key=digest(1)),
+    "rows of what was not recovered": at(16, {"manifest": digest(9), "rows_of": digest(102)}),
     "a run's release as rows of a recovered one": at(
-        16, {"manifest_digest": digest(102), "rows_of": digest(104)}
+        16, {"manifest": digest(102), "rows_of": digest(104)}
     ),
+    "a recovered one as rows of itself": at(16, {"rows_of": digest(104)}),
     "no such reason": at(14, {"reason": "shame"}),
     "replaced by itself": at(14, {"replaced_by": {"release_id": "x", "manifest": digest(101)}}),
     "replaced by nothing known": at(
         14, {"replaced_by": {"release_id": "x", "manifest": digest(9)}}
     ),
-    "no statement": at(14, {"statement": ...}),
-    "a statement that is no digest": at(14, {"statement": "x"}),
+    "no name": at(14, {"release_id": ...}),
+    "no moment": at(14, {"withdrawn_at": "today"}),
+    "other terms": at(14, {"epsilon": "0"}),
     "more rows after it": again(12, {"manifest_digest": digest(9)}),
 }  # fmt: skip
 FORGED: dict[str, tuple[FaultKind, str, Change]] = {

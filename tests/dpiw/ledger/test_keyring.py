@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +21,9 @@ from dpiw.errors import (
 )
 from dpiw.ledger import Entry, FaultKind, Ledger
 from dpiw.ledger.book import Book
-from dpiw.ledger.keyring import Approval, Keyring, RingKey, Role
-from dpiw.ledger.witness import statement_of
+from dpiw.ledger.keyring import Keyring, RingKey, Role
 from dpiw.release.signing import PrivateKey
-from tests.support.ledger import BOTH, PLAN, RUN, adult, ask, cost, digest, insert, refused
+from tests.support.ledger import BOTH, RUN, adult, ask, cost, digest, insert, refused
 from tests.support.rings import (
     APPROVER,
     CURATOR,
@@ -42,7 +40,7 @@ from tests.support.stores import both_stores
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 
-END = 28
+END, FOR_EVER = 28, 99
 WHO = st.sampled_from([None, *range(len(KEYS))])
 NAMED = st.integers(0, len(KEYS) - 1)
 DAY = st.integers(0, END)
@@ -61,30 +59,24 @@ class Model:
     def may(self, who: int | None, today: int, *roles: str) -> bool:
         return who is not None and self.roles.get(who) in roles and today in self.days[who]
 
-    def key(self, today: int, who: int | None, key: int, role: str, since: int, until: Any) -> bool:
-        last = END + 99 if until is None else until
+    def key(self, today: int, who: int | None, key: int, role: str) -> bool:
         known = set(self.roles.values())
         signers = {role} if role in known else {"curator"}
         may = self.may(who, today, *signers) if known else role == "curator"
-        if key in self.roles or last <= max(since, today) or not may:
+        if key in self.roles or not may:
             return False
-        self.roles[key], self.days[key] = role, set(range(since, last))
+        self.roles[key], self.days[key] = role, set(range(today, FOR_EVER))
         return True
 
     def revoke(self, today: int, who: int | None, key: int, since: int) -> bool:
         if key not in self.roles or not self.may(who, today, "curator", "approver"):
             return False
-        if since >= self.cut.get(key, END + 99):
+        if since >= self.cut.get(key, FOR_EVER):
             return False
-        role, left = self.roles[key], self.days[key] - set(range(since, END + 200))
-        before = {d for k, days in self.days.items() if self.roles[k] == role for d in days}
-        others = {
-            d for k, days in self.days.items() if self.roles[k] == role and k != key for d in days
-        }
-        end = max(today, since)
-        if max(before, default=-1) >= end and max(others, default=-1) < end:
+        others = {k for k, role in self.roles.items() if role == self.roles[key]} - {key}
+        if not any(FOR_EVER - 1 in self.days[k] for k in others):
             return False
-        self.days[key], self.cut[key] = left, since
+        self.days[key], self.cut[key] = self.days[key] - set(range(since, FOR_EVER)), since
         return True
 
     def approve(self, today: int, who: int | None, run: int) -> bool:
@@ -101,15 +93,12 @@ class Model:
 
 
 STEPS = st.one_of(
-    st.tuples(
-        st.just("key"), WHO, NAMED, st.sampled_from(["curator", "approver"]), DAY,
-        st.one_of(st.none(), DAY),
-    ),
+    st.tuples(st.just("key"), WHO, NAMED, st.sampled_from(["curator", "approver"])),
     st.tuples(st.just("revoke"), WHO, NAMED, DAY),
     st.tuples(st.just("approve"), WHO, st.integers(1, 3)),
     st.tuples(st.just("reserve"), WHO, st.integers(1, 3)),
 )  # fmt: skip
-FIRST = [("key", None, 0, "curator", 0, None), ("key", 0, 1, "approver", 0, None)]
+FIRST = [("key", None, 0, "curator"), ("key", 0, 1, "approver")]
 
 
 def errors(entries: Sequence[Entry]) -> set[str]:
@@ -122,8 +111,7 @@ def written(chain: Chain, step: tuple[Any, ...], on: int) -> Entry:
     what, who, *rest = step
     by = None if who is None else KEYS[who]
     if what == "key":
-        key, role, since, until = rest
-        return chain.key(KEYS[key], role, since=since, until=until, by=by, on=on)
+        return chain.key(KEYS[rest[0]], rest[1], by=by, on=on)
     if what == "revoke":
         return chain.revoke(KEYS[rest[0]], rest[1], by=by, on=on)
     run = digest(rest[0])
@@ -168,18 +156,14 @@ def ledger_of(url: str, key: PrivateKey | None, on: int) -> Ledger:
 
 
 ASKED = {"release": "town", "cost": cost()}
-AGREED = {
-    "cost": cost(), "plan_digest": PLAN, "period": "2027-q1", "release": "town",
-    "max_attempts": 3,
-}  # fmt: skip
 
 
 @pytest.fixture
 def ringed(store_url):
     """A ledger whose population has a curator's and an approver's key, since New Year."""
     Ledger.create(store_url).register(adult())
-    ledger_of(store_url, None, 0).add_key("adult", public(CURATOR), Role.CURATOR)
-    ledger_of(store_url, CURATOR, 0).add_key("adult", public(APPROVER), Role.APPROVER)
+    ledger_of(store_url, None, 0).add_key("adult", CURATOR.public, Role.CURATOR)
+    ledger_of(store_url, CURATOR, 0).add_key("adult", APPROVER.public, Role.APPROVER)
     return store_url
 
 
@@ -189,11 +173,11 @@ def test_two_keys_reserve_and_one_does_not(ringed):
     own = ledger_of(ringed, CURATOR, 1)
     error = refused(own, NotApprovedError, lambda: own.reserve(**ask(**ASKED)))
     assert "dpiw approve" in str(error)
-    refused(own, NotApprovedError, lambda: own.approve("adult", RUN, **AGREED))
-    approval = ledger_of(ringed, APPROVER, 2).approve("adult", RUN, **AGREED)
+    refused(own, NotApprovedError, lambda: own.approve("adult", RUN, TERMS))
+    approval = ledger_of(ringed, APPROVER, 2).approve("adult", RUN, TERMS)
     head = own.head()
-    assert ledger_of(ringed, APPROVER, 3).approve("adult", RUN, **AGREED) == approval
-    assert (own.head(), approval.key_id) == (head, APPROVER.public.key_id)
+    assert ledger_of(ringed, APPROVER, 3).approve("adult", RUN, TERMS) == approval
+    assert (own.head(), approval.by.key_id) == (head, APPROVER.public.key_id)
     for key in (None, APPROVER, STRANGER):
         ledger = ledger_of(ringed, key, 3)
         refused(ledger, NotApprovedError, lambda one=ledger: one.reserve(**ask(**ASKED)))
@@ -218,29 +202,28 @@ OTHERWISE: dict[str, Any] = {
 
 def test_populations_without_keys_know_nothing_of_them(ledger):
     ledger.reserve(**ask())
-    assert (ledger.keyring("adult").keys, ledger.keyring("adult").needs_approval) == ((), False)
-    refused(ledger, NotApprovedError, lambda: ledger.approve("adult", RUN, **AGREED))
+    assert (ledger.keyring("adult").keys, ledger.keyring("adult").needs_approval) == ({}, False)
+    refused(ledger, NotApprovedError, lambda: ledger.approve("adult", RUN, TERMS))
     refused(ledger, UnknownPopulationError, lambda: ledger.keyring("nobody"))
-    refused(ledger, SpecError, lambda: ledger.add_key("adult", "x", Role.CURATOR))
-    ours = ("adult", public(CURATOR), Role.CURATOR)
-    for moments in ({"since": "tomorrow"}, {"until": "2027"}, {"until": "2026-01-01T00:00:00Z"}):
-        refused(ledger, SpecError, lambda m=moments: ledger.add_key(*ours, **m))
+    for ends in ("tomorrow", "2027"):
+        refused(ledger, SpecError,
+                lambda e=ends: ledger.revoke_key("adult", CURATOR.public, ends=e))  # fmt: skip
 
 
 def test_revoking_back_undoes_an_approval_and_later_does_not(ringed):
     """A planned end leaves what was agreed; a stolen key's agreement since the theft is void."""
     approver = ledger_of(ringed, APPROVER, 1)
-    approver.add_key("adult", public(SECOND), Role.APPROVER)
-    approver.approve("adult", RUN, **AGREED)
+    approver.add_key("adult", SECOND.public, Role.APPROVER)
+    approver.approve("adult", RUN, TERMS)
     second = ledger_of(ringed, SECOND, 5)
-    second.revoke_key("adult", public(APPROVER), since=day(4))
+    second.revoke_key("adult", APPROVER.public, ends=day(4))
     ring = second.keyring("adult")
     assert ring.approval(RUN, {**TERMS}) is not None
-    refused(second, LedgerConflictError, lambda: second.revoke_key("adult", public(APPROVER)))
-    second.revoke_key("adult", public(APPROVER), since=day(1))
+    refused(second, LedgerConflictError, lambda: second.revoke_key("adult", APPROVER.public))
+    second.revoke_key("adult", APPROVER.public, ends=day(1))
     curator = ledger_of(ringed, CURATOR, 5)
     refused(curator, NotApprovedError, lambda: curator.reserve(**ask(**ASKED)))
-    second.approve("adult", RUN, **AGREED)
+    second.approve("adult", RUN, TERMS)
     curator.reserve(**ask(**ASKED))
     found = tally([entry.to_json() for entry in curator.entries()]).findings
     assert [(f.code, f.subject) for f in found] == [
@@ -253,30 +236,32 @@ def test_nobody_locks_a_population_out_by_a_revocation(ringed):
     curator = ledger_of(ringed, CURATOR, 1)
     for key in (APPROVER, CURATOR):
         error = refused(
-            curator, LedgerConflictError, lambda k=key: curator.revoke_key("adult", public(k))
+            curator, LedgerConflictError, lambda k=key: curator.revoke_key("adult", k.public)
         )
         assert "successor" in str(error)
     refused(curator, NotApprovedError,
-            lambda: curator.add_key("adult", public(SECOND), Role.APPROVER))  # fmt: skip
-    curator.add_key("adult", public(SECOND), Role.CURATOR)
-    curator.revoke_key("adult", public(CURATOR))
-    refused(curator, NotApprovedError, lambda: curator.revoke_key("adult", public(SECOND)))
+            lambda: curator.add_key("adult", SECOND.public, Role.APPROVER))  # fmt: skip
+    curator.add_key("adult", SECOND.public, Role.CURATOR)
+    curator.revoke_key("adult", CURATOR.public)
+    refused(curator, NotApprovedError, lambda: curator.revoke_key("adult", SECOND.public))
 
 
-def test_expired_keys_freeze_a_population(ringed):
-    """Nothing is reserved, and no key added: the budget stays as it is, for ever."""
+def test_a_key_ends_when_it_was_said_to_and_one_never_does(ringed):
+    """A revocation for later is an expiry; a ring whose keys all end would freeze its budget."""
     curator = ledger_of(ringed, CURATOR, 1)
-    curator.add_key("adult", public(SECOND), Role.CURATOR, until=day(3))
-    curator.revoke_key("adult", public(CURATOR))
+    curator.add_key("adult", SECOND.public, Role.CURATOR)
+    curator.revoke_key("adult", SECOND.public, ends=day(3))
+    refused(curator, LedgerConflictError,
+            lambda: curator.revoke_key("adult", CURATOR.public, ends=day(20)))  # fmt: skip
     late, spent = ledger_of(ringed, SECOND, 3), curator.spent("adult")
     for act in (
-        lambda: late.add_key("adult", public(THIRD), Role.CURATOR),
+        lambda: late.add_key("adult", THIRD.public, Role.CURATOR),
         lambda: late.reserve(**ask(**ASKED)),
     ):
         refused(late, NotApprovedError, act)
     assert late.spent("adult") == spent
     early = ledger_of(ringed, SECOND, 2)
-    early.add_key("adult", public(THIRD), Role.CURATOR)
+    early.add_key("adult", THIRD.public, Role.CURATOR)
     assert early.verify().ok
 
 
@@ -301,9 +286,9 @@ def test_a_self_approval_behind_the_api_is_seen_by_both(ringed, run_raw):
 
 
 BUGS: dict[str, tuple[type, str, Any]] = {
-    "a key never ends": (RingKey, "outlasts", lambda _, __: True),
-    "any approval covers": (Approval, "covers", lambda _, __: True),
-    "who signs is not asked": (Keyring, "_signed", lambda ring, *_: ring.keys[-1]),
+    "a key never ends": (RingKey, "valid", lambda _, __: True),
+    "any approval covers": (Keyring, "approval", lambda ring, *_: ring.uses[-1].entry),
+    "who signs is not asked": (Keyring, "check_signer", lambda *_: None),
     "nothing needs approval": (Keyring, "needs_approval", False),
 }
 """Planted in the book; its chain of these must be one that the audit refuses."""
@@ -313,7 +298,8 @@ BUGS: dict[str, tuple[type, str, Any]] = {
 def test_the_audit_finds_what_a_wrong_book_lets_pass(bug, monkeypatch):
     steps: list[tuple[str, dict[str, Any]]] = [
         ("key", {"key": CURATOR, "role": "curator"}),
-        ("key", {"key": SECOND, "role": "curator", "by": CURATOR, "until": 2}),
+        ("key", {"key": SECOND, "role": "curator", "by": CURATOR}),
+        ("revoke", {"key": SECOND, "since": 2, "by": CURATOR}),
         ("key", {"key": APPROVER, "role": "approver", "by": CURATOR}),
         ("approve", {"by": CURATOR if "signs" in bug else APPROVER, "on": 1}),
         ("reserve", {"by": SECOND if "ends" in bug else CURATOR, "on": 3}),
@@ -321,7 +307,7 @@ def test_the_audit_finds_what_a_wrong_book_lets_pass(bug, monkeypatch):
     if "covers" in bug:
         steps[-1][1]["stated"] = {"period": "2027-q2"}
     if "nothing" in bug:
-        del steps[3]
+        del steps[4]
     monkeypatch.setattr(*BUGS[bug])
     chain, book = Chain(), Book()
     for entry in chain.entries:
@@ -341,15 +327,16 @@ def test_the_audit_finds_what_a_wrong_book_lets_pass(bug, monkeypatch):
 
 def test_a_stolen_key_that_dates_back_is_not_stated_as_the_signer(ringed):
     """What it published after its revocation, under an earlier label: readers refuse it."""
-    ledger_of(ringed, CURATOR, 1).add_key("adult", public(SECOND), Role.CURATOR)
-    ledger_of(ringed, APPROVER, 1).approve("adult", RUN, **AGREED)
+    ledger_of(ringed, CURATOR, 1).add_key("adult", SECOND.public, Role.CURATOR)
+    ledger_of(ringed, APPROVER, 1).approve("adult", RUN, TERMS)
     own = ledger_of(ringed, CURATOR, 1)
     own.reserve(**ask(**ASKED))
     for stage in BOTH:
         own.commit(own.arm(RUN, 1, stage), digest(5))
-    ledger_of(ringed, SECOND, 4).revoke_key("adult", public(CURATOR), since=day(2))
+    ledger_of(ringed, SECOND, 4).revoke_key("adult", CURATOR.public, ends=day(2))
     ledger_of(ringed, CURATOR, 1).publish(RUN, digest(9))
-    stated = json.loads(statement_of(ledger_of(ringed, SECOND, 5), "adult", SECOND))["statement"]
-    assert {one["public_key"]: one["signed"] for one in stated["keys"]} == {
-        public(CURATOR): [], public(SECOND): [],
+    ring = ledger_of(ringed, SECOND, 5).keyring("adult")
+    stated = ring.statement(SECOND.public)
+    assert {one.public_key: one.signed for one in stated.keys} == {
+        public(CURATOR): (), public(SECOND): (),
     }  # fmt: skip

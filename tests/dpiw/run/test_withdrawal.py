@@ -16,13 +16,14 @@ from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.release.manifest import CERTIFICATE, MANIFEST, SIGNATURE, release_folders
 from dpiw.release.signing import create_key_pair, load_private_key
+from dpiw.release.statements import read_signed_statement
 from dpiw.release.verification import manifest_digest, verify
-from dpiw.release.withdrawal import KEPT, WITHDRAWN, Tombstone
-from dpiw.release.withdrawn import verify_withdrawn
+from dpiw.release.withdrawal import KEPT, WITHDRAWN, Withdrawal
+from dpiw.release.withdrawn import WithdrawnRelease, verify_withdrawn
 from dpiw.run import publish, steps
 from dpiw.run.advice import advice
 from dpiw.run.more_rows import more_rows
-from dpiw.run.withdrawal import Withdrawn, withdraw
+from dpiw.run.withdrawal import further_rows, withdraw
 from tests.support.deaths import died
 from tests.support.ledger import recover, restore
 from tests.support.whole_runs import asked, prepared, publish_run, spent, statuses
@@ -71,7 +72,7 @@ def key_of(place: Any) -> Path:
     return place.key.with_suffix(".key")
 
 
-def take_back(place: Any, period: str = FIRST, **words: Any) -> Withdrawn:
+def take_back(place: Any, period: str = FIRST, **words: Any) -> WithdrawnRelease:
     key = load_private_key(key_of(place))
     words = {"reason": "error"} | words
     return withdraw(folder_of(place, period), Ledger.open(place.ledger, key=key), key, **words)
@@ -105,9 +106,7 @@ def test_a_tombstone_takes_the_place_of_a_release_and_the_charge_stays(place, sa
     assert ledger.verify().ok
     withdrawn = verify_withdrawn(folder, public_key=place.key)
     assert withdrawn.release.certificate == before.certificate
-    stated = withdrawn.tombstone.statement
-    for name in ("release_id", "population", "period", "epsilon", "delta", "ledger_head"):
-        assert getattr(stated, name) == getattr(before.certificate, name)
+    assert withdrawn.tombstone.statement.manifest == before.manifest.digest
     for key in (None, place.key):
         for load in (verify, load_release):
             with pytest.raises(errors.WithdrawnError) as caught:
@@ -116,7 +115,8 @@ def test_a_tombstone_takes_the_place_of_a_release_and_the_charge_stays(place, sa
     refusal = says("verify", folder, "--key", place.key, code=errors.WithdrawnError.exit_code)
     assert "disclosure" in refusal
     assert f"epsilon={before.certificate.epsilon}" in says("describe", folder, "--key", place.key)
-    assert Tombstone.from_json(says("describe", folder, "--json").encode()[:-1])
+    data = says("describe", folder, "--json").encode()[:-1]
+    assert read_signed_statement(data, Withdrawal, what="", expected=None) == withdrawn.tombstone
     says("describe", folder, "--catalogue", "dcat", code=errors.WithdrawnError.exit_code)
     report = audited(place)
     assert report.ok
@@ -214,7 +214,7 @@ def test_recovery_from_a_tombstone_is_recovery_from_its_release(place):
 
 def test_further_rows_are_named_refused_and_withdrawn_by_themselves(place):
     rows = more_rows(asked(place.spec, period=FIRST), rows=7)
-    assert take_back(place).further == (rows,)
+    assert further_rows(take_back(place).release.folder, Ledger.open(place.ledger)) == [rows]
     assert verify(rows, public_key=place.key)
     assert codes(place) == {"withdrawn", "rows_not_withdrawn"}
     with pytest.raises(errors.WithdrawnError):
@@ -322,7 +322,7 @@ def copied_in(place: Any) -> str:
 def of_the_manifests_context(place: Any) -> str:
     """Signed by the curator, as manifests are."""
     done, key = take_back(place), load_private_key(key_of(place))
-    signature = key.sign(done.tombstone.statement.to_json()).hex()
+    signature = key.sign(done.tombstone.statement.to_json())
     false = replace(done.tombstone, signature=signature)
     (folder_of(place, FIRST) / WITHDRAWN).write_bytes(false.to_json())
     return FIRST
@@ -331,7 +331,7 @@ def of_the_manifests_context(place: Any) -> str:
 def of_another_key(place: Any) -> str:
     create_key_pair(place.root, "other")
     done, key = take_back(place), load_private_key(place.root / "other.key")
-    false = Tombstone.signed(done.tombstone.statement, key)
+    false = done.tombstone.statement.signed(key)
     (folder_of(place, FIRST) / WITHDRAWN).write_bytes(false.to_json())
     return FIRST
 
@@ -387,7 +387,7 @@ def test_a_false_tombstone_is_no_withdrawal_and_its_folder_no_release(place, for
 def test_a_tombstone_of_other_words_than_the_entry_s_is_found(place):
     statement = replace(take_back(place).tombstone.statement, reason="request")
     path = folder_of(place, FIRST) / WITHDRAWN
-    path.write_bytes(Tombstone.signed(statement, load_private_key(key_of(place))).to_json())
+    path.write_bytes(statement.signed(load_private_key(key_of(place))).to_json())
     assert codes(place) == {"tombstone_disagrees", "withdrawn"}
     assert not audited(place).ok
 

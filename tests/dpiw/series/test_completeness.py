@@ -235,9 +235,9 @@ def test_a_folder_alone_publishes_nothing(tmp_path):
 def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, seen):
     """Whether or not its folder, with the tombstone, is still among the releases."""
     desk = Desk(tmp_path, monthly(), epsilon="9")
-    run = desk.play("publish" if seen else "unseen", "2027-05", release=desk.spec.name)
-    stated = withdrawal(population=desk.spec.population, manifest=digest(100 + desk.number))
-    desk.ledger.withdraw(stated, run_key=run)
+    desk.play("publish" if seen else "unseen", "2027-05", release=desk.spec.name)
+    stated = withdrawal(manifest=digest(100 + desk.number))
+    desk.ledger.withdraw(desk.spec.population, stated)
     series = desk.series()
     state = series.periods[3]
     assert (state.status, state.why) == (Status.WITHDRAWN, "withdrawn: error")
