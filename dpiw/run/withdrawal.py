@@ -48,10 +48,12 @@ def withdraw(
         SpecError: `superseded` without a replacement, or an unknown one.
         LedgerConflictError: the ledger has not published it, or withdrew it for another reason.
         SignatureError: an unrecorded tombstone that another key signed.
-        ReleaseError: the folder cannot be read or written.
+        ReleaseError: the folder cannot be read or written, or is a link.
 
     Privacy: reads and removes published files alone; its cost stays charged.
     """
+    if folder.is_symlink():
+        raise ReleaseError("a link", field=folder.name, allowed="the release's own folder")
     manifest, _ = kept(folder, then="")
     facts, replacement = manifest.facts, None
     if replaced_by is not None:
@@ -96,10 +98,8 @@ def _bury(folder: Path, manifest: Manifest, tombstone: bytes | None) -> None:
 
     The file `withdrawn.json` appears whole, in one step, while every other file is still there;
     from then on no reader accepts the folder, whatever a crash leaves in it. Done again, this
-    finishes. Raises ReleaseError if the folder cannot be written, or is a link.
+    finishes. Raises ReleaseError if the folder cannot be written.
     """
-    if folder.is_symlink():
-        raise ReleaseError("a link", field=folder.name, allowed="the release's own folder")
     if tombstone is not None:
         place_file(folder / WITHDRAWN, tombstone)
     with writing(f"release folder {folder.name}"):

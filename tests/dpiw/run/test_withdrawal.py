@@ -73,8 +73,7 @@ def key_of(place: Any) -> Path:
 
 
 def take_back(place: Any, period: str = FIRST, **words: Any) -> WithdrawnRelease:
-    key = load_private_key(key_of(place))
-    words = {"reason": "error"} | words
+    key, words = load_private_key(key_of(place)), {"reason": "error"} | words
     return withdraw(folder_of(place, period), Ledger.open(place.ledger, key=key), key, **words)
 
 
@@ -142,8 +141,7 @@ def test_a_withdrawn_run_never_publishes_again(place, says):
             again()
     assert not folder.exists()
     assert Ledger.open(place.ledger).head() == head
-    told = advice(run.plan, place.spec, FIRST, asked=True)
-    assert "withdrawn" in "\n".join(told)
+    assert "withdrawn" in "\n".join(advice(run.plan, place.spec, FIRST, asked=True))
     says("release", place.spec, "--period", SECOND, "--rows", 0, code=errors.SpecError.exit_code)
 
 
@@ -220,8 +218,7 @@ def test_further_rows_are_named_refused_and_withdrawn_by_themselves(place):
     with pytest.raises(errors.WithdrawnError):
         more_rows(asked(place.spec, period=FIRST), rows=7)
     key = load_private_key(key_of(place))
-    ledger = Ledger.open(place.ledger, key=key)
-    withdraw(rows, ledger, key, reason="error")
+    withdraw(rows, ledger := Ledger.open(place.ledger, key=key), key, reason="error")
     assert codes(place) == {"withdrawn"}
     other = more_rows(asked(place.spec, period=SECOND), rows=7)
     withdraw(other, ledger, key, reason="request")  # its release stays
@@ -285,6 +282,9 @@ def test_only_what_the_ledger_published_is_withdrawn(place):
     (folder / SIGNATURE).write_bytes(bytes(64))
     with pytest.raises(errors.SignatureError):
         take_back(place)
+    (link := place.root / "link").symlink_to(folder_of(place, SECOND))
+    with pytest.raises(errors.ReleaseError):
+        withdraw(link, Ledger.open(place.ledger, key=key), key, reason="error")
     assert verify(folder_of(place, SECOND))
     assert withdrawals(place) == 0
 
