@@ -412,7 +412,7 @@ def _withdraw(counted: Tally, entry: Fields) -> None:
     if set(stated) != _WITHDRAWAL or not _MOMENT.fullmatch(stated["withdrawn_at"]):
         raise IllegalError("it does not state a withdrawal")
     digest, first, other = _digest(entry, "manifest"), stated["rows_of"], stated["replaced_by"]
-    runs = counted.runs_of(entry["population"])
+    runs = [r for r in counted.runs_of(entry["population"]) if r.manifest_digest is not None]
     lost = {d for d, r in counted.recovered.items() if r.population == entry["population"]}
     releases = dict.fromkeys([*lost, *(run.manifest_digest for run in runs)])
     known = releases | {rows: run.manifest_digest for run in runs for rows in run.further}

@@ -354,18 +354,23 @@ def _withdraw(book: Book, entry: Entry) -> Withdrawal:
     stated = Withdrawal(**entry.payload)
     ours = (r for r in book.recoveries if r.population == entry.population)
     lost = {release.manifest_digest for release in recovered(ours)}
-    known: dict[str | None, str | None] = dict.fromkeys(lost)
-    for run in book.runs_of(entry.population or ""):
-        known |= {run.manifest_digest: None} | dict.fromkeys(run.further, run.manifest_digest)
-    if stated.manifest in book.withdrawals:
-        raise LedgerConflictError("withdrawn before", field="manifest")
-    of_known = stated.manifest in known and known[stated.manifest] == stated.rows_of
-    of_lost = stated.manifest not in known and stated.rows_of in lost
-    if entry.run_key is not None or not (of_known or of_lost):
-        found = "this ledger has not published it for this population"
+    published = {
+        run.manifest_digest: run.further
+        for run in book.runs_of(entry.population or "")
+        if run.manifest_digest is not None
+    }
+    releases = lost | published.keys()
+    first_of = {rows: first for first, further in published.items() for rows in further}
+    known: dict[str, str | None] = dict.fromkeys(releases) | first_of
+    if stated.manifest in known:
+        is_ours = stated.rows_of == known[stated.manifest]
+    else:  # a recovery lists no further rows
+        is_ours = stated.rows_of in lost
+    if entry.run_key is not None or not is_ours or stated.manifest in book.withdrawals:
+        found = "this population has not published it, or it was withdrawn before"
         raise LedgerConflictError(found, field="manifest")
     other = stated.replaced_by
-    if other is not None and (other.manifest == stated.manifest or other.manifest not in known):
+    if other is not None and other.manifest not in releases - {stated.manifest}:
         allowed = "another release that this ledger has published"
         raise LedgerConflictError(field="replaced_by", allowed=allowed)
     return stated

@@ -310,6 +310,7 @@ WITHDRAWN: dict[str, Change] = {
     "a recovered one as rows of itself": at(16, {"rows_of": digest(104)}),
     "no such reason": at(14, {"reason": "shame"}),
     "replaced by itself": at(14, {"replaced_by": {"release_id": "x", "manifest": digest(101)}}),
+    "replaced by more rows": at(14, {"replaced_by": {"release_id": "x", "manifest": digest(103)}}),
     "replaced by nothing known": at(
         14, {"replaced_by": {"release_id": "x", "manifest": digest(9)}}
     ),
