@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from dpiw.data.files import durable_file, write_durably
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
@@ -172,11 +171,8 @@ def sampled_rows(run: ReleaseRun) -> SampledRows:
 
 
 def debias(run: ReleaseRun) -> None:
-    """Turn what was measured into weights of the published rows; costs nothing.
-
-    One BLAS thread: more would round sums differently, and wait for each other on a busy machine.
-    """
-    with working(run), threadpool_limits(limits=1):
+    """Turn what was measured into weights of the published rows; costs nothing."""
+    with working(run):
         _store_weights(run, _weights(run))
 
 

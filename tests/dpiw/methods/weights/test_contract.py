@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpiw.data.schema.schema import ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 from dpiw.errors import SpecError, UncalibratedError, WeightError
+from dpiw.methods.recipe import Recipe
 from dpiw.methods.weights.base import Normalisation, WeightEstimator
 from dpiw.methods.weights.paper.beta import BetaDebiased
 from dpiw.methods.weights.paper.output import OutputNoised
@@ -260,3 +262,20 @@ def test_what_no_spec_may_ask_for_is_refused_by_name():
         for name, wrong in settings:
             with pytest.raises(SpecError, match=rf"settings\.{name}\b"):
                 make_weights(method, needed | {name: wrong})
+
+
+def test_weights_are_fitted_on_one_blas_thread():
+    """Also in memory, where no stage limits them: threads of ours would wait for theirs."""
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    class Watched:
+        def weigh(self, *_, **__):
+            return threads()
+
+    recipe = Recipe(schema=MIXED, generator=None, weights=None, weighing=None)
+    with threadpool_limits(limits=2):
+        assert threads() == {2}
+        assert recipe.weigh(Watched(), None, None, rng=None) == {1}
+        assert threads() == {2}
