@@ -19,13 +19,21 @@ from tests.support.documents import ROOT
 pytest.importorskip("mkdocs", reason="extra docs")
 
 
-def built(folder: Path) -> subprocess.CompletedProcess[str]:
-    """As `make site` does. Never with `--quiet`: that hides warnings from `--strict`, too."""
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+def built(folder: Path, *options: str) -> dict[str, Path]:
+    """As `make site` does; its pages. Never with `--quiet`: that hides warnings from `--strict`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder, *options],
         cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.html")}
+    assert len(pages) > 25
+    for name, path in pages.items():
+        assert elsewhere(path.read_text()) == [], name
+    for path in folder.rglob("*.css"):
+        assert elsewhere(path.read_text(), of_css=True) == [], path.name
+    return pages
 
 
 class Loaded(HTMLParser):
@@ -51,22 +59,23 @@ def elsewhere(text: str, *, of_css: bool = False) -> list[str]:
 
 
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    done = built(tmp_path)
-    assert done.returncode == 0, done.stderr
-    pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
-    assert len(pages) > 25
-    for name, path in pages.items():
-        assert elsewhere(path.read_text()) == [], name
-    for path in tmp_path.rglob("*.css"):
-        assert elsewhere(path.read_text(), of_css=True) == [], path.name
-    reference = pages["reference/analysis.html"].read_text()
-    shown = set(re.findall(r'id="dpiw\.analysis\.(\w+)"', reference))
-    assert shown == set(analysis.__all__)
-    assert not re.search(r'id="dpiw\.[\w.]*\._[a-z]', reference)
+    """Without what docstrings become."""
+    config = tmp_path / "mkdocs.yml"
+    places = f"docs_dir: {ROOT}/docs\nhooks: [{ROOT}/docs/site.py]\n"
+    config.write_text(f"INHERIT: {ROOT}/mkdocs.yml\n{places}plugins: []\n")
+    pages = built(tmp_path / "site", "--config-file", str(config))
     assert 'id="dpiw-ledger-register"' in pages["reference/commands.html"].read_text()
     method = pages["docs/method.html"].read_text()
     assert "<math" in method
     assert "$$" not in method
+
+
+@pytest.mark.nightly
+def test_the_reference_holds_every_public_name_and_no_other(tmp_path: Path) -> None:
+    reference = built(tmp_path)["reference/analysis.html"].read_text()
+    shown = set(re.findall(r'id="dpiw\.analysis\.(\w+)"', reference))
+    assert shown == set(analysis.__all__)
+    assert not re.search(r'id="dpiw\.[\w.]*\._[a-z]', reference)
 
 
 def test_what_a_page_loads_is_seen() -> None:
