@@ -74,6 +74,7 @@ def test_a_release_is_used_unweighted_weighted_or_resampled(rng, weights):
     assert resampled.columns["size"].mean() == pytest.approx(mean, abs=0.01)
 
 
+@pytest.mark.usefixtures("one_digest")
 def test_a_board_resumes_and_its_page_is_made_of_its_record(tmp_path):
     made = []
 

@@ -62,6 +62,8 @@ def data(banknote, monkeypatch):
 BASE = paper.Cell(part="tables", run=0, dataset="banknote", generator="privbayes")
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("one_digest")
 def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     monkeypatch.setattr(paper, "GENERATORS", {"privbayes": {"degree": 1, "bins": 4}})
     monkeypatch.setattr(paper, "QUICK", {"tables": 2, "poster": 1, "bayes": 1, "steps": 1})

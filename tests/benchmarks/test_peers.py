@@ -162,6 +162,7 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
     assert line.endswith("| 1 |")
 
 
+@pytest.mark.usefixtures("one_digest")
 def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch, cells, banknote):
     fits = []
 
