@@ -10,6 +10,7 @@ from dpiw.errors import ReleaseError, SourceError, SpecError
 from dpiw.plan.rehearsal.candidates import MEASURED
 from dpiw.plan.rehearsal.populations import labelled_rows
 from dpiw.plan.spec import load_schema, load_spec
+from tests.support.fits import fitted_at_once
 from tests.support.whole_runs import publish_run
 
 FEW = ["--runs", "5", "--rows", "100", "--jobs", "1"]
@@ -18,10 +19,15 @@ FAST = ["--runs", "5", "--rows", "150", "--jobs", "1", "--populations", "strong"
 
 @pytest.fixture(autouse=True)
 def small_candidates(monkeypatch):
-    """Two measured weights of few features and few base rows: what is compared, not how well."""
+    """Two measured weights of few features and few base rows, and fits of MST and AIM at once.
+
+    What is compared, not how well.
+    """
     few = {"frequencies": 10, "base_rows": 300, "omega_seed": 1}
     small = {name: (settings | few, shares) for name, (settings, shares) in [*MEASURED.items()][:2]}
     monkeypatch.setattr("dpiw.plan.rehearsal.candidates.MEASURED", small)
+    with fitted_at_once():
+        yield
 
 
 def files(workplace):
