@@ -1,7 +1,7 @@
 """A small public example release, built in code, for the tests of the release folder."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,8 +192,12 @@ def example_answers(name: str = "visits", level: str = "low <b>") -> Answers:
     return answers_of(pd.concat([declared, nothing]), pairs)
 
 
-def answers_of_every_kind() -> Answers:
-    """All kinds of questions, at scales from 1e-190 to 1e188, and 24 columns' pairs."""
+SCALES = ((1e-190, 0), (1e-7, 0), (1e-3, 123456), (1e7, 0), (1e188, 0), (0, -7))
+"""Of answers, and where they begin."""
+
+
+def answers_of_every_kind(scales: Sequence[tuple[float, float]] = SCALES) -> Answers:
+    """All kinds of questions, as they are and at further scales, and 24 columns' pairs."""
     asked = [
         {"mean": "age by grade"}, {"share": "smoker by sex <b>&"}, {"quantiles": "age"},
         {"correlation": ["age", "income"]}, {"regression": "income ~ age + C(grade) + smoker"},
@@ -201,7 +205,7 @@ def answers_of_every_kind() -> Answers:
     ]  # fmt: skip
     found = answers((example_frame(), None), parse_questions(asked, SCHEMA))
     numbers, frames = ["estimate", "lower", "upper"], [found]
-    for scale, start in ((1e-190, 0), (1e-7, 0), (1e-3, 123456), (1e7, 0), (1e188, 0), (0, -7)):
+    for scale, start in scales:
         moved = found.assign(question=found["question"] + f" times {scale} from {start}")
         frames.append(moved.assign(**(found[numbers] * scale + start)))
     names = [f"{column.name} {place}" for place in range(3) for column in SCHEMA.released][:24]
