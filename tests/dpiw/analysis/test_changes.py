@@ -133,7 +133,7 @@ def test_every_overlap_and_correlation_is_covered(name, overlap, turn):
     assert coverage(name, overlap, turn, same_people=True) > 0.95 - TOLERANCE
 
 
-@pytest.mark.nightly_cases("share", "median", "groups", "slope")
+@pytest.mark.nightly  # its law: `test_errors_of_people_add_linearly_and_others_in_quadrature`
 @pytest.mark.parametrize("name", ESTIMANDS)
 def test_different_people_have_independent_errors(name):
     # Wrong by 3/2 either way, standard errors give 81% or 99.7%: outside on both sides.

@@ -113,6 +113,7 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
     assert size.sum() <= 400  # no more evidence than nominal_rows
 
 
+@pytest.mark.nightly_cases("dp_mlp")
 @pytest.mark.parametrize("method", ["dp_mlp", "discriminator"])
 def test_a_network_s_ratio_is_calibrated_too(method, place):
     """By hand: log w = a log s - b log(1 - s), up to a constant, of the network's clipped logit."""

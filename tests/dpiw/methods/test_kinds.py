@@ -44,6 +44,10 @@ SMALL = small.SMALL | {
 """Settings that keep a cell to some hundredths of a second."""
 
 
+AS_DPGAN = [f"[{k}-{m}]" for k in KINDS if k != "groups" for m in ("dpcgan", "discriminator")]
+"""What writes its columns by the heads of `dpgan`, which has every kind in `make test`."""
+
+
 def recipe(schema, method, elsewhere=None, **settings):
     """A generator alone, or weights on a histogram; `discriminator` has its GAN's."""
     weights = method if method in WEIGHTS else NONE
@@ -91,7 +95,7 @@ def _at_once():
         yield
 
 
-@pytest.mark.nightly_cases("many-bayes]")
+@pytest.mark.nightly_cases("many-bayes]", *AS_DPGAN)
 @pytest.mark.parametrize(("kind", "method"), CELLS)
 def test_a_kind_is_published_as_declared_or_refused(kind, method, tmp_path):
     expected = KINDS[kind]

@@ -55,7 +55,7 @@ and MiB beyond those of `histogram`, by `benchmarks/scale.py` of df7790b4, on on
 cores."""
 
 
-@pytest.mark.nightly_cases("-2-", "-3-")
+@pytest.mark.nightly_cases("-2-", "-3-", "dpgan-1-100000")
 @pytest.mark.parametrize(("method", "copies", "rows", "seconds", "mebibytes"), MEASURED)
 def test_forecasts_are_within_a_factor_of_two_of_seconds_and_bytes_measured(
     method, copies, rows, seconds, mebibytes, tmp_path

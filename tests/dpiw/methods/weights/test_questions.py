@@ -317,6 +317,7 @@ def test_answers_are_nearly_as_narrow_as_without_privacy_and_may_be_used(asked):
     assert (relations.verdict != "use").all()
 
 
+@pytest.mark.nightly_cases("3000-2")
 @pytest.mark.parametrize(
     ("rows", "epsilon", "releases", "least"), [(1000, "0.4", 40, 34), (3000, "2", 12, 9)]
 )

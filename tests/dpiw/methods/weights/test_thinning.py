@@ -40,7 +40,7 @@ def test_mild_weights_leave_the_choice_even_and_without_weights_all_is_in_it():
     assert np.exp(even.log_weights) == pytest.approx(np.ones(1000))
 
 
-@pytest.mark.nightly_cases("1.0")
+@pytest.mark.nightly_cases("1.0", "1000000.0")
 @pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
 def test_estimates_are_those_of_the_base(effect):
     """The mean over 400 choices; red by chance in one run of 10^6 (five standard errors)."""
