@@ -334,10 +334,17 @@ def registered_at(text: str, folder: Path, monkeypatch) -> Path:
     return folder / "ledger.sqlite"
 
 
+@pytest.mark.nightly_cases("-every")
+@pytest.mark.parametrize("which", ["two", "every"])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_free_text_as_an_entry_s_time_is_not_shown(tmp_path, text, monkeypatch, capsys) -> None:
+def test_a_free_text_as_an_entry_s_time_is_not_shown(
+    tmp_path, text, which, monkeypatch, capsys
+) -> None:
+    """Two of the commands for each text: `show`, and the others in turn."""
     path = registered_at(text, tmp_path, monkeypatch)
-    for command in (["show"], ["show", "--json"], ["show", "--csv"], ["verify"], ["export"]):
+    others = [["show", "--json"], ["show", "--csv"], ["verify"], ["export"]]
+    turn = HOSTILE.index(text) % len(others)
+    for command in (["show"], *(others if which == "every" else others[turn : turn + 1])):
         code = main(["ledger", *command, "--ledger", str(path)])
         output = capsys.readouterr()
         harmless(output.out)

@@ -230,6 +230,7 @@ def test_a_planted_leak_is_found(plant, ready, monkeypatch):
 
 
 @games
+@pytest.mark.nightly_cases("[3-")
 @pytest.mark.parametrize("at", [0, 3, 4, 8])
 def test_a_resumed_game_is_the_game_that_was_not_stopped(name, at):
     """With the same noise from there on, bit for bit; step 4 is where the generator rests."""

@@ -161,6 +161,7 @@ def test_a_fit_that_is_not_finite_has_no_rows(value):
     assert inference.fit(marginals[:1], (2, 2, 2), total=float(CHAIN.sum())).tables
 
 
+@pytest.mark.nightly_cases("[2]", "[3]", "[5]")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_fit_is_as_near_as_any_table_and_of_maximal_entropy(seed):
     """Against a search over all joint tables; noise of another size in each marginal."""

@@ -40,6 +40,7 @@ from tests.support.worlds import ADD, unit_of
 unit = partial(unit_of, ADD)
 
 
+@pytest.mark.nightly_cases("persons1")
 @pytest.mark.parametrize(
     ("persons", "rows"), [([0, 1, 2, 3], 1), ([0, 0, 1, 1], 2), ([0, 0, 0, 1], 3)]
 )

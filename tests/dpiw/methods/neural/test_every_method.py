@@ -86,6 +86,7 @@ MODES = {
 
 
 @methods
+@pytest.mark.nightly_cases("[images]")
 def test_no_mode_of_torch_s_decides(name):
     """Whatever the caller chose for its own networks; and its choice is still there afterwards."""
     torch, expected = backend.library(), used(name)
