@@ -49,7 +49,7 @@ def remembered(monkeypatch):
 
 @pytest.mark.nightly_cases(
     "three rows", "linear, replace-one", "pategan", "privbayes", "aim", "mst gaussian", "dp_mlp",
-    "dpgan", "dpcgan",
+    "dpgan", "dpcgan", "chosen",
 )  # fmt: skip
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_attack_proves_more_than_is_claimed(name):
@@ -59,8 +59,9 @@ def test_no_attack_proves_more_than_is_claimed(name):
 
 
 @pytest.mark.nightly_cases(
-    "three rows", "linear, replace-one", "pategan", "privbayes", "mst", "dp_mlp", "dpgan"
-)
+    "three rows", "linear, replace-one", "pategan", "privbayes", "mst", "dp_mlp", "dpgan",
+    "output_noised spherical", "Fourier",
+)  # fmt: skip
 @pytest.mark.parametrize("name", DETECTED)
 def test_too_little_noise_is_refuted(name):
     world = WORLDS[name]()
