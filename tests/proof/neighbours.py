@@ -277,12 +277,14 @@ REACHES: dict[str, Plant] = {
 """Bounds of a regression that are too small, for the searches that solve one."""
 
 
-def check_found(search: Callable[[], None], plant: Plant, patch: pytest.MonkeyPatch) -> None:
-    """The search passes on the code as it is, and fails with the plant."""
+def check_found(search: Callable[[], None], *plants: Plant, patch: pytest.MonkeyPatch) -> None:
+    """The search passes on the code as it is, and fails with each plant."""
     search()
-    plant(patch)
-    with pytest.raises(AssertionError):
-        search()
+    for plant in plants:
+        with patch.context() as planted:
+            plant(planted)
+            with pytest.raises(AssertionError):
+                search()
 
 
 # Tables of measured weights

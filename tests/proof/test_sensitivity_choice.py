@@ -5,7 +5,6 @@ sensitivity that it gets. Tables of two columns and bundles; columns of every ki
 outside the box; units of 1 and 3 rows.
 """
 
-from collections.abc import Callable
 from unittest import mock
 
 import numpy as np
@@ -100,11 +99,10 @@ def as_added(unit: PrivacyUnit) -> float:
     return 0.5 if unit.relation is REPLACE else 1
 
 
-@pytest.mark.parametrize("factor", [of_one_row, as_added])
-def test_a_sensitivity_of_scores_that_is_too_small_is_found(
-    factor: Callable[..., float], monkeypatch
-):
+@pytest.mark.proof
+def test_a_sensitivity_of_scores_that_is_too_small_is_found(monkeypatch):
     def search():
         test_a_score_moves_by_at_most_its_sensitivity(80, np.random.default_rng(5), silent)
 
-    check_found(search, scaled(choice, "score_sensitivity", factor), monkeypatch)
+    plants = (scaled(choice, "score_sensitivity", factor) for factor in (of_one_row, as_added))
+    check_found(search, *plants, patch=monkeypatch)

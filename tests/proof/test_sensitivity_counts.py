@@ -247,4 +247,4 @@ def test_a_bound_that_is_too_small_is_found(name, monkeypatch):
                 60, method, NoiseKind.GAUSSIAN, rng, monkeypatch, silent
             )
 
-    check_found(search, plant, monkeypatch)
+    check_found(search, plant, patch=monkeypatch)

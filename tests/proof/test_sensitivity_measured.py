@@ -438,4 +438,4 @@ def test_a_sensitivity_that_is_too_small_is_found(name, monkeypatch):
             240, features, np.random.default_rng(5), silent
         )
 
-    check_found(search, plant, monkeypatch)
+    check_found(search, plant, patch=monkeypatch)

@@ -172,4 +172,4 @@ PLANTS = REACHES | {
 @pytest.mark.parametrize("search", [coefficients, outputs])
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_bound_that_is_too_small_is_found(plant, search, monkeypatch):
-    check_found(search, PLANTS[plant], monkeypatch)
+    check_found(search, PLANTS[plant], patch=monkeypatch)
