@@ -32,6 +32,7 @@ AT_LENGTH = {
     "prefect concurrency-limit create gpu 1": "prefect",
     "prefect concurrency-limit reset gpu": "prefect",
     "prefect work-pool create dpiw --type process": "prefect",
+    "prefect work-pool set-concurrency-limit dpiw 1": "prefect",
     "prefect work-pool create dpiw-gpu --type process": "prefect",
     "prefect work-pool set-concurrency-limit dpiw-gpu 1": "prefect",
     "DPIW_CHECKOUT=$PWD prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml":
