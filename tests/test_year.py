@@ -1,6 +1,7 @@
 """docs/year.md: its commands are typed in their order, from the folder of a spec."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -91,4 +92,5 @@ def test_the_year_is_walked_in_the_page_s_order(desk, capsys):
     for words in ("2026-03", "missing", "withdrawn"):
         assert words in index
     assert "<script" not in index
+    assert json.loads(Path("public/index.json").read_text())["incidents"] == []
     assert os.path.getsize("head.tsq") > 0
