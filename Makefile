@@ -23,6 +23,8 @@ help:
 	@echo "make external    rows that two other tools made of the same population, corrected by weights"
 	@echo "make local       reports that are private before they are collected, from simulated people"
 	@echo "make serve       a local Prefect server and worker with the scheduled deployment"
+	@echo "make year        an institution's year on simulated tables: server, worker, site, back-fill"
+	@echo "make year-story  in another terminal: its incidents, each with what must hold afterwards"
 	@echo "make bench DATA=folder            speed: ours against peers and the machine, in ratios (resumes)"
 	@echo "make bench-weights DATA=folder    measured weights on five data sets, one total epsilon (resumes)"
 	@echo "make bench-neural DATA=folder     neural generators with and without weights (resumes)"
@@ -146,6 +148,13 @@ format: $(VENV)/.test
 serve: $(VENV)/.pipeline
 	@$(BIN)/python examples/prepare.py breast-cancer
 	@PATH="$(abspath $(BIN)):$$PATH" deployments/serve.sh
+
+.PHONY: year year-story
+year: $(VENV)/.pipeline
+	@$(BIN)/python examples/year/year.py serve
+
+year-story: $(VENV)/.pipeline
+	@$(BIN)/python examples/year/year.py story
 
 # DATA: a folder with adult.csv and banknote.csv; OPTIONS: see benchmarks/bench.py.
 bench: $(VENV)/.bench

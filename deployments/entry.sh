@@ -39,7 +39,7 @@ case "${1:-}" in
     exec prefect worker start --pool "${2:-dpiw}" --type process --install-policy never --with-healthcheck
     ;;
   site)
-    exec python -m http.server "${DPIW_SITE_PORT:-8080}" --directory "${2:-/srv/dpiw/site}"
+    exec python -m http.server "${DPIW_SITE_PORT:-8080}" --bind "${DPIW_HOST:-0.0.0.0}" --directory "${2:-/srv/dpiw/site}"
     ;;
   answers)
     exec python -c 'import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=20)' "$2"

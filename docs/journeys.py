@@ -1,6 +1,7 @@
 """Walk the three journeys of docs/journeys.md, and write its figures, output and pictures.
 
     python -m docs.journeys
+    python -m docs.journeys --year .dpiw/year      (pictures of docs/year.md, of a played year)
 
 Types every block of the page in an empty folder. Without a Chromium browser the pictures stay as
 they are.
@@ -163,27 +164,62 @@ def held(intervals: Mapping[str, Mapping[str, float | str]]) -> str:
     return f"{told}; missed: {', '.join(missed)}." if missed else f"{told}."
 
 
-def pictures(folder: Path, browser: str) -> Iterator[tuple[str, bytes]]:
-    """Name and PNG of the tops of the report and of the audit's page, 800 pixels wide."""
+Shot = tuple[Path, str | int]
+"""A page, and what is seen of it: so many pixels from its top, or the section of a heading."""
+
+
+def of_the_walk(folder: Path) -> dict[str, Shot]:
+    """The tops of the report and of the audit's page, by name of the picture."""
+    (report,) = folder.glob("clinic/releases/*/report.html")
+    return {"journey-release": (report, 870), "journey-audit": (folder / "audit/audit.html", 1240)}
+
+
+def of_a_year(folder: Path) -> dict[str, Shot]:
+    """The site of a year that `make year-story` has played: its top, a gap, a withdrawn release."""
+    index = json.loads((folder / "site/index.json").read_text())
+    (page,) = [one["page"] for one in index["releases"] if one["status"] == "withdrawn"]
+    first = folder / "site/index.html"
+    return {
+        "year-site": (first, 800), "year-missing": (first, "Missing periods"),
+        "year-withdrawn": (folder / "site" / page, 560),
+    }  # fmt: skip
+
+
+def pictures(shots: Mapping[str, Shot], browser: str) -> Iterator[tuple[str, bytes]]:
+    """Name and PNG of each shot, 800 pixels wide (of a site: 960)."""
     from playwright.sync_api import sync_playwright
 
-    (report,) = folder.glob("clinic/releases/*/report.html")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = chromium.new_page(color_scheme="light")
-        audited = folder / "audit/audit.html"
-        for name, path, height in (("release", report, 870), ("audit", audited, 1240)):
-            page.set_viewport_size({"width": 800, "height": height})
+        for name, (path, part) in shots.items():
+            wide = {"width": 960 if name.startswith("year-") else 800}
+            page.set_viewport_size(wide | {"height": part if isinstance(part, int) else 600})
             page.goto(path.as_uri())
-            small, whole = io.BytesIO(), Image.open(io.BytesIO(page.screenshot()))
-            whole.convert("RGB").quantize(48).save(small, format="PNG", optimize=True)
-            yield f"journey-{name}.png", small.getvalue()
+            section = page.locator("section", has=page.get_by_role("heading", name=str(part)))
+            taken = page.screenshot() if isinstance(part, int) else section.screenshot()
+            small = io.BytesIO()
+            Image.open(io.BytesIO(taken)).convert("RGB").quantize(48).save(
+                small, format="PNG", optimize=True
+            )
+            yield f"{name}.png", small.getvalue()
         chromium.close()
 
 
+def keep(shots: Mapping[str, Shot]) -> None:
+    """Write the pictures into docs/images, if there is a browser."""
+    if browser := next(filter(None, map(shutil.which, BROWSERS)), None):
+        for name, picture in pictures(shots, browser):
+            (PAGE.parent / "images" / name).write_bytes(picture)
+
+
 def main(arguments: list[str]) -> int:
-    """Walk, and write."""
-    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args(arguments)
+    """Walk and write; or take the pictures of a year alone."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--year", type=Path, help="folder of a year that was played")
+    if (year := parser.parse_args(arguments).year) is not None:
+        keep(of_a_year(year.resolve()))
+        return 0
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
         laps, output = walk(folder)
@@ -193,9 +229,7 @@ def main(arguments: list[str]) -> int:
             "held": held(json.loads((folder / "intervals.json").read_text())),
         }
         PAGE.write_text(written(PAGE.read_text(), made))
-        if browser := next(filter(None, map(shutil.which, BROWSERS)), None):
-            for name, picture in pictures(folder, browser):
-                (PAGE.parent / "images" / name).write_bytes(picture)
+        keep(of_the_walk(folder))
     return 0
 
 

@@ -67,6 +67,7 @@ PICTURE = (
 JOURNEYS = "test_journeys.py::test_the_journeys_are_walked_from_an_empty_folder"
 LOCAL = "test_local_guide.py::test_the_guide_runs_from_an_empty_folder"
 YEAR = "test_year.py::test_the_year_is_walked_in_the_page_s_order"
+STORY = "flows/test_year_story.py::test_the_story_is_played_with_server_and_worker"
 CONTAINERS = "flows/test_containers.py::test_what_the_containers_start_starts"
 STAMPED = "dpiw/ledger/test_witness.py::test_a_timestamp_is_checked_offline_against_the_chain"
 SHOWN = "flows/test_canary_scan.py::test_a_run_is_pictured_by_the_documents_script"
@@ -144,6 +145,9 @@ ELSEWHERE = {
          "pip install -c deployments/constraints.txt '.[pipeline,neural]'",
          "pip install -c deployments/constraints.txt '.[pipeline]'",
          "pip install '.[postgresql]'"), ("needs a package index", EXTRAS)),
+    **dict.fromkeys(
+        ("python examples/year/year.py serve", "python examples/year/year.py story"),
+        ("needs a server, a worker and minutes", STORY)),
     "export PREFECT_API_URL=http://127.0.0.1:4200/api PREFECT_SERVER_ANALYTICS_ENABLED=false"
     " DO_NOT_TRACK=1": ("a shell's own, as the script prints it", KEPT),
     ". .venv/bin/activate": ("made by Python's venv", NAMED),
