@@ -94,8 +94,8 @@ def test_a_scheduled_run_appears_and_ends_with_a_verified_release(make_workplace
     # The shipped deployment, but soon and on the test's own spec.
     settings["deployments"][0]["schedules"] = [{"interval": 20, "active": True}]
     settings["deployments"][0]["parameters"] = {"spec": str(place.spec)}
-    del settings["deployments"][3:]  # audit and collection have tests of their own
-    del settings["deployments"][1]
+    wanted = ("monthly", "gpu")  # the others have tests of their own
+    settings["deployments"] = [d for d in settings["deployments"] if d["name"] in wanted]
     file = tmp_path / "prefect.yaml"
     file.write_text(json.dumps(settings))
     port, log = free_port(), tmp_path / "serve.log"
