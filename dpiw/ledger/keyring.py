@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dpiw.errors import Command, LedgerConflictError, Next, NotApprovedError, SpecError
-from dpiw.ledger.entries import Entry, EntryKind, check_count, check_digest
+from dpiw.ledger.entries import Entry, EntryKind, check_count, check_digest, check_label
 from dpiw.release.manifest import MOMENT
 from dpiw.release.signing import PublicKey
 from dpiw.release.statements import KeyStatement, StatedKey
@@ -119,7 +119,7 @@ class Keyring:
                 return ring
         key = ring.keys.get(by or "")
         if key is None or not key.valid(ring.moment):  # it publishes what was reserved before
-            return self
+            return ring
         return replace(ring, uses=(*ring.uses, Use(entry, key.public_key, ring.moment)))
 
     def check_signer(self, by: str | None, *roles: Role) -> None:
@@ -236,10 +236,14 @@ def _moment(field: str, value: object) -> str:
 def _check_terms(entry: Entry) -> None:
     """Raise SpecError unless an approval states a run's terms, as its reservation will."""
     terms = entry.payload
-    if set(terms) != {*_SAME, *_MOST} or any(type(terms[name]) is not int for name in _MOST):
+    if set(terms) != {*_SAME, *_MOST} or any(
+        type(terms[name]) is not int or terms[name] < 0 for name in _MOST
+    ):
         raise SpecError(field="approve", allowed=f"{', '.join((*_SAME, *_MOST))}, in whole units")
     check_digest("run_key", entry.run_key or "")
     check_digest("plan_digest", terms["plan_digest"])
+    check_label("period", terms["period"])
+    check_label("release", terms["release"])
     check_count("max_attempts", terms["max_attempts"])
 
 

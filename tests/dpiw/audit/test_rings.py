@@ -11,7 +11,7 @@ from dpiw.ledger import EntryKind, FaultKind
 from dpiw.ledger.book import Book
 from dpiw.ledger.reading import replay
 from tests.support.ledger import MANIFEST, RUN, digest, stored, withdrawal
-from tests.support.rings import APPROVER, CURATOR, SECOND, STRANGER, TERMS, Chain
+from tests.support.rings import APPROVER, CURATOR, SECOND, STRANGER, TERMS, THIRD, Chain
 
 
 def found(chain: Chain) -> list[tuple[str, str]]:
@@ -51,6 +51,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "an approval of no terms": ("approve", {"terms": {"period": "p"}, "by": APPROVER}),
     "an approval of fractions": ("approve", {"terms": TERMS | {"max_attempts": "1"},
                                              "by": APPROVER}),
+    "an approval of less than nothing": ("approve", {"terms": TERMS | {"epsilon_units": -1},
+                                                     "by": APPROVER}),
+    "an approval of no period": ("approve", {"terms": TERMS | {"period": None}, "by": APPROVER}),
+    "an approval of any release": ("approve", {"terms": TERMS | {"release": None},
+                                               "by": APPROVER}),
     "an approval of no run": ("approve", {"run": "x", "by": APPROVER}),
 }  # fmt: skip
 
@@ -103,6 +108,20 @@ def test_a_publication_by_no_valid_key_is_named():
         own = Chain()
         own.entries = [*chain.entries, entry]
         assert [code for code, _ in found(own) if code != "clock_backwards"] == codes
+
+
+def test_a_publication_by_nobody_dates_no_later_entry_back():
+    """The ring saw its label, whoever signed: a key that had ended by then adds no key."""
+    chain, book = certified(), Book()
+    chain.entries.append(chain.key(SECOND, "curator", by=CURATOR, on=3))
+    chain.entries.append(chain.revoke(SECOND, 10, by=CURATOR, on=3))
+    chain.add(EntryKind.PUBLISH, {"manifest_digest": MANIFEST}, run_key=RUN, on=12)
+    for entry in chain.entries:
+        book.apply(entry)
+    chain.entries.append(chain.key(THIRD, "curator", by=SECOND, on=5))
+    assert ("key_not_valid", f"entry {chain.entries[-1].seq}") in found(chain)
+    with pytest.raises(NotApprovedError):
+        book.apply(chain.entries[-1])
 
 
 @pytest.mark.parametrize(
