@@ -313,7 +313,13 @@ def _canonical_number(value: Any, *, field: str) -> int | str:
 
 
 def check_fields(entry: Entry) -> None:
-    """Raise SpecError if a field other than the kind holds free text, in reading as in writing."""
+    """Raise SpecError if a field other than the kind holds free text, in reading as in writing.
+
+    The number of an attempt is never above that of its entry; True equals 1, and is no number.
+    """
+    numbers_of = (entry.seq, 1 if entry.attempt is None else entry.attempt)
+    if any(type(number) is not int or abs(number) > entry.seq for number in numbers_of):
+        raise SpecError(field="seq, attempt", allowed="whole numbers")
     if not isinstance(entry.at, str) or not _MOMENT.fullmatch(entry.at):
         raise SpecError(field="at", allowed="a moment in UTC, such as 2027-01-31T06:00:00Z")
     for field in ("population", "run_key", "stage"):

@@ -6,6 +6,7 @@ import lzma
 import re
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from dpiw.ledger.stores.store import KIND_CHECK
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from tests.golden import make_ledger
-from tests.support.ledger import RUN, ask, cli, cost, digest, finish, recover, spend, told
+from tests.support.ledger import RUN, ask, chain, cli, cost, digest, finish, recover, spend, told
 from tests.support.stores import both_stores
 from tests.support.whole_runs import draw, fitted, prepared
 from tests.support.whole_runs import finish as published
@@ -174,11 +175,16 @@ def test_a_backup_grows_with_its_ledger_and_never_goes_back(sqlite_ledger, tmp_p
     assert [p.name for p in tmp_path.iterdir() if "backup" in p.name] == ["backup.jsonl"]
 
 
+NUMBERS: dict[str, Any] = {"a truth": True, "a fraction": 1.5, "a text": "1", "huge": 2**70}
+"""Attempts, in an entry that needs none, that a database keeps as another value, or not at all."""
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         (None, LedgerError), ("no JSON", LedgerError), ("[]", LedgerError), ("{}", LedgerError),
         ("", LedgerTamperedError), ("cut", LedgerTamperedError), ("edit", LedgerTamperedError),
+        *((text, LedgerTamperedError) for text in NUMBERS),
     ],
 )  # fmt: skip
 def test_what_is_no_sound_backup_makes_no_ledger(text, error, sqlite_ledger, tmp_path):
@@ -192,6 +198,10 @@ def test_what_is_no_sound_backup_makes_no_ledger(text, error, sqlite_ledger, tmp
         entry = json.loads(lines[2])
         entry["payload"]["epsilon_units"] -= 1
         text = "".join(lines[:2]) + json.dumps(entry)
+    elif text in NUMBERS:
+        entries = [json.loads(line) for line in lines[:2]]
+        entries[1]["attempt"] = NUMBERS[text]
+        text = "".join(f"{json.dumps(entry)}\n" for entry in chain(entries))
     if text is None:
         file.unlink()
     else:
