@@ -319,7 +319,7 @@ def _moved(run: RunTally, entry: Fields, before: str, after: str) -> StageTally:
 
 
 def _digest(entry: Fields, name: str) -> str:
-    digest = entry["payload"][name]
+    digest: object = entry["payload"][name]
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise IllegalError(f"its {name} is no SHA-256")
     return digest
@@ -393,7 +393,7 @@ def _publish(run: RunTally, entry: Fields) -> None:
         return
     if run.state != "committed":
         raise IllegalError(f"it publishes a run that is {run.state}, not committed")
-    run.manifest_digest = str(entry["payload"]["manifest_digest"])
+    run.manifest_digest = _digest(entry, "manifest_digest")
     run.published = int(entry["seq"])
 
 
@@ -417,6 +417,11 @@ def _withdraw(counted: Tally, entry: Fields) -> None:
     releases = dict.fromkeys([*lost, *(run.manifest_digest for run in runs)])
     known = releases | {rows: run.manifest_digest for run in runs for rows in run.further}
     is_ours = known[digest] == first if digest in known else first in lost
+    named = [stated] if other is None else [stated, other]
+    if not all(isinstance(one["release_id"], str) for one in named) or not (
+        other is None or set(other) == {"release_id", "manifest"}
+    ):
+        raise IllegalError("it does not name its release, or the one that replaces it")
     if entry["run_key"] is not None or not is_ours or digest in counted.withdrawn:
         raise IllegalError("it withdraws what was not published, or was withdrawn before")
     if stated["reason"] not in ("error", "disclosure", "superseded", "request"):

@@ -198,6 +198,8 @@ PLAIN: dict[str, Change] = {
     "an unknown run": at(5, run_key=digest(77)),
     "an unknown stage": at(5, stage="t"),
     "an unknown attempt": at(5, attempt=2),
+    "a manifest that is no digest": at(12, {"manifest_digest": None}),
+    "a manifest in capitals": at(12, {"manifest_digest": "A" * 64}),
     "other terms later": at(9, {"period": "2028"}),
     "an attempt left out": at(9, attempt=3),
     "a committed stage again": at(9, {"stages": {"one": [GAUSSIAN]}}),
@@ -315,6 +317,11 @@ WITHDRAWN: dict[str, Change] = {
         14, {"replaced_by": {"release_id": "x", "manifest": digest(9)}}
     ),
     "no name": at(14, {"release_id": ...}),
+    "a name that is no text": at(14, {"release_id": 5}),
+    "replaced by a release of no name": at(14, {"replaced_by": {"manifest": digest(102)}}),
+    "replaced by more than a release": at(14, {"replaced_by": {
+        "release_id": "x", "manifest": digest(102), "also": 1,
+    }}),
     "no moment": at(14, {"withdrawn_at": "today"}),
     "other terms": at(14, {"epsilon": "0"}),
     "more rows after it": again(12, {"manifest_digest": digest(9)}),
