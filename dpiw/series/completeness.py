@@ -26,12 +26,14 @@ from dpiw.errors import (
     SpecError,
 )
 from dpiw.ledger import Entry, EntryKind, Ledger, RunRecord, RunState, StageState
+from dpiw.ledger.keyring import Role
 from dpiw.ledger.values import Charge
 from dpiw.plan.calendar import first_day, following, latest_periods, periods
 from dpiw.plan.plan import compile_plan, settled
 from dpiw.plan.sections import SeriesSpec
 from dpiw.plan.spec import ReleaseSpec, load_schema, load_spec
 from dpiw.release.manifest import SCHEMA, Manifest, release_folders
+from dpiw.release.signing import PublicKey
 from dpiw.release.verification import read_signed_manifest
 from dpiw.release.withdrawal import read_tombstone
 from dpiw.run.reserve import charge_of
@@ -144,7 +146,7 @@ def series_of(
     """Return the series of a spec with a calendar at a moment (with a time zone).
 
     Opens the ledger and the signed manifests in `releases`, and spends nothing. `drawn_only`: as
-    anyone may know it, without reads, and reservations that drew nothing: whether one is given back
+    anyone may know it, without reads, and attempts that drew nothing: whether one is given back
     can depend on the table. Raises SpecError without a calendar, UnknownPopulationError, or
     LedgerError.
     """
@@ -152,9 +154,9 @@ def series_of(
     current, *recent = latest_periods(cadence, now, spec.time_zone, spec.retention)
     labels = periods(cadence, calendar.first, calendar.last or current)
     over = {label for label in labels if first_day(cadence, label) < first_day(cadence, current)}
-    manifests, withdrawn = _folders(spec, releases)
+    manifests, withdrawn = _folders(spec, releases, ledger)
     runs = {
-        run.run_key: run
+        run.run_key: _of_draws(run) if drawn_only else run
         for run in ledger.runs(spec.population)
         if run.release == spec.name or (run.release is None and _name(spec, run) in manifests)
         if run.drawn or not drawn_only
@@ -164,7 +166,7 @@ def series_of(
     alive = {
         entry.run_key
         for entry in entries
-        if runs[str(entry.run_key)].state is RunState.ARMED and now - _moment(entry) < UNDER_WAY
+        if entry.kind in _OF_A_DRAW and now - _moment(entry) < UNDER_WAY
     }
     for found in _outcomes(spec, ledger, manifests, withdrawn, runs, alive):
         if found.label in states and _BEST[found.status] >= _BEST[states[found.label].status]:
@@ -294,18 +296,31 @@ _WHY = {
     RunState.PUBLISHED: "published in the ledger, and its folder is not among the releases",
     RunState.VOIDED: "given back before a draw",
 }
+_OF_A_DRAW = (EntryKind.ARM, EntryKind.CHECKPOINT, EntryKind.RESUME)
 _PAID = (RunState.RESERVED, RunState.ARMED, RunState.COMMITTED)
 _BEST = {Status.MISSING: 0, Status.WITHDRAWN: 1, Status.PENDING: 2, Status.PUBLISHED: 3}
 
 
-def _folders(spec: ReleaseSpec, releases: Path) -> tuple[dict[str, Manifest], dict[str, str]]:
-    """Manifests by the names of their folders, and reasons of tombstones by their digests."""
+def _folders(
+    spec: ReleaseSpec, releases: Path, ledger: Ledger
+) -> tuple[dict[str, Manifest], dict[str, str]]:
+    """Manifests by the names of their folders, and reasons of tombstones by their digests.
+
+    A tombstone is believed by its entry, or by the key of its release or of a curator: else anybody
+    with access to a folder could withdraw it. The folder is then as good as damaged.
+    """
     manifests, withdrawn = {}, {}
+    entered, ring = ledger.withdrawals(), ledger.keyring(spec.population)
+    curators = [
+        PublicKey.from_hex(k.public_key) for k in ring.keys.values() if k.role is Role.CURATOR
+    ]
     for folder in release_folders(releases) if releases.is_dir() else []:
         if not folder.name.startswith(f"{spec.name}-"):
             continue
         try:
-            manifest, tombstone = read_signed_manifest(folder), read_tombstone(folder, None)
+            manifest = read_signed_manifest(folder)
+            keys = None if manifest.digest in entered else [manifest.signer, *curators]
+            tombstone = read_tombstone(folder, keys)
         except ReleaseError:  # damaged, or no release
             continue
         facts = manifest.facts
@@ -360,6 +375,11 @@ def _outcomes(
 
 def _name(spec: ReleaseSpec, run: RunRecord) -> str:
     return f"{spec.name}-{run.period}-{run.run_key[:8]}"
+
+
+def _of_draws(run: RunRecord) -> RunRecord:
+    """A run without its attempts that drew nothing."""
+    return replace(run, attempts=tuple(attempt for attempt in run.attempts if attempt.armed))
 
 
 def _missing(label: str, why: str) -> PeriodState:

@@ -370,11 +370,15 @@ def _text(amount: Decimal) -> str:
 
 def _incidents(report: AuditReport, counted: Tally) -> Iterator[Incident]:
     """What the audit found, errors first, less what only operators may know."""
-    undrawn = {f"run {run.key[:12]}" for run in counted.runs.values() if run.drawn == Units()}
+    runs = counted.runs.values()
+    undrawn = {f"run {run.key[:12]}" for run in runs if run.drawn == Units()}
+    undrawn |= {f"run {r.key[:12]} attempt {a.number}" for r in runs for a in r.attempts
+                if not a.armed}  # fmt: skip
     titles: dict[Severity, list[str]] = {Severity.ERROR: [], Severity.WARNING: []}
     for found in report.findings:
         is_shown = found.severity in titles and found.code not in _OF_OPERATORS
-        if is_shown and " ".join(found.subject.split()[:2]) not in undrawn:
+        words = found.subject.split()
+        if is_shown and not undrawn & {" ".join(words[:2]), " ".join(words[:4])}:
             plain_code = found.code.replace("_", " ").capitalize()
             titles[found.severity].append(_TITLES.get(found.code, plain_code))
     for title, count in sorted(Counter(titles[Severity.ERROR]).items()):

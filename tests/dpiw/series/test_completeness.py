@@ -1,6 +1,7 @@
 """What is published, pending, missing or withdrawn: random ledgers against a small model."""
 
 import datetime
+import hashlib
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpiw.errors import BudgetExceededError, SpecError
 from dpiw.ledger import Ledger
+from dpiw.ledger.keyring import Role
 from dpiw.plan.calendar import latest_periods
 from dpiw.plan.spec import parse_spec
 from dpiw.release.manifest import SCHEMA
@@ -28,7 +30,8 @@ from dpiw.series.completeness import (
     read_series,
     series_of,
 )
-from tests.support.ledger import BOTH, PLAN, cost, digest, key, terms, withdrawal
+from tests.support.ledger import BOTH, PLAN, RUN, ask, cost, digest, key, terms, withdrawal
+from tests.support.rings import CURATOR, SECOND, STRANGER
 from tests.support.specs import changed
 from tests.support.undrawn import draw_no_figures
 from tests.support.whole_runs import prepared, publish_run
@@ -107,7 +110,9 @@ class Desk:
     def add_folder(self, name: str, manifest: str, dictionary: int = 1) -> None:
         facts = SimpleNamespace(population=self.spec.population, release_id=name)
         files = {SCHEMA: SimpleNamespace(sha256=digest(dictionary))}
-        self.folders[name] = SimpleNamespace(facts=facts, digest=manifest, files=files)
+        self.folders[name] = SimpleNamespace(
+            facts=facts, digest=manifest, files=files, signer=CURATOR.public
+        )
 
     def series(self, *, now: datetime.datetime = NOW, drawn_only: bool = False) -> Series:
         with pytest.MonkeyPatch.context() as patch:
@@ -242,6 +247,55 @@ def test_a_withdrawn_release_is_neither_published_nor_due(tmp_path, seen):
     state = series.periods[3]
     assert (state.status, state.why) == (Status.WITHDRAWN, "withdrawn: error")
     assert state.label not in series.due
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [(CURATOR, Status.WITHDRAWN), (SECOND, Status.WITHDRAWN), (STRANGER, Status.MISSING)],
+)
+def test_a_tombstone_counts_by_the_key_of_its_release_or_of_a_curator(tmp_path, key, status):
+    """Where the ledger lost the entry. By any other key the folder is damaged, and nobody's word:
+
+    no reader with the curator's key accepts it, so it is published for nobody.
+    """
+    desk = Desk(tmp_path, monthly(), epsilon="9")
+    run, data = desk.play("commit", "2027-05", release=desk.spec.name), b"a manifest"
+    name, digest_ = f"{desk.spec.name}-2027-05-{run[:8]}", hashlib.sha256(data).hexdigest()
+    desk.ledger.publish(run, digest_)
+    desk.ledger.add_key(desk.spec.population, SECOND.public, Role.CURATOR)
+    desk.add_folder(name, digest_)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "manifest.json").write_bytes(data)
+    assert desk.series().periods[3].status is Status.PUBLISHED
+    stated = withdrawal(release_id=name, manifest=digest_).signed(key).to_json()
+    (tmp_path / name / "withdrawn.json").write_bytes(stated)
+    assert desk.series().periods[3].status is status
+
+
+def test_an_attempt_that_drew_nothing_is_not_public(tmp_path):
+    """Nor a read after a draw that died: whether it is given back can depend on the table."""
+    desk, first = Desk(tmp_path, monthly(), epsilon="9"), min(BOTH)
+    name, relation = desk.spec.population, desk.spec.privacy_unit.relation
+    asked = ask(
+        population=name, period="2027-05", release=desk.spec.name, cost=cost(relation=relation)
+    )
+    desk.moment = NOW - datetime.timedelta(days=3)
+    desk.ledger.reserve(**asked)
+    desk.ledger.arm(RUN, 1, first)
+    died = desk.series(drawn_only=True)
+    assert died.periods[3].why == "a draw began, and has no outcome"
+    desk.moment = NOW
+    desk.ledger.read(RUN, 1)  # for its other stage
+    assert desk.series(drawn_only=True) == died
+    desk.ledger.lose(RUN, 1, first)
+    lost = desk.series(drawn_only=True)
+    desk.ledger.reserve(**asked | {"attempt": 2, "stages": {first: BOTH[first]}})
+    assert desk.series(drawn_only=True) == lost
+    assert desk.series() != lost
+    desk.ledger.read(RUN, 2)
+    assert desk.series(drawn_only=True) == lost
+    desk.ledger.void(RUN, 2)
+    assert desk.series(drawn_only=True) == lost
 
 
 def test_how_often_a_table_was_read_changes_nothing_that_is_shown(tmp_path):

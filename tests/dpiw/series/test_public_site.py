@@ -276,6 +276,10 @@ def test_reads_reservations_and_actors_are_not_shown(desk, monkeypatch):
     signing.reserve(**ask(stages=declared, **words))
     assert [f for f in desk.report().findings if f.code == "cost_declared"]
     assert calendar(desk, "declared") == before
+    signing.lose(digest(7), 1, signing.arm(digest(7), 1, "made").stage)
+    lost = calendar(desk, "lost")
+    signing.reserve(**ask(stages=declared, attempt=2, **words))
+    assert calendar(desk, "again") == lost
     whole = b"".join(before.values())
     public = {path.read_bytes() for path in desk.releases.glob("*/*.json")}
     for private in ("canary", str(desk.root), "/workspace", "ledger.sqlite", run.key[:8]):
