@@ -11,7 +11,7 @@ from dpiw.ledger import EntryKind, FaultKind
 from dpiw.ledger.book import Book
 from dpiw.ledger.reading import replay
 from tests.support.ledger import MANIFEST, RUN, digest, stored, withdrawal
-from tests.support.rings import APPROVER, CURATOR, SECOND, STRANGER, TERMS, THIRD, Chain
+from tests.support.rings import APPROVER, CURATOR, SECOND, STRANGER, TERMS, THIRD, Chain, public
 
 
 def found(chain: Chain) -> list[tuple[str, str]]:
@@ -43,6 +43,14 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "a curator by the approver": ("key", {"key": SECOND, "role": "curator", "by": APPROVER}),
     "a key twice": ("key", {"key": CURATOR, "role": "curator", "by": CURATOR}),
     "a key of no role": ("key", {"key": SECOND, "role": "owner", "by": CURATOR}),
+    "a key in capitals": ("made", {
+        "kind": EntryKind.KEY, "payload": {"public_key": "A" * 64, "role": "curator"},
+        "by": CURATOR,
+    }),
+    "a revocation from no moment": ("made", {
+        "kind": EntryKind.REVOKE, "payload": {"public_key": public(CURATOR), "ends": "2027"},
+        "by": CURATOR,
+    }),
     "a revocation by a stranger": ("revoke", {"key": CURATOR, "since": 5, "by": STRANGER}),
     "a revocation of nobody": ("revoke", {"key": SECOND, "since": 5, "by": CURATOR}),
     "the last curator's": ("revoke", {"key": CURATOR, "since": 5, "by": CURATOR}),

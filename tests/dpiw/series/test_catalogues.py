@@ -284,11 +284,13 @@ def test_no_text_breaks_out_of_a_format(
     release, plain = release_of("external-measured"), shown(foreign, most=None)
     certificate = replace(
         release.certificate, assumptions=(plain,), caveats=(plain,), verdict_rule=plain,
-        post_processing=(plain,),
+        post_processing=(plain,), versions={plain: plain}, accountants={plain: plain},
     )  # fmt: skip
     columns = [*SCHEMA.columns]
-    with suppress(SchemaError):
-        columns[1] = replace(columns[1], description=foreign)
+    changes = [(1, "description", foreign), (1, "name", foreign), (4, "levels", (foreign, "b"))]
+    for place, name, value in changes:
+        with suppress(SchemaError):
+            columns[place] = replace(columns[place], **{name: value})
     told = (
         replace(release, certificate=certificate), replace(SCHEMA, columns=tuple(columns)),
         CatalogueEntry(licence=foreign, url=foreign, creator=foreign), where,
@@ -301,6 +303,10 @@ def test_no_text_breaks_out_of_a_format(
     root = ElementTree.fromstring(pages[2])
     assert root.findtext(".//{*}AuthEnty") == plain
     assert root.findtext(".//{*}conditions") == plain
+    names = [variable.get("name") for variable in root.iterfind(".//{*}var")]
+    assert names[:-2] == [column.name for column in told[1].released]
+    levels = [level.text or "" for level in root.iterfind(".//{*}catValu")]
+    assert {*columns[4].level_names} <= {*levels}
     curator = yaml.safe_load(pages[4])["deployment"]["basic"]["data_curators"][0]
     assert re.sub(r"\\(.)", r"\1", curator["data_curator_name"]) == plain
     assert pages[5].decode().count("<li>") == 2
