@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.ledger.from_releases import missing_releases, verified_releases
 from dpiw.release.manifest import CERTIFICATE, MANIFEST, SIGNATURE, release_folders
 from dpiw.release.signing import create_key_pair, load_private_key
-from dpiw.release.statements import read_signed_statement
+from dpiw.release.statements import KeyStatement, read_signed_statement
 from dpiw.release.verification import manifest_digest, verify
 from dpiw.release.withdrawal import KEPT, WITHDRAWN, Withdrawal
 from dpiw.release.withdrawn import WithdrawnRelease, verify_withdrawn
@@ -312,6 +313,11 @@ def test_a_conflict_is_told_and_changes_nothing(place):
     assert withdrawals(place) == 1
 
 
+def put(place: Any, signed: Any) -> str:
+    (folder_of(place, FIRST) / WITHDRAWN).write_bytes(signed.to_json())
+    return FIRST
+
+
 def copied_in(place: Any) -> str:
     """Another release's tombstone, put into a whole folder."""
     take_back(place)
@@ -323,31 +329,27 @@ def of_the_manifests_context(place: Any) -> str:
     """Signed by the curator, as manifests are."""
     done, key = take_back(place), load_private_key(key_of(place))
     signature = key.sign(done.tombstone.statement.to_json())
-    false = replace(done.tombstone, signature=signature)
-    (folder_of(place, FIRST) / WITHDRAWN).write_bytes(false.to_json())
-    return FIRST
+    return put(place, replace(done.tombstone, signature=signature))
 
 
 def of_another_key(place: Any) -> str:
-    create_key_pair(place.root, "other")
-    done, key = take_back(place), load_private_key(place.root / "other.key")
-    false = done.tombstone.statement.signed(key)
-    (folder_of(place, FIRST) / WITHDRAWN).write_bytes(false.to_json())
-    return FIRST
+    key, _ = create_key_pair(place.root, "other")
+    return put(place, take_back(place).tombstone.statement.signed(load_private_key(key)))
 
 
 def other_words(place: Any) -> str:
-    done = take_back(place)
-    statement = replace(done.tombstone.statement, reason="request")
-    false = replace(done.tombstone, statement=statement)
-    (folder_of(place, FIRST) / WITHDRAWN).write_bytes(false.to_json())
-    return FIRST
+    done = take_back(place).tombstone
+    return put(place, replace(done, statement=replace(done.statement, reason="request")))
+
+
+def a_statement_of_keys(place: Any) -> str:
+    stated = KeyStatement(population="town", at="2027-01-31T06:00:00Z", keys=())
+    return put(place, stated.signed(load_private_key(key_of(place))))
 
 
 def half_a_file(place: Any) -> str:
-    path = folder_of(place, FIRST) / WITHDRAWN
-    path.write_bytes(take_back(place).tombstone.to_json()[:-9])
-    return FIRST
+    data = take_back(place).tombstone.to_json()[:-9]
+    return put(place, SimpleNamespace(to_json=lambda: data))
 
 
 def a_link(place: Any) -> str:
@@ -364,14 +366,13 @@ def a_dangling_link(place: Any) -> str:
 
 
 def an_empty_file(place: Any) -> str:
-    (folder_of(place, FIRST) / WITHDRAWN).touch()
-    return FIRST
+    return put(place, SimpleNamespace(to_json=bytes))
 
 
 @pytest.mark.parametrize(
     "forge",
-    [copied_in, of_the_manifests_context, of_another_key, other_words, half_a_file, a_link,
-     a_dangling_link, an_empty_file],
+    [copied_in, of_the_manifests_context, of_another_key, other_words, a_statement_of_keys,
+     half_a_file, a_link, a_dangling_link, an_empty_file],
 )  # fmt: skip
 def test_a_false_tombstone_is_no_withdrawal_and_its_folder_no_release(place, forge):
     folder = folder_of(place, forge(place))
@@ -386,8 +387,7 @@ def test_a_false_tombstone_is_no_withdrawal_and_its_folder_no_release(place, for
 
 def test_a_tombstone_of_other_words_than_the_entry_s_is_found(place):
     statement = replace(take_back(place).tombstone.statement, reason="request")
-    path = folder_of(place, FIRST) / WITHDRAWN
-    path.write_bytes(statement.signed(load_private_key(key_of(place))).to_json())
+    put(place, statement.signed(load_private_key(key_of(place))))
     assert codes(place) == {"tombstone_disagrees", "withdrawn"}
     assert not audited(place).ok
 
