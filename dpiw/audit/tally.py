@@ -73,11 +73,11 @@ def _take(counted: Tally, entry: Fields) -> None:
     if kind == "register":
         _register(counted, entry)
         return
+    if kind in _SIGNED:
+        _check_signature(counted, entry)
     if kind == "recover":
         _recover(counted, entry)
         return
-    if kind in _SIGNED:
-        _check_signature(counted, entry)
     if kind in ("key", "revoke", "approve"):
         return
     if kind == "withdraw":
@@ -436,7 +436,7 @@ def _withdraw(counted: Tally, entry: Fields) -> None:
 
 _WITHDRAWAL = {"release_id", "manifest", "rows_of", "reason", "replaced_by", "withdrawn_at"}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_SIGNED = ("key", "revoke", "approve", "reserve", "publish", "withdraw")
+_SIGNED = ("key", "revoke", "approve", "reserve", "publish", "withdraw", "recover")
 _STEPS: dict[str, Callable[[RunTally, Fields], object]] = {
     "read": _read,
     "arm": _arm,

@@ -138,10 +138,10 @@ class Book:
             if name in self.populations:
                 raise LedgerConflictError("registered a second time", field=f"population {name}")
             return Population.from_payload(name, entry.payload)
-        if entry.kind is EntryKind.RECOVER:
-            return recovery_of(self, entry)
         if entry.kind in SIGNED:
             self.keyring(entry.population or "").after(entry)
+        if entry.kind is EntryKind.RECOVER:
+            return recovery_of(self, entry)
         if entry.kind in OF_KEYS:
             return None
         if entry.kind is EntryKind.WITHDRAW:

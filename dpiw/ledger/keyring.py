@@ -8,8 +8,9 @@
   one. One key of each role always has no end, so a successor is added first. If all keys of a role
   are lost, nothing more is reserved from the population, for ever: a way around would be a way
   around the second key. Runs that were reserved go on.
-* With keys, a reservation or a withdrawal is signed by a valid curator's key. With an approver's
-  key, a reserved run was approved: same plan, period, release, `max_attempts`, and no lower cost.
+* With keys, a reservation, a withdrawal or a recovery (which makes releases count as published) is
+  signed by a valid curator's key. With an approver's key, a reserved run was approved: same plan,
+  period, release, `max_attempts`, and no lower cost.
 * An approval stays valid if its key is revoked later, but not if it is revoked back to the
   approval or before.
 * Moments are the entries' labels, never earlier than a label that this ring saw before, so that
@@ -30,7 +31,9 @@ from dpiw.release.statements import KeyStatement, StatedKey
 OF_KEYS = frozenset({EntryKind.KEY, EntryKind.REVOKE, EntryKind.APPROVE})
 """Kinds of entries that change a keyring alone."""
 
-SIGNED = OF_KEYS | {EntryKind.RESERVE, EntryKind.WITHDRAW, EntryKind.PUBLISH}
+SIGNED = OF_KEYS | {
+    EntryKind.RESERVE, EntryKind.WITHDRAW, EntryKind.PUBLISH, EntryKind.RECOVER,
+}  # fmt: skip
 """Kinds of entries that a keyring takes into account."""
 
 _SAME = ("plan_digest", "period", "release", "max_attempts")
@@ -114,7 +117,7 @@ class Keyring:
             case EntryKind.RESERVE:
                 ring.check_reservation(by, entry.run_key, entry.payload)
                 return ring
-            case EntryKind.WITHDRAW:
+            case EntryKind.WITHDRAW | EntryKind.RECOVER:
                 ring.check_signer(by, Role.CURATOR)
                 return ring
         key = ring.keys.get(by or "")

@@ -20,9 +20,10 @@ from dpiw.errors import (
     SpecError,
     UnknownPopulationError,
 )
-from dpiw.ledger import Entry, EntryKind, FaultKind, Ledger
+from dpiw.ledger import Entry, EntryKind, FaultKind, Ledger, RecoveredRelease
 from dpiw.ledger.book import Book
 from dpiw.ledger.keyring import Keyring, RingKey, Role
+from dpiw.ledger.values import Charge
 from dpiw.release.signing import PrivateKey
 from tests.support.ledger import BOTH, RUN, adult, ask, cost, digest, insert, refused, withdrawal
 from tests.support.rings import (
@@ -245,6 +246,32 @@ def test_two_keys_reserve_and_one_does_not(ringed):
     own.reserve(**again)
     assert own.verify().ok
     assert errors(own.entries()) == set()
+
+
+@both_stores
+def test_a_recovery_needs_a_curator_s_key(ringed):
+    """It makes a release count as published: else anybody could, for a folder of a stolen key."""
+    none, one = ledger_of(ringed, None, 1), Charge(cost=cost("0.1"))
+    lost = RecoveredRelease(
+        hash=digest(3), manifest_digest=digest(104), previous=None, after=None, run="ab" * 4,
+        plan_digest=digest(6), period="p", charge=one, held=one, drawn=one,
+    )  # fmt: skip
+    for key in (None, APPROVER, STRANGER):
+        ledger = ledger_of(ringed, key, 1)
+        for releases, loss in (([lost], "0"), ([], "0.1")):
+            refused(
+                ledger, NotApprovedError,
+                lambda a=ledger, b=releases, c=loss: a.recover("adult", b, loss=cost(c, "0")),
+            )  # fmt: skip
+    ledger_of(ringed, CURATOR, 1).recover("adult", [lost], loss=cost("0", "0"))
+    assert none.verify().ok
+    assert errors(none.entries()) == set()
+    chain = Chain()
+    chain.entries = list(none.entries())[:-1]
+    stated = dict(none.entries()[-1].payload)
+    for key, codes in ((CURATOR, set()), (APPROVER, {"key_not_valid"}), (None, {"key_not_valid"})):
+        entry = chain.made(EntryKind.RECOVER, stated, by=key, on=1)
+        assert errors([*chain.entries, entry]) == codes
 
 
 OTHERWISE: dict[str, Any] = {
