@@ -72,7 +72,10 @@ class RingKey:
 
 
 class Use(NamedTuple):
-    """An approval or a publication that a valid key signed, at this moment of the ring."""
+    """An approval or a publication that a valid key signed, at this moment of the ring.
+
+    Also a publication before the first key: the key may be added later.
+    """
 
     entry: Entry
     by: str
@@ -103,9 +106,12 @@ class Keyring:
         Raises NotApprovedError if its keys do not allow the entry, LedgerConflictError or SpecError
         if it is not legal.
         """
+        by = None if entry.by is None else entry.by.public_key
         if not self.keys and entry.kind not in OF_KEYS:
-            return self
-        ring, by = self.at(entry.at), None if entry.by is None else entry.by.public_key
+            if by is None or entry.kind is not EntryKind.PUBLISH:
+                return self
+            return replace(self, uses=(*self.uses, Use(entry, by, entry.at)))  # of a key to come
+        ring = self.at(entry.at)
         match entry.kind:
             case EntryKind.KEY:
                 return ring._added(by, **entry.payload)

@@ -421,3 +421,21 @@ def test_a_stolen_key_that_dates_back_is_not_stated_as_the_signer(ringed):
     assert {one.public_key: one.signed for one in stated.keys} == {
         public(CURATOR): (), public(SECOND): (),
     }  # fmt: skip
+
+
+def test_what_a_key_published_before_it_was_added_stays_its_own(store_url):
+    """A population that takes up keys has releases already: readers keep them when a key ends."""
+    Ledger.create(store_url).register(adult())
+    own = ledger_of(store_url, CURATOR, 1)
+    for run, signer in ((RUN, own), (digest(7), ledger_of(store_url, None, 1))):
+        own.reserve(**ask(run_key=run))
+        for stage in BOTH:
+            own.commit(own.arm(run, 1, stage), digest(5))
+        signer.publish(run, digest(9) if run == RUN else digest(8))
+    own.add_key("adult", CURATOR.public, Role.CURATOR)
+    own.add_key("adult", SECOND.public, Role.CURATOR)
+    for ends, signed in ((2, (digest(9),)), (1, ())):  # the second is back to the publication
+        ledger_of(store_url, SECOND, 4).revoke_key("adult", CURATOR.public, ends=day(ends))
+        stated = own.keyring("adult").at(day(4)).statement(SECOND.public).key(CURATOR.public)
+        assert (stated.ended, stated.signed) == (day(ends), signed)
+    assert errors(own.entries()) == set()
