@@ -32,8 +32,8 @@ from tests.support.whole_runs import asked, publish_run
 ROOT = Path(__file__).resolve().parents[3]
 
 NEITHER = {"__init__", "__main__", "step", "progress", "window", "pages", "console", "server",
-           "interrupts", "reading", "step_log", "summary", "failures", "deployed", "alarms",
-           "metrics", "pools", "due", "parameters"}  # fmt: skip
+           "interrupts", "reading", "step_log", "summary", "failures", "deployed", "signals",
+           "pools", "due", "parameters"}  # fmt: skip
 """Modules beside the tasks and flows that define none."""
 
 
@@ -106,7 +106,7 @@ def test_no_module_writes_artifacts_tags_or_notifications():
         allowed = path.name in {"progress.py", "pages.py", "window.py"}
         wanted = ["artifact"] * allowed + ["emit_event"] * (path.name == "window.py")
         assert present == wanted, path.name
-        assert ("send_event(" in text) == (path.name in {"window.py", "alarms.py"}), path.name
+        assert ("send_event(" in text) == (path.name in {"window.py", "signals.py"}), path.name
 
 
 def test_prefect_sends_and_stores_nothing_by_default():
