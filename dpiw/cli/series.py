@@ -119,9 +119,10 @@ def _site(arguments: argparse.Namespace) -> int:
     place, given = named_ledger(arguments.ledger), arguments.releases
     named = [Path(arguments.ledger)] if names_a_spec(arguments.ledger) else []
     specs = {path.resolve(): load_spec(path) for path in [*named, *arguments.specs]}
-    roots = given or [Path(spec.publish_to) for spec in specs.values()]
-    if not roots:
+    if not (given or specs):
         raise SpecError(field="releases", allowed="--releases FOLDER, or --ledger SPEC.yaml")
+    own = [Path(spec.publish_to) for spec in specs.values()]
+    roots = given or [root for root in own if root.exists()]  # none before the first release
     folders = [folder for root in dict.fromkeys(roots) for folder in release_folders(root)]
     report = audit(place, folders, arguments.key)
     now = datetime.datetime.now(datetime.UTC)

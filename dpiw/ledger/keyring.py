@@ -139,7 +139,7 @@ class Keyring:
             raise NotApprovedError(
                 f"signed by key id {PublicKey.from_hex(by).key_id}" if by else "unsigned",
                 field=f"population {self.population}",
-                allowed=f"the signature of a {who}'s key of this population, valid at"
+                allowed=f"the signature of a key of this population with the role {who}, valid at"
                 f" {self.moment}",
                 next=[_LIST],
             )

@@ -108,6 +108,16 @@ def test_the_index_has_what_was_released_promised_and_spent(desk, capsys):
         assert words in page
 
 
+def test_a_site_before_the_first_release_shows_the_budget(make_workplace, monkeypatch):
+    place = make_workplace(weights="none")
+    monkeypatch.chdir(place.root)
+    words = ("--ledger", str(place.spec), "--key", str(place.root / "state/keys/test.pub"))
+    assert main(["site", "public", *words]) == 0
+    facts = facts_of(contents(Path("public")))
+    assert [town["epsilon"]["left"] for town in facts["populations"]] == ["5"]
+    assert facts["releases"] == facts["incidents"] == []
+
+
 def test_a_wrong_index_does_not_fit_the_schema(desk):
     """The control of every validation here."""
     facts = facts_of(build_site(desk.report(), out=desk.out))
