@@ -7,7 +7,7 @@ conditions and formulas use private names. Only this module looks up a name: exa
 import keyword
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -40,8 +40,11 @@ def column_name(table: pd.DataFrame, name: str, *, normalised: bool = False) -> 
     """Return the table's own spelling of a column's name.
 
     `normalised`: Python has changed the form of `name`, so that an exact match proves nothing.
-    Raises ReleaseError for no such column (names the nearest), or if several could be meant.
+    Raises ReleaseError for no such column (names the nearest), if several could be meant, or for
+    what names no single column.
     """
+    if not isinstance(name, Hashable):
+        raise ReleaseError(field="column", allowed="the name of one column")
     alike = _alike(table, name)
     if name in table.columns and (not normalised or len(alike) < 2):
         if not table.columns.is_unique and list(table.columns).count(name) > 1:

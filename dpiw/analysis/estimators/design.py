@@ -88,7 +88,7 @@ def design(table: pd.DataFrame, target: str, features: Sequence[str] | None) -> 
     Dates are days since the earliest in the table. `a:b` is the product of two features. `target`
     is numeric or boolean; without `features` it is a formula (`formula_design`).
     """
-    if not isinstance(target, str):
+    if not (isinstance(target, str) and isinstance(features, Iterable | None)):
         raise ReleaseError(
             field="regression",
             allowed="the target's name, then its features, such as 'income', ['age']",

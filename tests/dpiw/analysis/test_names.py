@@ -208,6 +208,26 @@ def test_a_level_is_found_by_its_whole_name():
         assert analysis.value_counts((table, None), "g")[level] == 0.25
 
 
+@pytest.mark.parametrize("given", [["x"], {"x": 1}, np.array(["x"]), ("x", TOWN), slice(2), 3])
+def test_what_names_no_column_is_refused(given):
+    table = rows("x")
+    asked = (
+        lambda: analysis.value_counts((table, None), given),
+        lambda: analysis.crosstab((table, None), given, TOWN),
+        lambda: analysis.crosstab((table, None), TOWN, given),
+        lambda: analysis.linear_regression((table, None), given, [TOWN]),
+    )
+    for ask in asked:
+        with pytest.raises(ReleaseError):
+            ask()
+
+
+@pytest.mark.parametrize("given", [3, slice(2), 0.5])
+def test_features_that_are_no_list_are_refused(given):
+    with pytest.raises(ReleaseError):
+        analysis.linear_regression((rows("x"), None), "x", given)
+
+
 @pytest.mark.parametrize("name", ["$a$ $b$", "_^$"])
 def test_plots_show_names_and_levels_as_they_are(name):
     pyplot = pytest.importorskip("matplotlib.pyplot")
