@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marginal_peers import BINS, Asked, environment, fitted, made
 from metrics import Array
 from provenance import RESULTS, stamp
 from study import Store, head, mean_and_error, number, options, parsed, read, records, row, write
 
+from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.recipe import play
+from dpiw.methods.generators.marginal_noise import useful_bins
+from dpiw.methods.recipe import fit, play
 from dpiw.methods.weights.weigh import resample
-from dpiw.plan.plan import compile_plan
+from dpiw.plan.plan import Plan, compile_plan
 from dpiw.plan.spec import parse_spec
 from dpiw.privacy.randomness import SeededNoise
 
 METHODS = ("privbayes", "mst", "aim")
+SMARTNOISE = {"smartnoise mst": "mst", "smartnoise aim": "aim"}
+REWEIGHTED = "mbi"
+PEERS = (*SMARTNOISE, REWEIGHTED)
+"""Of `marginal_peers`; mbi weights rows of our privbayes, at the shares of `chosen`."""
+
 EPSILON, REAL = "1", "real"
 
 WEIGHTS: Mapping[str, dict[str, Any]] = {
@@ -54,20 +62,21 @@ class Cell:
 
 def grid(runs: int, tables: Iterable[str], methods: Sequence[str]) -> list[Cell]:
     """Every cell, run by run."""
-    ways = [(REAL, "none"), *product(methods, WEIGHTS)]
+    ways = [
+        (REAL, "none"),
+        *product((method for method in methods if method not in PEERS), WEIGHTS),
+        *((method, "none") for method in methods if method in PEERS),
+    ]
     return [
         Cell(run=run, table=table, method=method, weights=weights)
         for run, table, (method, weights) in product(range(runs), tables, ways)
     ]
 
 
-def released(
-    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float, each: int = 1
-) -> tuple[dict[str, tuple[ScaledTable, Array]], str | None]:
-    """Rows and weights of the cell's release, by how weights are used; verdict.
-
-    `each`: published rows for each confidential one.
-    """
+def planned(
+    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float, each: int
+) -> Plan:
+    """Plan of the cell's release; `each`: published rows for each confidential one."""
     own = deepcopy(WEIGHTS[cell.weights])
     if "settings" in own["weights"]:
         own["weights"]["settings"]["omega_seed"] = 1
@@ -81,10 +90,18 @@ def released(
             "state": "unused", "signing_key": "unused", "publish_to": "unused",
         } | own
     )  # fmt: skip
+    return compile_plan(spec, schema)
+
+
+def released(
+    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float, each: int = 1
+) -> tuple[dict[str, tuple[ScaledTable, Array]], str | None]:
+    """Rows and weights of the cell's release, by how weights are used; verdict."""
     rng = np.random.default_rng([cell.run, 1])
     private = PrivateTable(schema=schema, scaled=rows)
     noise = SeededNoise(1000 * cell.run + 1)
-    made = play(compile_plan(spec, schema).recipe, private, noise=noise, rng=rng)
+    plan = planned(cell, schema, rows, delta=delta, each=each)
+    made = play(plan.recipe, private, noise=noise, rng=rng)
     found, ones = made.rows.scaled, np.ones(made.rows.rows)
     if cell.weights == "none":
         return {"unweighted": (found, ones)}, None
@@ -93,6 +110,31 @@ def released(
         f"{cell.weights}, by weights": (found, np.exp(made.weights.log_weights)),
         f"{cell.weights}, resampled": (found.take(drawn), ones),
     }, made.weights.diagnostics.verdict.value
+
+
+def by_peer(
+    cell: Cell, schema: PublicSchema, rows: ScaledTable, *, delta: float, each: int, folder: Path
+) -> dict[str, tuple[ScaledTable, Array]]:
+    """Rows and weights of a peer at the same total; `folder` holds the peers' environments."""
+    if cell.method in SMARTNOISE:
+        asked = Asked(
+            method=SMARTNOISE[cell.method], epsilon=float(EPSILON), delta=delta,
+            rows=each * rows.rows, seed=cell.run,
+        )  # fmt: skip
+        found = fitted(environment(folder), rows, schema, rows.rows, asked).scaled
+        return {"unweighted": (found, np.ones(found.rows))}
+    own = replace(cell, method="privbayes", weights="chosen")
+    plan = planned(own, schema, rows, delta=delta, each=each)
+    private = PrivateTable(schema=schema, scaled=rows)
+    model = fit(plan.recipe, private, noise=SeededNoise(1000 * cell.run + 1)).model
+    base = plan.recipe.sample(model, rng=np.random.default_rng([cell.run, 1])).weighed.scaled
+    domain = Domain.from_schema(schema, bins=useful_bins(BINS, rows.rows))
+    given = {
+        "codes": domain.codes(rows), "base": domain.codes(base), "sizes": np.array(domain.sizes),
+        "rho": WEIGHTS["chosen"]["shares"]["weights"] * plan.effort, "seed": cell.run,
+    }  # fmt: skip
+    weights = made(environment(folder, "mbi", "mbi.txt"), "reweighted", given)["weights"]
+    return {"reweighted, by weights": (base, weights)}
 
 
 def summary(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -138,12 +180,15 @@ def main(
     tables: Sequence[str],
     *,
     runs: int,
+    peers: Sequence[str] = (),
 ) -> int:
     """Measure the board, or make its page again; a run that was cut short goes on."""
     parser = options(page.__doc__, "boards")
     parser.add_argument("--runs", type=int, default=runs)
     parser.add_argument("--tables", nargs="+", default=[*tables], choices=tables)
-    parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
+    parser.add_argument(
+        "--methods", nargs="+", default=[*METHODS, *peers], choices=(*METHODS, *peers)
+    )
     chosen = parsed(parser, arguments)
     out: Path = chosen.out or RESULTS
     if chosen.page:

@@ -127,6 +127,8 @@ def compute(cell: boards.Cell, store: Store) -> dict[str, Any]:
                 f"sample, {share}%": (rows.take(order[: rows.rows * share // 100]), None)
                 for share in SAMPLES
             }
+        elif cell.method in boards.PEERS:
+            tables = boards.by_peer(cell, schema, rows, delta=DELTA, each=EACH, folder=store.folder)
         else:
             tables, verdict = boards.released(cell, schema, rows, delta=DELTA, each=EACH)
         found = {
@@ -163,4 +165,8 @@ def page(record: Mapping[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(boards.main(sys.argv[1:], "nist", compute, page, ("ten", "all"), runs=10))
+    sys.exit(
+        boards.main(
+            sys.argv[1:], "nist", compute, page, ("ten", "all"), runs=10, peers=boards.PEERS
+        )
+    )
