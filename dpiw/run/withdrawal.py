@@ -45,7 +45,7 @@ def withdraw(
         replaced_by: the name of the release to use instead, of the same population.
 
     Raises:
-        SpecError: `superseded` without a replacement, or an unknown one.
+        SpecError: `superseded` without a replacement; an unknown or withdrawn one.
         LedgerConflictError: the ledger has not published it, or withdrew it for another reason.
         SignatureError: an unrecorded tombstone that another key signed.
         ReleaseError: the folder cannot be read or written, or is a link.
@@ -62,7 +62,8 @@ def withdraw(
     elif reason == "superseded":
         allowed = "the name of the release that replaces it"
         raise SpecError("missing for this reason", field="--replaced-by", allowed=allowed)
-    recorded, tombstone = ledger.withdrawals().get(manifest.digest), read_tombstone(folder, None)
+    withdrawals = ledger.withdrawals()
+    recorded, tombstone = withdrawals.get(manifest.digest), read_tombstone(folder, None)
     if recorded is None and tombstone is not None and tombstone.signer != key.public:
         raise SignatureError(
             f"the ledger has no entry of it, and key id {tombstone.signer.key_id} signed it",
@@ -70,6 +71,9 @@ def withdraw(
             allowed=f"that key to record it, or no such file; yours is {key.public.key_id}",
         )
     begun = recorded if tombstone is None else tombstone.statement
+    if begun is None and replacement is not None and replacement.manifest in withdrawals:
+        allowed = "a release that is not withdrawn"
+        raise SpecError(f"{replaced_by} is withdrawn", field="--replaced-by", allowed=allowed)
     stated = Withdrawal(
         release_id=facts.release_id, manifest=manifest.digest, rows_of=facts.rows_of,
         reason=reason, replaced_by=replacement,

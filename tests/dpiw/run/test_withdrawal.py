@@ -247,9 +247,8 @@ def test_a_revision_names_what_it_replaces(place, says):
     assert run.key == key  # what it revises is no part of its promise
     steps.reserve(run, pay_again=True)
     _, folder = publish_run(place.spec, period=FIRST)
-    certificate = verify(folder, public_key=place.key).certificate
-    digest = manifest_digest(place.releases / old)
-    assert certificate.revises == {"release_id": old, "manifest": digest}
+    revises = verify(folder, public_key=place.key).certificate.revises
+    assert revises == {"release_id": old, "manifest": manifest_digest(place.releases / old)}
     for shown in (says("verify", folder), says("describe", folder)):
         assert f"revises {old}" in shown
     assert old in (folder / "report.html").read_text()
@@ -263,7 +262,8 @@ def test_a_revision_names_what_it_replaces(place, says):
     with pytest.raises(errors.WithdrawnError) as caught:
         load_release(place.releases / old, place.key)
     assert caught.value.replaced_by == folder.name
-    assert audited(place).ok
+    says("withdraw", folder, *words[2:], "--replaced-by", old, code=errors.SpecError.exit_code)
+    assert (withdrawals(place), audited(place).ok) == (1, True)
 
 
 def test_a_release_does_not_revise_itself(place):
