@@ -216,6 +216,7 @@ def run_restore(arguments: argparse.Namespace) -> int:
     The releases are read first, so that a wrong folder or key leaves no ledger.
     """
     from dpiw.ledger.backup import read_backup, restore
+    from dpiw.ledger.entries import EntryKind
     from dpiw.ledger.from_releases import missing_releases, verified_releases
 
     entries = read_backup(arguments.file)
@@ -230,6 +231,8 @@ def run_restore(arguments: argparse.Namespace) -> int:
     command = ["dpiw", "ledger", "recover", "--ledger", arguments.ledger]
     command += [word for root in full for word in ("--releases", str(root))]
     command += [word for key in arguments.key for word in ("--key", str(key))]
+    if any(entry.kind is EntryKind.KEY for entry in entries):
+        command += ["--sign-with", "CURATOR.key"]
     lines += [
         f"draws and reads later than {last.at} are not in this ledger, so"
         f" {'before you' if missing else 'if there were any, before you'} release, type:",

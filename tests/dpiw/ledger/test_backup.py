@@ -18,12 +18,14 @@ from dpiw.errors import (
 )
 from dpiw.ledger import EntryKind, Ledger, RunState
 from dpiw.ledger.backup import read_backup, restore, write_backup
+from dpiw.ledger.keyring import Role
 from dpiw.ledger.location import Faults
 from dpiw.ledger.stores.store import KIND_CHECK
 from dpiw.release.verification import verify
 from dpiw.run import steps
 from tests.golden import make_ledger
 from tests.support.ledger import RUN, ask, chain, cli, cost, digest, finish, recover, spend, told
+from tests.support.rings import CURATOR
 from tests.support.stores import both_stores
 from tests.support.whole_runs import draw, fitted, prepared
 from tests.support.whole_runs import finish as published
@@ -254,4 +256,10 @@ def test_a_restored_ledger_that_lost_nothing_is_told_so(sqlite_ledger, tmp_path)
                 "--key", "curator.pub")  # fmt: skip
     assert "missing" not in text
     assert "--loss-only" in text
+    assert "--sign-with" not in text
     assert Ledger.open(new).run(RUN).state is RunState.RESERVED
+    sqlite_ledger.add_key("adult", CURATOR.public, Role.CURATOR)
+    write_backup(sqlite_ledger, file)
+    text = told("restore", str(file), "--ledger", str(tmp_path / "keys.sqlite"), "--releases",
+                str(tmp_path / "none"), "--key", "curator.pub")  # fmt: skip
+    assert "--sign-with CURATOR.key" in text  # an unsigned recovery would be refused
