@@ -46,13 +46,17 @@ def given_back(spec: ReleaseSpec, record: RunRecord) -> str:
 
 def recover_command(spec: ReleaseSpec) -> str:
     """Return the command that records a folder's releases again; capitals mark decisions."""
-    return f"dpiw ledger recover {_places(spec)} {_LOSS}"
+    return f"dpiw ledger recover {_places(spec)} {_LOSS} {_signed(spec)}"
 
 
 def loss_command(spec: ReleaseSpec) -> str:
     """Return the command that charges unpublished draws; capitals mark decisions."""
     places = _options(ledger=ledger_place(spec), population=spec.population)
-    return f"dpiw ledger recover {places} --loss-only {_LOSS}"
+    return f"dpiw ledger recover {places} --loss-only {_LOSS} {_signed(spec)}"
+
+
+def _signed(spec: ReleaseSpec) -> str:
+    return f"--sign-with {shlex.quote(os.path.relpath(spec.signing_key))}"
 
 
 _LOSS = "--loss-epsilon E --loss-delta D --loss-reads N"
@@ -85,7 +89,7 @@ def typed_commands(spec: ReleaseSpec, path: Path) -> dict[Command, str]:
         Command.RECOVER: recover_command(spec),
         Command.NEW_KEY: new_key_command(spec),
         Command.ADD_KEY: f"dpiw key add --ledger {named} --public FILE.pub --role ROLE"
-        f" --sign-with {shlex.quote(os.path.relpath(spec.signing_key))}",
+        f" {_signed(spec)}",
         Command.LIST_KEYS: f"dpiw key list --ledger {named}",
         Command.APPROVE: f"dpiw approve {named} --period PERIOD --key FILE.key",
         Command.REHEARSE: f"dpiw rehearse {named}",
