@@ -18,7 +18,7 @@ _NUMBERS = ("max_attempts", "epsilon_units", "delta_units")
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """A signature that counted: of which entry, by which key, when."""
+    """A signature that counted: the entry, the digits of its key, and the moment."""
 
     entry: Fields
     by: str

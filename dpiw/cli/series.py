@@ -64,7 +64,7 @@ def _series(arguments: argparse.Namespace) -> int:
 
 
 def series_lines(series: Series) -> list[str]:
-    """Return the periods as a table, and the forecast; public facts only."""
+    """Return the periods as a table, and the forecast, for operators: no count of reads."""
     rows = [("period", "status", "release, or why there is none")]
     for state in series.periods:
         changed = "; another data dictionary than before" if state.schema_changed else ""

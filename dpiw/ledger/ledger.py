@@ -140,7 +140,7 @@ class Ledger(LedgerReader):
         return self.keyring(population).keys[key.raw.hex()]
 
     def approve(self, population: str, run_key: str, terms: Mapping[str, Any]) -> Entry:
-        """Approve a run on these terms, of which costs are the most; return the entry that does.
+        """Approve a run on these terms, whose costs are limits; return the approval's entry.
 
         `terms`: as its reservation will state them. Again: no change. Raises NotApprovedError
         unless this ledger's `key` is a valid approver's of the population.

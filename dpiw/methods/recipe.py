@@ -96,7 +96,7 @@ class Recipe:
         no noise. One BLAS thread: more would round sums differently, and wait for our own threads
         (100,000 rows of Adult then took 3.6 times the processor time).
         """
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import threadpool_limits
 
         if weights is None:
             return uniform_weights(self.weighing.rows)

@@ -88,8 +88,8 @@ class StatedKey:
 class KeyStatement(Statement):
     """What a population's ledger states at a moment (UTC) of the keys that sign its releases.
 
-    Nothing in a release proves when it was signed, so a key that has ended vouches for the releases
-    alone that the ledger records as published with it before.
+    Nothing in a release proves when it was signed, so a key that has ended vouches only for the
+    releases that the ledger records as published with it before.
     """
 
     population: str

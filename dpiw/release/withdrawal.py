@@ -72,7 +72,7 @@ class Withdrawal(Statement):
         return None if self.replaced_by is None else self.replaced_by.release_id
 
     def refusal(self, remark: str = "") -> WithdrawnError:
-        """Return the error for who would use the release, or publish it again."""
+        """Return the error for a reader of the release, or a run that would publish it again."""
         return WithdrawnError(
             f"withdrawn on {self.withdrawn_at}, reason {self.reason}: {REASONS[self.reason]}. Do"
             f" not use it; its cost stays charged{remark}",

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from dpiw.analysis.questions import answers, asked_of, pair_support
 from dpiw.analysis.release import ReleasedRows

@@ -69,7 +69,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodState:
-    """One period of a calendar; public facts only.
+    """One period of a calendar; public facts only if the series is `drawn_only`.
 
     Attributes:
         label: such as `2026-03`.

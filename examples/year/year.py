@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -175,7 +176,7 @@ class Place:
 def be_quiet(place: Place) -> None:
     """Set Prefect's home, and its defaults of a confidential workplace, before its first import."""
     os.environ["PREFECT_HOME"] = str(place.folder / "home/prefect")
-    import flows  # noqa: F401
+    importlib.import_module("flows")
 
 
 def back_fill(api: str) -> str:
@@ -224,8 +225,8 @@ class Processes:
         """Start the server and wait for its answer."""
         server = self.running["server"] = self.command("server")
         self.write_down()
-        up = lambda: answers(f"{self.facts['api']}/health")  # noqa: E731
-        until(lambda: server.poll() is not None or up(), "the start of the server")
+        health = f"{self.facts['api']}/health"
+        until(lambda: server.poll() is not None or answers(health), "the start of the server")
         if server.poll() is not None:
             raise SystemExit(f"the server ended: see {self.place.folder / 'home/server.log'}")
 
@@ -296,6 +297,10 @@ class Story:
         """Return how many releases are paid for."""
         return int(self.ledger.spent("town").epsilon / EPSILON)
 
+    def drawn(self) -> set[str]:
+        """Return the months that drew from their tables."""
+        return {run.period for run in self.ledger.runs("town") if run.drawn}
+
     def first_fill(self) -> str:
         """Wait for the back-fill that `serve` started; return how it ended."""
         return self.end_of(self.place.facts()["run"])
@@ -305,8 +310,7 @@ class Story:
         facts = self.place.facts()
         run = back_fill(facts["api"])
         if dies_in is not None:
-            drawn = lambda: {one.period for one in self.ledger.runs("town") if one.drawn}  # noqa: E731
-            until(lambda: dies_in in drawn(), f"the draw of {dies_in}")
+            until(lambda: dies_in in self.drawn(), f"the draw of {dies_in}")
             print(f"\n$ kill -9 {facts['server']}        # the Prefect server", flush=True)
             os.kill(facts["server"], signal.SIGKILL)
             until(lambda: self.place.facts()["server"] != facts["server"], "another server")

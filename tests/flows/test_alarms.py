@@ -102,7 +102,7 @@ def test_no_alarm_fails_a_step(place, monkeypatch):
 
 
 def lacking(release, periods):
-    """A series of which that many periods are missing."""
+    """A series that misses so many periods."""
     states = tuple(
         PeriodState(label=f"2026-{month:02d}", status=Status.MISSING)
         for month in range(1, periods + 1)

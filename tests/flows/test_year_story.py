@@ -114,8 +114,9 @@ def test_the_story_is_played_with_server_and_worker(year, tmp_path):
             [*words, "serve", *options], env=environment, cwd=ROOT, stdout=output, stderr=output
         )
     try:
-        ready = lambda: b"\nsite " in log.read_bytes() or serving.poll() is not None  # noqa: E731
-        until(ready, what="the start")
+        until(
+            lambda: b"\nsite " in log.read_bytes() or serving.poll() is not None, what="the start"
+        )
         assert serving.poll() is None, log.read_text()
         told = subprocess.run(
             [*words, "story", *options], env=environment, cwd=ROOT, check=False, text=True,

@@ -173,7 +173,7 @@ def _scores(
 
 def _on_one_population(rehearsal: Rehearsal, place: Place) -> list[Score]:
     """Score all candidates on one table, from the same random numbers."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1):  # more threads would round sums differently
         return _play(rehearsal, *place)

@@ -102,7 +102,9 @@ def errors(name):
     return tuple(map(np.array, scaled))
 
 
-@pytest.mark.nightly  # in `make test`: the p-values below, and the law in `test_means_law.py`
+@pytest.mark.nightly_cases(
+    "[median]", "[variance]", "[std]", "[shares]", "[poisson]", "[gamma]", "[t]", "[chi square]"
+)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_noise_aware_intervals_hold_the_truth(name):
     # Coverage is the mean over an estimator's values. Standard errors wrong by 3/2 either way give

@@ -119,7 +119,7 @@ def test_a_publication_by_no_valid_key_is_named():
 
 
 def test_a_publication_by_nobody_dates_no_later_entry_back():
-    """The ring saw its label, whoever signed: a key that had ended by then adds no key."""
+    """Every label moves the clock, even of an unsigned entry: an ended key then adds no key."""
     chain, book = certified(), Book()
     chain.entries.append(chain.key(SECOND, "curator", by=CURATOR, on=3))
     chain.entries.append(chain.revoke(SECOND, 10, by=CURATOR, on=3))

@@ -19,7 +19,7 @@ from dpiw.privacy.mechanisms import calibrated_law
 from dpiw.privacy.units import NeighbouringRelation, NoiseKind, NoiseLaw, PrivacyUnit
 
 if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+    from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
