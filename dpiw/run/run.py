@@ -72,6 +72,11 @@ def measurement_file(folder: Path, stage: str) -> Path:
     return folder / f"{stage}.npz"
 
 
+def snapshot_file(folder: Path) -> Path:
+    """Return the path of the scaled table in a run's folder, once ingested."""
+    return folder / "private" / "scaled.parquet"
+
+
 def _record_file(folder: Path) -> Path:
     return folder / "run.json"
 
@@ -255,7 +260,7 @@ class ReleaseRun:
     @property
     def snapshot(self) -> Path:
         """Path of the scaled table, once ingested."""
-        return self.private / "scaled.parquet"
+        return snapshot_file(self.directory)
 
     @property
     def generator(self) -> Synthesizer:

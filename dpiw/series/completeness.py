@@ -7,7 +7,7 @@ the number of rows, or how often a table was read without a draw.
 import datetime
 import enum
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from dpiw.release.signing import PublicKey
 from dpiw.release.verification import read_signed_manifest
 from dpiw.release.withdrawal import read_tombstone
 from dpiw.run.reserve import charge_of
-from dpiw.run.run import ledger_url
+from dpiw.run.run import ledger_url, run_folder, snapshot_file
 
 UNDER_WAY = datetime.timedelta(days=1)
 """A draw whose last entry is older has died, or its worker's clock is wrong."""
@@ -101,8 +101,9 @@ class Series:
         carries: how many further periods the budget carries.
         ends: the first period that it cannot carry; None: it carries all of the calendar.
         due: labels of periods that are over, unpublished and within retention, oldest first.
-        by_hand: those of `due` whose table was last read without a draw. Each read counts for life,
-            so a worker does not start them again; a person may. Empty where everybody may look.
+        by_hand: those of `due` whose table was last read without a draw, and is not at hand as a
+            copy. Each read counts for life, so a worker does not start them again; a person may.
+            Empty where everybody may look.
         schema_changes: whether the next release has another data dictionary than the last one.
     """
 
@@ -142,12 +143,14 @@ def series_of(
     *,
     now: datetime.datetime,
     drawn_only: bool = False,
+    is_copied: Callable[[str], bool] = lambda run_key: False,
 ) -> Series:
     """Return the series of a spec with a calendar at a moment (with a time zone).
 
     Opens the ledger and the signed manifests in `releases`, and spends nothing. `drawn_only`: as
     anyone may know it, without reads, and attempts that drew nothing: whether one is given back
-    can depend on the table. Raises SpecError without a calendar, UnknownPopulationError, or
+    can depend on the table. `is_copied`: whether a run holds its copy of the table, so that it
+    goes on without a read. Raises SpecError without a calendar, UnknownPopulationError, or
     LedgerError.
     """
     calendar, cadence = calendar_of(spec), spec.cadence
@@ -172,8 +175,8 @@ def series_of(
         if found.label in states and _BEST[found.status] >= _BEST[states[found.label].status]:
             states[found.label] = found
     due = [label for label in labels if label in recent and states[label].is_open]
-    in_vain = set() if drawn_only else _read_in_vain(entries, runs)
-    by_hand = [label for label in due if label in in_vain]
+    in_vain = {} if drawn_only else _read_in_vain(entries, runs)
+    by_hand = [label for label in due if label in in_vain and not is_copied(in_vain[label])]
     account = replace(ledger.account(spec.population), unpaid_reads=0)  # not a public number
     if drawn_only:
         account = replace(account, held=account.drawn)
@@ -282,7 +285,11 @@ def read_series(path: Path) -> tuple[ReleaseSpec, Series]:
         schema = load_schema(spec)
     ledger, releases = Ledger.open(ledger_url(spec)), Path(spec.publish_to)
     now = datetime.datetime.now(datetime.UTC)
-    return spec, series_of(spec, schema, ledger, releases, now=now)
+
+    def is_copied(run_key: str) -> bool:
+        return snapshot_file(run_folder(Path(spec.state), spec.population, run_key)).exists()
+
+    return spec, series_of(spec, schema, ledger, releases, now=now, is_copied=is_copied)
 
 
 _NEVER, _NOT_OVER = "never started", "not over"
@@ -390,11 +397,13 @@ def _moment(entry: Entry) -> datetime.datetime:
     return datetime.datetime.fromisoformat(entry.at).astimezone(datetime.UTC)
 
 
-def _read_in_vain(entries: Iterable[Entry], runs: Mapping[str, RunRecord]) -> set[str]:
-    """Periods whose table was last read without a draw after it."""
+def _read_in_vain(entries: Iterable[Entry], runs: Mapping[str, RunRecord]) -> dict[str, str]:
+    """Periods whose table was last read without a draw after it, with the keys of those runs."""
     steps = (EntryKind.READ, EntryKind.ARM, EntryKind.COMMIT)
-    last = {runs[str(entry.run_key)].period: entry.kind for entry in entries if entry.kind in steps}
-    return {label for label, kind in last.items() if kind is EntryKind.READ}
+    last = {runs[str(entry.run_key)].period: entry for entry in entries if entry.kind in steps}
+    return {
+        label: str(entry.run_key) for label, entry in last.items() if entry.kind is EntryKind.READ
+    }
 
 
 def _charge(spec: ReleaseSpec, schema: PublicSchema, ledger: Ledger) -> Charge:

@@ -22,7 +22,7 @@ from flows import console
 from flows import series as module
 from tests.flows.conftest import ROOT
 from tests.support.patience import SECONDS, until
-from tests.support.whole_runs import prepared
+from tests.support.whole_runs import ingested, prepared
 
 
 def give_calendar(place: Any, *, beyond: str = "true", tables: int = 3) -> list[str]:
@@ -98,6 +98,24 @@ def test_a_worker_reads_no_table_again_that_was_read_in_vain(place, fills, monke
     assert started == labels[1:] * 2
     assert Ledger.open(place.ledger).account("town").unpaid_reads == reads
     assert fills(place, {})[1] == labels  # a person's `--fill`
+
+
+def test_a_worker_goes_on_from_the_copy_of_one_that_was_killed_behind_its_read(
+    place, fills, monkeypatch
+):
+    """No read is left to do: only without the copy is the read one in vain."""
+    labels = give_calendar(place)
+    run = ingested(place, period=labels[0])
+    started = []
+    monkeypatch.setattr(module, "spec_below_root", lambda _, path: Path(path))
+    monkeypatch.setattr(module, "show_series", lambda path, *, fills: module.read_series(path)[1])
+    monkeypatch.setattr(module, "release", lambda path, label: started.append(label))
+    with pytest.raises(IncompleteSeriesError, match="reserved, and not drawn"):
+        module.series.fn(str(place.spec))
+    run.snapshot.unlink()
+    with pytest.raises(IncompleteSeriesError, match="its table was read, and nothing was drawn"):
+        module.series.fn(str(place.spec))
+    assert started == [*labels, *labels[1:]]
 
 
 def test_a_calendar_that_the_budget_does_not_carry_starts_nothing(place, fills, capsys):
