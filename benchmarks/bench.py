@@ -42,10 +42,6 @@ MST = "MST of smartnoise-synth on private-pgm"
 LINES = (
     Line(name="features", item="features", ours="feature sums of measured weights",
          reference="their matrix product", target=3),
-    Line(name="one-way, memory", item="marginals", ours="counts of every column, codes in memory",
-         reference="copying the codes"),
-    Line(name="one-way, disk", item="marginals",
-         ours="counts of every column of a table on disk", reference="pyarrow reads that Parquet"),
     Line(name="ingest", item="release", ours="ingest",
          reference="pyarrow reads the CSV, writes Parquet, reads it twice"),
     Line(name="release", item="release", ours="a whole release without weights, its starts apart",
@@ -59,10 +55,6 @@ LINES = (
          reference="pyarrow reads and writes those rows"),
     Line(name="adult-weights", item="adult-weights", reference="the same without weights",
          ours="privbayes and measured weights, in memory, Adult drawn with replacement"),
-    Line(name="counts-1", item="counts", kind="peer", ours="private histogram, one column",
-         reference="diffprivlib"),
-    Line(name="counts-2", item="counts", kind="peer", ours="private histogram, two columns",
-         reference="diffprivlib"),
     Line(name="privbayes", item="privbayes", kind="peer", target=200,
          ours="privbayes, Adult, epsilon 1, delta 0", reference="DataSynthesizer's PrivBayes"),
     Line(name="privbayes-adult-mst", item="adult-mst", kind="peer", target=50,
@@ -95,10 +87,8 @@ LINES = (
 ITEMS: Mapping[str, Callable[[Place], Mapping[str, Found]]] = {
     "features": limits.features,
     "scores": limits.scores,
-    "marginals": limits.marginals,
     "starts": limits.starts,
     "adult-weights": peers.weighed,
-    "counts": peers.counts,
     "dp-sgd": peers.training,
     "privbayes": partial(
         peers.fits, peer="DataSynthesizer", dataset="adult", method="privbayes", delta=0.0
@@ -211,7 +201,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", type=Path, help="folder with adult.csv and banknote.csv")
     parser.add_argument("--rows", type=int, nargs="+", default=[10**4, 10**5, 10**6],
                         help="of whole releases; 10000000 takes half an hour more")  # fmt: skip
-    parser.add_argument("--table-rows", type=int, default=10**6, help="of counts and sums")
+    parser.add_argument("--table-rows", type=int, default=10**6, help="of sums")
     parser.add_argument("--repeats", type=int, default=3, help="turns of what takes little")
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--only", nargs="+", metavar="ITEM", help="of what the page shows")

@@ -24,9 +24,7 @@ from threadpoolctl import threadpool_limits
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.snapshots import open_snapshot, write_snapshot
-from dpiw.data.tables import PrivateTable
 from dpiw.ledger import Ledger, Population
-from dpiw.methods.generators.counting import ContingencyCounter
 from dpiw.methods.one_way import OneWayLaw
 from dpiw.methods.weights.measured.features import with_first_moments
 from dpiw.methods.weights.measured.many_rows import StreamedRows
@@ -167,29 +165,6 @@ def scores(place: Place) -> dict[str, Found]:
                 told=f"{rows.rows:,} rows; {theta.size:,} features",
             )  # fmt: skip
     return {"scores": comparison}
-
-
-def marginals(place: Place) -> dict[str, Found]:
-    """Counts of every column: of codes in memory, and of a confidential table on disk."""
-    schema, rows = made_up(place.rows)
-    domain = Domain.from_schema(schema, bins=16)
-    codes = np.asfortranarray(domain.codes(rows).astype(np.uint8))
-    target = np.empty_like(codes)
-    memory = in_turns(
-        lambda: [*ContingencyCounter(lambda: [codes], domain.sizes).one_way()],
-        lambda: np.copyto(target, codes),
-        repeats=place.repeats, told=f"{codes.nbytes / 2**20:.0f} MiB of codes",
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory(dir=place.scratch) as folder:
-        path = Path(folder, "table.parquet")
-        write_snapshot(rows, path)
-        private = PrivateTable(schema=schema, scaled=open_snapshot(path))
-        disk = in_turns(
-            lambda: [*ContingencyCounter.of(private, domain).one_way()],
-            lambda: pyarrow.parquet.read_table(path),
-            repeats=place.repeats, told=f"{place.rows:,} rows",
-        )  # fmt: skip
-    return {"one-way, memory": memory, "one-way, disk": disk}
 
 
 @dataclass(frozen=True, kw_only=True)

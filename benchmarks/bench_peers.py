@@ -18,19 +18,15 @@ from boards import Cell, released
 from marginal_peers import HERE, environment, made
 from metrics import total_variation
 from study import ROOT
-from weights_cells import calibrated, table, unit_table
+from weights_cells import calibrated, table
 
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
-from dpiw.methods.generators.counting import ContingencyCounter, noisy_marginal
 from dpiw.methods.generators.registry import make_generator
 from dpiw.privacy.randomness import SecureNoise
-from dpiw.privacy.units import NoiseKind
 
 EPSILON, DELTA = 1.0, 1e-9
-CELLS = {1: 100, 2: 100}
-"""Bins of each column, by the number of columns of a histogram."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,6 @@ PEERS: Mapping[str, Peer] = {
         "smartnoise-synth 1.0.8 on private-pgm (mbi) 1.1.0", "requirements.txt", "peers"
     ),
     "DataSynthesizer": Peer("DataSynthesizer 0.1.13", "datasynthesizer.txt", "datasynthesizer"),
-    "diffprivlib": Peer("diffprivlib 0.6.6", "diffprivlib.txt", "diffprivlib"),
 }
 
 
@@ -129,29 +124,6 @@ def weighed(place: Place) -> dict[str, Found]:
         timed(partial(released, cell, schema, many, delta=DELTA))[1] for cell in cells
     )
     return {"adult-weights": Found(ours=ours, reference=reference, told=f"{place.rows:,} rows")}
-
-
-def counts(place: Place) -> dict[str, Found]:
-    """Private histograms of one and two columns of numbers beside diffprivlib's."""
-    python, lines = python_of(place, "diffprivlib"), {}
-    for columns, bins in CELLS.items():
-        values = np.random.default_rng(columns).random((place.rows, columns))
-        schema, rows = unit_table(values)
-        private = PrivateTable(schema=schema, scaled=rows)
-        domain = Domain.from_schema(schema, bins=bins)
-
-        def ours(private: PrivateTable = private, domain: Domain = domain) -> Any:
-            exact = ContingencyCounter.of(private, domain).count(range(len(domain.sizes)))
-            law = {"kind": NoiseKind.LAPLACE, "scale": 1 / EPSILON}
-            return noisy_marginal(exact, noise=SecureNoise(), **law)
-
-        timed(ours)  # importing OpenDP is not counting
-        mine = [timed(ours)[1] for _ in range(place.repeats)]
-        given = {"values": values, "bins": bins, "epsilon": EPSILON}
-        theirs = [fitted(python, "counts", given)[1] for _ in range(place.repeats)]
-        text = f"{bins**columns:,} cells of {place.rows:,} rows"
-        lines[f"counts-{columns}"] = Found(ours=median(mine), reference=median(theirs), told=text)
-    return lines
 
 
 TRAINING = """import json, sys

@@ -12,14 +12,23 @@ from pathlib import Path
 import numpy as np
 from metrics import Array
 from paper_weights import NOT_PRIVATE, Tables, alone, weights_of
-from weights_cells import unit_table
 
+from dpiw.data.schema.columns import Column, ColumnKind
+from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable, SyntheticTable
 
 EPSILON = 1.0
 TOY_METHODS = ("none", "beta_noised", "beta_debiased", "dp_mlp", "logreg", "mlp")
 TOY_ROWS, TOY_SHOWN = 1000, 700
 """Confidential rows of the toy, and points of a panel."""
+
+
+def unit_table(values: Array) -> tuple[PublicSchema, ScaledTable]:
+    """A schema and rows of numbers in [0, 1], shape (n, d)."""
+    names = [f"x{j}" for j in range(values.shape[1])]
+    columns = [Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1) for name in names]
+    schema = PublicSchema(name="numbers", columns=tuple(columns))
+    return schema, ScaledTable(dict(zip(names, values.T.copy(), strict=True)), len(values))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,6 @@ from metrics import (
 )
 from study import ROOT, Store
 
-from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
@@ -159,14 +158,6 @@ def table(dataset: str, data: Path) -> tuple[PublicSchema, ScaledTable]:
     schema = PublicSchema.from_yaml(ROOT / own.schema)
     frame = pd.read_csv(data / own.file, dtype=str, keep_default_na=False)
     return schema, schema.scale(frame)
-
-
-def unit_table(values: Array) -> tuple[PublicSchema, ScaledTable]:
-    """A schema and rows of numbers in [0, 1], shape (n, d)."""
-    names = [f"x{j}" for j in range(values.shape[1])]
-    columns = [Column(name=name, kind=ColumnKind.CONTINUOUS, lower=0, upper=1) for name in names]
-    schema = PublicSchema(name="numbers", columns=tuple(columns))
-    return schema, ScaledTable(dict(zip(names, values.T.copy(), strict=True)), len(values))
 
 
 def spec_for(dataset: str, generator: str, epsilon: str, weights: str) -> ReleaseSpec:
