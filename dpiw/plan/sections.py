@@ -249,7 +249,6 @@ class Places(Section):
         time_zone: the IANA name of the zone whose days, weeks and months the periods are.
         series: the calendar of releases.
         revises: the name of the published release that this one replaces, if it corrects one.
-        back_fill: of earlier specs: any period may be published; now `series.retention` says which.
         mode: `production` needs a second key's approval of each run, `rehearse` spends nothing; no
             mode: an approval is needed where the population has an approver's key.
         state: the folder of the ledger and the confidential workspace.
@@ -264,7 +263,6 @@ class Places(Section):
     time_zone: Zone = "UTC"
     series: SeriesSpec | None = None
     revises: PlainText | None = None
-    back_fill: Flag = False
     mode: Literal["production", "rehearse"] | None = None
     state: PlainText
     ledger: Location | None = None

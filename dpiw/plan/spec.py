@@ -207,9 +207,6 @@ def _check_series(spec: ReleaseSpec) -> None:
         raise SpecError("holds { or }", field="source.path", allowed=allowed)
     if series is None:
         return
-    if spec.back_fill:
-        fault = "delete it, as series.retention says which periods may be published"
-        raise SpecError(fault, field="back_fill")
     for name, label in (("first", series.first), ("last", series.last or series.first)):
         near = nearest_period(spec.cadence, label)
         if near != label or spec.cadence == "once":
@@ -225,7 +222,7 @@ def _check_series(spec: ReleaseSpec) -> None:
         raise SpecError(field="series.last", allowed=f"{series.first}, which is first, or later")
 
 
-def _check_back_fill(spec: ReleaseSpec) -> None:
+def _check_retention(spec: ReleaseSpec) -> None:
     """Refuse a retention that one file would serve: it cannot hold every period's table."""
     if spec.retention > 1 and PERIOD not in spec.source.path:
         raise SpecError(
@@ -238,6 +235,9 @@ def _check_back_fill(spec: ReleaseSpec) -> None:
 
 def parse_spec(mapping: dict[str, Any]) -> ReleaseSpec:
     """Check settings and return the spec; SpecError names the field and the allowed range."""
+    if "back_fill" in mapping:
+        allowed = "series.retention, the number of periods back that may be published"
+        raise SpecError("is retired; delete it", field="back_fill", allowed=allowed)
     spec = validated(ReleaseSpec, mapping)
     if fault := source_fault(spec.source.written, file_format=spec.source.format):
         raise SpecError(fault[1], field=f"source.{fault[0]}")
@@ -263,7 +263,7 @@ def load_spec(path: Path) -> ReleaseSpec:
     refuse_open(mapping, what=name, error=SpecError, also=_dictionary(mapping, path.parent))
     with marked(path, SpecError):
         spec = parse_spec(mapping)
-        _check_back_fill(spec)
+        _check_retention(spec)
         return located_spec(spec, path.resolve().parent)
 
 

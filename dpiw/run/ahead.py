@@ -155,7 +155,7 @@ def question(spec: ReleaseSpec, *, key: str, label: str) -> str:
 
 
 def _begins_out_of_turn(spec: ReleaseSpec, key: str, label: str, now: datetime.datetime) -> str:
-    fault = "" if spec.back_fill else out_of_turn(spec, label, now)
+    fault = out_of_turn(spec, label, now)
     return "" if fault and _began(spec, key) else fault
 
 

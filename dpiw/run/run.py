@@ -225,7 +225,8 @@ class ReleaseRun:
     def load(cls, directory: Path) -> ReleaseRun:
         """Read a prepared run."""
         record = _record(directory)
-        record["spec"].pop("public_truth", None)  # a field of earlier specs
+        for retired in ("public_truth", "back_fill"):  # fields of earlier specs
+            record["spec"].pop(retired, None)
         spec = parse_spec(record["spec"])
         schema = PublicSchema.from_mapping(record["schema"])
         plan = restore_plan(spec, schema, record)

@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
                           {"series": {"first": "2026-01", "beyond_budget": "yes"}}),
     "a retention of nothing": ("series.retention", {"series": {"first": "2026-01",
                                                                "retention": 0}}),
-    "two settings of one thing": ("back_fill", {"back_fill": True}),
+    "a retired field": ("back_fill: .*series.retention", {"back_fill": False}),
     "one period": ("series.first: .*once", {"cadence": "once"}),
     **{
         f"a path {path}": ("source.path", {"source": {"path": path, "format": "csv"}})

@@ -13,9 +13,11 @@ import pytest
 from dpiw import errors
 from dpiw.cli.main import main
 from dpiw.ledger import Ledger
+from dpiw.plan.spec import load_spec
 from dpiw.run import steps
 from dpiw.run.commands import program
 from dpiw.run.reserve import check_ahead
+from dpiw.run.run import current_label
 from flows.release import due
 from tasks.stages import plan as plan_task
 from tests.support.ledger import cost, restore
@@ -259,9 +261,13 @@ def test_a_label_of_another_form_is_refused(workplace, name):
         assert len(Ledger.open(workplace.ledger).entries()) == entries
 
     check_refused("2026-q4")  # the spec has one period
-    workplace.rewrite("cadence: once", "cadence: monthly\nback_fill: true")
+    calendar = "{first: 2026-01, retention: 1000}"
+    workplace.rewrite("cadence: once", f"cadence: monthly\nseries: {calendar}")
+    workplace.rewrite("path: data.csv", 'path: "data{period}.csv"')
     for label in ("2026-1", "2026-13", "2026-q4"):
         check_refused(label)
+    for label in ("2026-01", current_label(load_spec(workplace.spec)), "2026-q4"):
+        (workplace.root / f"data{label}.csv").write_bytes(workplace.source.read_bytes())
     door(workplace.spec, "2026-01")
     door(workplace.spec, None)
     reserved(workplace, period="2026-q4")  # a run that began under such a label goes on

@@ -131,19 +131,16 @@ def test_who_may_schedule_runs_cannot_choose_any_period(monkeypatch, name, zone)
     monkeypatch.setattr("dpiw.run.ahead._began", lambda *_: False)
     spec = spec_of("monthly", zone)
     label = due.label("monthly", zone)
-    for allows in (False, True):
-        back = spec.model_copy(update={"back_fill": allows})
-        if admitted or allows:
-            check_turn(back, key="0" * 64, label=label, due=due)
-            continue
-        with pytest.raises(SpecError, match="nothing was reserved"):
-            check_turn(back, key="0" * 64, label=label, due=due)
+    if admitted:
+        check_turn(spec, key="0" * 64, label=label, due=due)
+        return
+    with pytest.raises(SpecError, match="nothing was reserved"):
+        check_turn(spec, key="0" * 64, label=label, due=due)
 
 
 @pytest.mark.parametrize("label", ["1000-01", "2026-12", "2027-04", "2027-07", "2999-12"])
 def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(workplace, label):
-    text = workplace.spec.read_text().replace("cadence: once", "cadence: monthly")
-    workplace.spec.write_text(text)
+    workplace.rewrite("cadence: once", "cadence: monthly")
     spec, now = load_spec(workplace.spec), datetime.datetime(2027, 6, 15, tzinfo=UTC)
     assert out_of_turn(spec, label, now)
     due = calendar.Due(scheduled=now, created=now, now=now)
@@ -153,11 +150,6 @@ def test_a_label_out_of_turn_is_refused_to_a_worker_and_asked_of_a_person(workpl
         check_turn(spec, key=key, label=label, due=due)
     assert question(spec, key=key, label="1000-01")
     assert len(Ledger.open(workplace.ledger).entries()) == entries
-    workplace.spec.write_text(text + "back_fill: true\n")
-    allowed = load_spec(workplace.spec)
-    check_turn(allowed, key=key, label=label, due=due)
-    assert not question(allowed, key=key, label="1000-01")
-    workplace.spec.write_text(text)
     if label != "1000-01":
         steps.reserve(run.ReleaseRun.prepare(workplace.spec, period=label))
         check_turn(spec, key=key, label=label, due=due)  # what a person agreed to goes on
@@ -170,24 +162,22 @@ def test_labels_in_turn_are_asked_by_nobody(workplace):
         assert not question(spec, key="0" * 64, label=label)
 
 
-def test_zone_and_back_filling_move_no_run_key(workplace):
+def test_a_zone_moves_no_run_key(workplace):
     spec, schema = load_spec(workplace.spec), load_schema(load_spec(workplace.spec))
-    assert (spec.time_zone, spec.back_fill) == ("UTC", False)
+    assert spec.time_zone == "UTC"
     plan = compile_plan(spec, schema)
-    moved = spec.model_copy(update={"time_zone": "Asia/Tokyo", "back_fill": True})
+    moved = spec.model_copy(update={"time_zone": "Asia/Tokyo"})
     assert compile_plan(moved, schema).run_key("once") == plan.run_key("once")
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [*(("time_zone", zone) for zone in [
-        "", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC",
-        "/etc/passwd", "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"],
-     ]), *(("back_fill", value) for value in ["true", "yes", 1, 0, None])],
+    "zone",
+    ["", "Berlin", "CEST+", "+02:00", "localtime", "posixrules", "Factory", "../UTC",
+     "/etc/passwd", "Europe/", "Europe", "UTC ", "utc", "a\0b", 2, None, True, ["UTC"]],
 )  # fmt: skip
-def test_zones_and_back_filling_are_said_plainly(field, value):
-    with pytest.raises(SpecError, match=f"{field}: "):
-        parse_spec(changed(field, value))
+def test_zones_are_said_plainly(zone):
+    with pytest.raises(SpecError, match="time_zone: "):
+        parse_spec(changed("time_zone", zone))
 
 
 def test_periods():

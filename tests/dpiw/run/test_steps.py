@@ -147,6 +147,14 @@ def test_a_run_folder_of_another_plan_is_refused(workplace):
         reloaded(run, spec=kept["spec"] | {"synthetic_rows": 301})
 
 
+def test_a_run_that_kept_fields_of_earlier_specs_goes_on(workplace):
+    run = prepared(workplace)
+    kept = json.loads((run.directory / "run.json").read_text())
+    earlier = {"public_truth": False, "back_fill": True}
+    assert reloaded(run, spec=kept["spec"] | earlier).plan == run.plan
+    assert prepared(workplace).plan == run.plan
+
+
 def test_a_ledger_restored_to_before_a_draw_does_not_draw_again(workplace):
     """The copy is from between reservation and draw: nothing new is reserved, but nothing runs."""
     run = reserved(workplace)
