@@ -1,4 +1,4 @@
-"""Cells of any dtype as plain pandas columns or as text. Total, by each cell alone."""
+"""Cells as text, numbers and moments. Total, by each cell alone."""
 
 from __future__ import annotations
 
@@ -117,43 +117,6 @@ _SPACES = dict.fromkeys((*range(0x2000, 0x200B), 0xA0, 0x1680, 0x202F, 0x205F, 0
 LONGEST = 1000
 """Characters; longer texts keep their form, because normalising their marks takes long."""
 
-_KNOWN = (
-    pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
-    pa.types.is_date, pa.types.is_timestamp,
-)  # fmt: skip
-
-
-def plain_cells(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Unwrap Arrow-backed and categorical columns, shape (rows,)."""
-    dtype = cells.dtype
-    if isinstance(dtype, pd.ArrowDtype):
-        return _from_arrow(pa.chunked_array(cells.array.__arrow_array__()))
-    if not isinstance(dtype, pd.CategoricalDtype):
-        return cells
-    kinds = plain_cells(pd.Series(dtype.categories))
-    if isinstance(kinds.dtype, np.dtype) and kinds.dtype.kind in "iub":  # they must bear gaps
-        kinds = kinds.astype(NULLABLE[pa.from_numpy_dtype(kinds.dtype)])
-    return pd.Series(kinds.array.take(cells.cat.codes.to_numpy(), allow_fill=True))
-
-
-def _from_arrow(cells: pa.ChunkedArray) -> pd.Series[Any]:
-    if pa.types.is_dictionary(cells.type):
-        parts = [_widened(chunk.dictionary).take(chunk.indices) for chunk in cells.chunks]
-        cells = pa.chunked_array(parts, type=None if parts else cells.type.value_type)
-    cells = _widened(cells)
-    if pa.types.is_large_string(cells.type):
-        return pd.Series(valid_text(cells).to_pandas())
-    if not any(is_known(cells.type) for is_known in _KNOWN):  # durations, lists and the like
-        gaps = cells.is_null().to_pylist()
-        return pd.Series(np.array([None if gap else "" for gap in gaps], dtype=object))
-    series: pd.Series[Any] = cells.to_pandas(types_mapper=NULLABLE.get, date_as_object=False)
-    return series
-
-
-def _widened(cells: Any) -> Any:
-    narrow = pa.types.is_string(cells.type) or pa.types.is_string_view(cells.type)
-    return cells.cast(pa.large_string()) if narrow else cells
-
 
 def plain_signs(text: str) -> str:
     """Replace every other minus sign in a number's text by `-`."""
@@ -201,7 +164,6 @@ def text_bytes(texts: pa.Array) -> bytes:
 
 def cell_texts(cells: pd.Series[Any]) -> pa.Array:
     """Return each cell as text (null = missing), by its own value alone, whatever the dtype."""
-    cells = plain_cells(cells)
     if isinstance(cells.dtype, pd.StringDtype):
         try:
             array = pa.array(cells, type=pa.large_string(), from_pandas=True)

@@ -20,7 +20,6 @@ from dpiw.data.cells.plain import (
     cell_texts,
     clock_seconds,
     day_number,
-    plain_cells,
     plain_signs,
     second_number,
     seconds_from_local,
@@ -38,7 +37,7 @@ _MAX_EXPONENT_DIGITS = 6
 
 
 def scale_cells(column: Column, cells: pd.Series[Any]) -> NDArray[Any]:
-    """Return scaled values of one column, shape (rows,), from raw cells of any dtype.
+    """Return scaled values of one column, shape (rows,), from cells of a source or a release.
 
     Numeric kinds: float64 in [0, 1] on the column's grid, NaN = missing. Discrete kinds: int32
     level indices, -1 = missing. Missing only if nullable. Unseen levels: texts.
@@ -183,7 +182,6 @@ def _is_number(dtype: Any) -> bool:
 
 
 def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    cells = plain_cells(cells)
     dtype = cells.dtype
     timed = column.kind is not ColumnKind.INTEGER
     if timed and isinstance(dtype, (np.dtype, pd.DatetimeTZDtype)) and dtype.kind == "M":
@@ -205,7 +203,6 @@ def _whole(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.int64], ND
 
 
 def _real(column: Column, cells: pd.Series[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    cells = plain_cells(cells)
     if not _is_number(cells.dtype):
         low, high = column.lower_number, column.upper_number
         return _parsed(column, cell_texts(cells), lambda text: _exact_real(text, low, high))
@@ -294,7 +291,6 @@ def _exact_real(text: str, low: float, high: float) -> float | None:
 
 def _codes(column: Column, cells: pd.Series[Any]) -> NDArray[np.int32]:
     """Level indices; unknown cells are `other`, or missing (-1) where there is none."""
-    cells = plain_cells(cells)
     if column.kind is ColumnKind.BOOLEAN:
         return _truths(column, cells)
     unknown = -1 if column.other is None else column.levels.index(column.other)

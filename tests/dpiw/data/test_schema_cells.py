@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpiw.data.cells.plain import plain_cells
 from dpiw.data.schema.columns import Column, ColumnKind
 from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.errors import SourceError
@@ -232,10 +231,6 @@ WRAPPINGS = {
     "pandas": lambda a: a.to_pandas(),
     "typed dates": lambda a: a.to_pandas(date_as_object=False),
     "nullable": lambda a: a.to_pandas(date_as_object=False).convert_dtypes(),
-    "arrow": lambda a: pd.Series(pd.arrays.ArrowExtensionArray(a)),
-    "dictionary": lambda a: pd.Series(pd.arrays.ArrowExtensionArray(a.dictionary_encode())),
-    "category": lambda a: a.to_pandas(date_as_object=False).astype("category"),
-    "arrow category": lambda a: pd.Series(pd.arrays.ArrowExtensionArray(a)).astype("category"),
     "objects": lambda a: pd.Series(a.to_pylist(), dtype=object),
     "timestamps": lambda a: a.to_pandas(date_as_object=False).astype(object),
 }
@@ -344,13 +339,6 @@ def test_a_naive_moment_is_read_in_the_columns_zone(seconds, expected):
         utc = moments([seconds], unit, "UTC")
         text = pd.Series([str(np.datetime64(min(seconds, LAST), "s")) + "Z"], dtype="str")
         assert scale_cells(ALWAYS, utc)[0] == scale_cells(ALWAYS, text)[0]
-
-
-def test_a_category_of_long_integers_stays_exact():
-    cells = pd.Series([2**53 + 1, 2**62 + 1, None], dtype="Int64").astype("category")
-    assert plain_cells(cells).tolist() == [2**53 + 1, 2**62 + 1, pd.NA]
-    numbers = pd.Series(pd.Categorical.from_codes([0, -1], categories=[2**53 + 1]))
-    assert plain_cells(numbers).tolist() == [2**53 + 1, pd.NA]
 
 
 @pytest.mark.parametrize(
