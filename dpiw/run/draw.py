@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dpiw.data.files import check_room, write_durably
 from dpiw.data.snapshots import is_whole
-from dpiw.data.source.ingest import IngestLimits
 from dpiw.data.source.ingest import ingest as read_source
 from dpiw.data.tables import PrivateSource, PrivateTable, SyntheticTable
 from dpiw.errors import (
@@ -143,9 +142,7 @@ def _read_source(run: ReleaseRun, ledger: Ledger, record: RunRecord) -> None:
             schema=run.plan.schema,
             unit=spec.privacy_unit,
             directory=run.private,
-            limits=IngestLimits(
-                max_columns=source.max_columns, max_cell_bytes=source.max_cell_bytes
-            ),
+            limits=source.limits,
             encoding=source.encoding,
             delimiter=source.delimiter,
             written=source.written,

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpiw.errors import SourceError, SpecError
+from dpiw.errors import SourceError
 
 T = TypeVar("T")
 
@@ -113,11 +113,6 @@ class IngestLimits:
     max_columns: int = 1_000
     max_cell_bytes: int = 10_000
     max_memory_bytes: int = 16 << 30
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise SpecError(field=f"source.{name}", allowed="a whole number >= 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from dpiw.data.cells.plain import cell_texts, in_one_form
 from dpiw.data.cells.reading import WHITE_SPACE, canonical_cells, canonical_frame, settled_formats
 from dpiw.data.cells.statement import CellTally, leave_statement
 from dpiw.data.files import write_durably
-from dpiw.data.schema.columns import Column, ColumnRole
+from dpiw.data.schema.columns import Column
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.snapshots import snapshot_writer
 from dpiw.data.source.batches import open_csv, open_parquet
@@ -39,8 +39,8 @@ from dpiw.data.source.validation import (
     validate_values,
 )
 from dpiw.data.threads import prefetched
-from dpiw.errors import SchemaError, SourceError, SpecError
-from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
+from dpiw.errors import SourceError
+from dpiw.privacy.units import PrivacyUnit
 
 Records = NDArray[np.void]
 
@@ -171,13 +171,13 @@ def ingest(
 
     Under add/remove any number of rows is admissible, none included: it is private, and refusing
     would reveal it. Under replace-one the number after bounding, `public_rows`, is public and must
-    be met. `written` states every field. Raises SpecError or SchemaError for settings that do not
-    fit, before reading; SourceError, whose message holds no cell, count or row number.
+    be met. `written` states every field. The settings fit, as `dpiw.plan.spec.check_fit` checks.
+    Raises SourceError, whose message holds no cell, count or row number.
 
     Privacy: at most `unit.max_rows` rows per id remain; all else is row-local. Releases nothing,
         but a structural failure is visible.
     """
-    person = _check_settings(file_format, schema, unit, public_rows)
+    person = None if unit.id_column is None else schema.column(unit.id_column)
     formats = settled_formats(schema, written, file_format=file_format)
     names = [column.name for column in schema.columns]
     snapshot, tally, facts, rows = directory / SNAPSHOT, CellTally(schema), ScaledFacts(schema), 0
@@ -215,26 +215,6 @@ def ingest(
         write_durably(directory / VERDICTS, json.dumps(verdicts, indent=1, sort_keys=True).encode())
         leave_statement(directory, tally, formats=formats, kept=rows, file_format=file_format)
     return snapshot
-
-
-def _check_settings(
-    file_format: str, schema: PublicSchema, unit: PrivacyUnit, public_rows: int | None
-) -> Column | None:
-    """Return the identifier by which rows are bounded, or None where each row is a unit."""
-    if file_format not in ("csv", "parquet"):
-        raise SpecError(field="source.format", allowed="csv or parquet")
-    replace_one = unit.relation is NeighbouringRelation.REPLACE_ONE
-    if replace_one and (public_rows is None or public_rows < 1):
-        raise SpecError("the public number of rows (>= 1) must be declared", field="replace-one")
-    if not replace_one and public_rows is not None:
-        raise SpecError("the number of rows is private and cannot be declared", field="add/remove")
-    if unit.id_column is None:
-        return None
-    person = schema.column(unit.id_column)
-    if person.role is not ColumnRole.IDENTIFIER:
-        allowed = "identifier, as the spec's unit.id_column names this column"
-        raise SchemaError(field=f"column {person.name}: role", allowed=allowed)
-    return person
 
 
 def _bounded(

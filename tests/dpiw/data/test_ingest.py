@@ -19,7 +19,7 @@ from dpiw.data.source import batches as sources
 from dpiw.data.source import copy as raw_source
 from dpiw.data.source.copy import IngestLimits
 from dpiw.data.source.ingest import ingest
-from dpiw.errors import SchemaError, SourceError, SpecError
+from dpiw.errors import SourceError
 from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from tests.dpiw.data.schema_example import TOY as SCHEMA
 from tests.dpiw.data.schema_example import toy_schema
@@ -109,26 +109,6 @@ def test_replace_one_needs_the_declared_number_of_rows(run):
         assert "3" not in str(caught.value)
     with pytest.raises(SourceError, match="number of rows"):
         run("id,n,c\n", unit=REPLACE, public_rows=1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "match"),
-    [
-        ({"unit": REPLACE}, SpecError, "must be declared"),
-        ({"unit": REPLACE, "public_rows": 0}, SpecError, "must be declared"),
-        ({"public_rows": 3}, SpecError, "private"),
-        ({"file_format": "xlsx"}, SpecError, "csv or parquet"),
-        ({"unit": PrivacyUnit(relation=ADD.relation, id_column="n")}, SchemaError, "identifier"),
-        ({"unit": PrivacyUnit(relation=ADD.relation, id_column="zz")}, SchemaError, "no column"),
-    ],
-)
-def test_settings_are_checked_before_the_file_is_opened(tmp_path, settings, error, match):
-    settings = {"file_format": "csv", "unit": ADD} | settings
-    with pytest.raises(error, match=match):
-        ingest(tmp_path / "nothing", schema=SCHEMA, directory=tmp_path, limits=IngestLimits(),
-               **settings)  # fmt: skip
-    with pytest.raises(SpecError, match="max_columns"):
-        IngestLimits(max_columns=0)
 
 
 # What a file may be beyond the cases of tests/hostile/bad_inputs
