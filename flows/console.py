@@ -65,7 +65,7 @@ def read_source(parsed: argparse.Namespace, request: RunRequest, heard: Interrup
 
 
 def _cells(run: ReleaseRun) -> str:
-    return os.path.relpath(cells_file(Path(run.spec.state), run.spec.population, run.key))
+    return os.path.relpath(cells_file(run.directory))
 
 
 def _read_lines(run: ReleaseRun, *, before: bool) -> list[str]:

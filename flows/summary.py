@@ -31,7 +31,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
     size, rows = diagnostics["effective_sample_size"], verified.manifest.facts.rows
     noise, k_hat = diagnostics.get("noise"), diagnostics.get("k_hat")
     spec, place = request.spec, os.path.relpath(folder)
-    lists, digits = _lists(folder, Path(spec.schema_path)), certificate.release_id[-8:]
+    lists = _lists(folder, Path(spec.schema_path))
     told_of_weights = advice(
         certificate.verdict, request.path, unseen=certificate.unseen,
         rehearsed="made_elsewhere" not in certificate.generator,
@@ -58,7 +58,7 @@ def summary(folder: Path, request: RunRequest, seconds: float) -> str:
         f'     use it, in Python:    dpiw.load_release("{place}").mean(...)',
         f"     see what was spent:   {program()} ledger show --ledger {ledger_place(spec)}",
         "     how cells were read (exact counts, for the custodian alone): "
-        + os.path.relpath(cells_file(Path(spec.state), certificate.population, digits)),
+        + os.path.relpath(cells_file(request.directory)),
         *lists,
     ]
     return "\n".join(lines)

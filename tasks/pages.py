@@ -5,9 +5,10 @@ The number of reads without a draw is for the custodian and not shown.
 
 import base64
 import contextlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from dpiw.ledger.accounts import Account
 from dpiw.plan.plan import Plan
@@ -17,58 +18,57 @@ from dpiw.run.run import ReleaseRun, cells_file
 from dpiw.series.completeness import Series
 from tasks.window import Window
 
+P = ParamSpec("P")
 
-def _show(tell: Callable[[Window], None]) -> None:
+
+def _page(show: Callable[Concatenate[Window, P], None]) -> Callable[P, None]:
     """Show it in this task's window; a finished step does not fail because of its pages."""
-    window = Window.of_this_task()
-    if window is not None:
-        with contextlib.suppress(Exception):
-            tell(window)
+
+    @functools.wraps(show)
+    def shown(*facts: P.args, **named: P.kwargs) -> None:
+        window = Window.of_this_task()
+        if window is not None:
+            with contextlib.suppress(Exception):
+                show(window, *facts, **named)
+
+    return shown
 
 
-def show_run(run: ReleaseRun) -> None:
+@_page
+def show_run(window: Window, run: ReleaseRun) -> None:
     """Show the plan as a table, and the run's places."""
-    name = run.spec.name
-
-    def tell(window: Window) -> None:
-        promise = f"{name}, {run.period}: epsilon {run.spec.epsilon}, delta {run.spec.delta} in all"
-        window.artifact(f"{name}-plan", "table", plan_rows(run.plan), promise)
-        window.artifact(f"{name}-run", "markdown", run_page(run), f"{name}, {run.period}")
-
-    _show(tell)
+    title = f"{run.spec.name}, {run.period}"
+    promise = f"{title}: epsilon {run.spec.epsilon}, delta {run.spec.delta} in all"
+    window.artifact(f"{run.spec.name}-plan", "table", plan_rows(run.plan), promise)
+    window.artifact(f"{run.spec.name}-run", "markdown", run_page(run), title)
 
 
-def show_budget(run: ReleaseRun) -> None:
+@_page
+def show_budget(window: Window, run: ReleaseRun) -> None:
     """Show the population's budget with this run reserved, as a table and as a picture."""
-
-    def tell(window: Window) -> None:
-        account = run.open_ledger().account(run.spec.population)
-        name = account.population.name
-        description = f"Population {name}, with {run.release_id} reserved"
-        window.artifact(f"{name}-budget", "table", budget_rows(account), description)
-        window.artifact(f"{name}-budget-picture", "image", budget_picture(account), description)
-
-    _show(tell)
+    account = run.open_ledger().account(run.spec.population)
+    name = account.population.name
+    description = f"Population {name}, with {run.release_id} reserved"
+    window.artifact(f"{name}-budget", "table", budget_rows(account), description)
+    window.artifact(f"{name}-budget-picture", "image", budget_picture(account), description)
 
 
-def show_release(run: ReleaseRun, folder: Path) -> None:
+@_page
+def show_release(window: Window, run: ReleaseRun, folder: Path) -> None:
     """Show the release's place, cost and verdict."""
-
-    def tell(window: Window) -> None:
-        certificate = verify(folder).certificate
-        report = (folder / "report.html").resolve()
-        page = (
-            f"[Report]({report.as_uri()}) at `{report}`\n\n"
-            f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
-            f" ({certificate.relation.value}). Weights: **{certificate.weights_are}**.\n\n"
-            f"Check it offline: `dpiw verify {folder.resolve()}`\n"
-        )
-        window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
-
-    _show(tell)
+    certificate = verify(folder).certificate
+    report = (folder / "report.html").resolve()
+    page = (
+        f"[Report]({report.as_uri()}) at `{report}`\n\n"
+        f"Spent: epsilon {certificate.epsilon}, delta {certificate.delta}"
+        f" ({certificate.relation.value}). Weights: **{certificate.weights_are}**.\n\n"
+        f"Check it offline: `dpiw verify {folder.resolve()}`\n"
+    )
+    window.artifact(f"{run.spec.name}-release", "markdown", page, run.release_id)
 
 
-def show_periods(series: Series) -> None:
+@_page
+def show_periods(window: Window, series: Series) -> None:
     """Show the periods of a series as a table, under the forecast."""
     rows = [
         {
@@ -78,11 +78,7 @@ def show_periods(series: Series) -> None:
         }
         for state in series.periods
     ]  # fmt: skip
-
-    def tell(window: Window) -> None:
-        window.artifact(f"{series.name}-series", "table", rows, series.forecast)
-
-    _show(tell)
+    window.artifact(f"{series.name}-series", "table", rows, series.forecast)
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
@@ -103,11 +99,10 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 def run_page(run: ReleaseRun) -> str:
     """Return the run's key and the custodian's paths, in Markdown."""
-    cells = cells_file(Path(run.spec.state), run.spec.population, run.key)
     return (
         f"| | |\n|---|---|\n| run | `{run.key}` |\n| release | `{run.release_id}` |\n"
         f"| logs, for the custodian alone | `{run.directory / 'log'}` |\n"
-        f"| how cells were read, for the custodian alone | `{cells}` |\n\n"
+        f"| how cells were read, for the custodian alone | `{cells_file(run.directory)}` |\n\n"
         "A run that failed goes on where it stopped when it is started again.\n"
     )
 

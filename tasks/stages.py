@@ -32,9 +32,7 @@ def plan(spec: Path, period: str | None, due: Due) -> Path:
         read = load_spec(spec)
         label = period or due.label(read.cadence, read.time_zone)
         request = RunRequest.of(read, spec, period=label)
-        is_new = request.found() is None
-    if is_new:
-        check_label(read, label)
+    check_label(read, label)
     check_turn(read, key=request.key, label=label, due=due)
     with told_briefly(spec.name):
         run = request.prepared()

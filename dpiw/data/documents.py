@@ -57,7 +57,7 @@ def document_json(value: Any) -> bytes:
 def parse_canonical(data: bytes, *, what: str) -> Any:
     """Read what `document_json` wrote; raise ManifestError for a key twice or any other bytes."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(data.decode(), object_pairs_hook=unique, parse_constant=_no_constant)
         same = document_json(value) == data
     except (ValueError, RecursionError) as reason:
         raise ManifestError("not valid JSON, so dpiw did not write it", field=what) from reason
@@ -116,7 +116,8 @@ def hexadecimal(text: Any, *, digits: int, what: str) -> str:
     return text
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object's pairs, for `object_pairs_hook`; ValueError for a key twice."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         raise ValueError("a key appears twice")

@@ -396,23 +396,16 @@ def _assemble(
     )
 
 
-RESTORED = ("effort", "publishes_weights", "forecast", "warnings", "epsilon_pld", "epsilon_rdp")
-"""Facts that a run keeps of its plan for `restore_plan`."""
-
-
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild a run's plan from its record of `RESTORED`, without a new search.
+    """Rebuild a run's plan from the facts that it keeps (`run.json`), without a new search.
 
-    The kept epsilons (missing in earlier versions) are for people: `promised_epsilon` composes them
-    again before budget is reserved or noise drawn, `composed_epsilon` for the certificate.
+    The kept epsilons are for people: `promised_epsilon` composes them again before budget is
+    reserved or noise drawn, `composed_epsilon` for the certificate.
     """
     methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:
         methods = methods.generator_alone()
     effort, stored = float(record["effort"]), record["forecast"]
-    composed = None
-    if "epsilon_pld" in record:
-        composed = {"pld": record["epsilon_pld"], "rdp": record["epsilon_rdp"]}
     return _assemble(
         spec,
         schema,
@@ -420,5 +413,5 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         methods.calibrate(spec, schema, effort),
         None if stored is None else WeightsForecast(**stored),
         tuple(record["warnings"]),
-        composed,
+        {"pld": record["epsilon_pld"], "rdp": record["epsilon_rdp"]},
     )

@@ -99,11 +99,7 @@ def source_fault(spec: ReleaseSpec, *, names_others: bool) -> SourceError | None
 
 
 def check_label(spec: ReleaseSpec, period: str | None) -> None:
-    """Refuse a label that does not fit the spec's cadence: it would be a release that pays again.
-
-    Ask for new runs only: a run that began under such a label in an earlier version may go on.
-    Raises SpecError.
-    """
+    """Raise SpecError for a label that does not fit the cadence: its release would pay again."""
     near = None if period is None else nearest_period(spec.cadence, period)
     if period == near:
         return

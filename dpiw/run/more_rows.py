@@ -18,10 +18,16 @@ from dpiw.release.verification import manifest_digest, read_signed_manifest, ver
 from dpiw.release.withdrawal import refuse_withdrawn
 from dpiw.run.ahead import check_label
 from dpiw.run.locks import working
-from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS
 from dpiw.run.publish import build, certify_more_rows, clean, make_visible
 from dpiw.run.restored import check_heads
-from dpiw.run.run import ReleaseRun, RunRequest, ledger_url, run_folder
+from dpiw.run.run import (
+    MADE_ELSEWHERE,
+    PUBLIC_ROWS,
+    ReleaseRun,
+    RunRequest,
+    ledger_url,
+    run_folder,
+)
 from dpiw.run.weigh import check_output, debias, diagnose, draw_synthetic
 
 MOST_ROWS = 10**9

@@ -9,7 +9,6 @@ import os
 import resource
 import sys
 import traceback
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dpiw.errors import (
@@ -27,15 +26,7 @@ from dpiw.run import steps
 from dpiw.run.launch import leave_failure
 from dpiw.run.run import ReleaseRun
 
-STAGES: Mapping[str, Callable[[ReleaseRun, Progress], None]] = {
-    "ingest": lambda run, _: steps.ingest(run),
-    "fit_generator": lambda run, progress: steps.fit_generator(
-        run, noise=SecureNoise(), progress=progress
-    ),
-    "fit_weights": lambda run, progress: steps.fit_weights(
-        run, noise=SecureNoise(), progress=progress
-    ),
-}
+_FITS = {"fit_generator": steps.fit_generator, "fit_weights": steps.fit_weights}
 
 _SPEAKING = (
     SpecError, SchemaError, SourceError, LedgerError, GrantSpentError, BudgetExceededError,
@@ -70,7 +61,10 @@ def run_stage(stage: str, directory: Path, *, progress: Progress = silent) -> in
         # CUDA reserves far more address space than it uses: under a limit it cannot start.
         limit = run.spec.source.max_memory_bytes
         _confine(limit if run.plan.device(stage) == "cpu" else None)
-        STAGES[stage](run, progress)
+        if stage == "ingest":
+            steps.ingest(run)
+        else:
+            _FITS[stage](run, noise=SecureNoise(), progress=progress)
     except _SPEAKING as error:
         # Names and ranges only, yet the texts stay in the workspace: only the code leaves.
         place = error.place if isinstance(error, SourceError) else ""

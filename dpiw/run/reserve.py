@@ -120,6 +120,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
     Raises as `reserve` (if costs are plain sums) and `check_label`; SpecError for a state folder
     open to others; SourceError with the source's path, which only the custodian sees.
     """
+    check_label(request.spec, request.period)
     found = request.found()
     if found is not None:
         ledger = found.open_ledger()
@@ -133,7 +134,6 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
         return
     spec = request.spec
     check_spends(spec)
-    check_label(spec, request.period)
     if fault := source_fault(spec, names_others=True):
         raise fault
     check_state_folder(Path(spec.state))

@@ -7,9 +7,11 @@ The key hashes population, decisions, input snapshot and period: the same run fi
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +20,26 @@ from dpiw.data.cells.statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
 from dpiw.data.schema.confidential import PERIOD_PATTERN
 from dpiw.data.schema.schema import PublicSchema
+from dpiw.data.snapshots import write_snapshot
+from dpiw.data.source.copy import copy_source
+from dpiw.data.source.public_rows import read_public_rows
 from dpiw.data.yaml import marked
-from dpiw.errors import LedgerConflictError, SpecError
+from dpiw.errors import LedgerConflictError, SourceError, SpecError
 from dpiw.ledger import Ledger
 from dpiw.methods.generators.base import MadeElsewhere, Synthesizer
 from dpiw.methods.generators.registry import AUTO, AUTOMATIC
+from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.calendar import nearest_period, period_at
-from dpiw.plan.plan import RESTORED, Plan, compile_plan, restore_plan, settled
+from dpiw.plan.plan import Plan, compile_plan, restore_plan, settled
 from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.certifiable import check_certifiable
-from dpiw.run.public_files import MADE_ELSEWHERE, PUBLIC_ROWS, keep_public_files, remembered
+
+PUBLIC_ROWS = "public_rows.parquet"
+"""The run's copy of a calibration's rows, scaled."""
+
+MADE_ELSEWHERE = "made_elsewhere.parquet"
+"""The run's copy of rows that another tool made."""
 
 
 def current_label(spec: ReleaseSpec) -> str:
@@ -60,11 +71,9 @@ def run_folder(state: Path, population: str, key: str) -> Path:
     return workspace_folder(state) / population / key[:32]
 
 
-def cells_file(state: Path, population: str, key: str) -> Path:
-    """Return the path of a run's statement of its cells; `key` may be its first digits."""
-    folder = run_folder(state, population, key)
-    folders = sorted(folder.parent.glob(f"{folder.name}*/"))
-    return (folders[0] if len(folders) == 1 else folder) / "private" / STATEMENT
+def cells_file(folder: Path) -> Path:
+    """Return the path of the statement of its cells in a run's folder."""
+    return folder / "private" / STATEMENT
 
 
 def measurement_file(folder: Path, stage: str) -> Path:
@@ -86,18 +95,41 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
+def _remembered(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
+    """Return the spec with the SHA-256 of missing calibration rows, as one of its runs kept it.
+
+    Unchanged if no digest is open, or unless the runs in its state folder hold exactly one that
+    fits this spec and period.
+    """
+    spec_steps = spec.weights.post_processing
+    if all(not step.get("rows") or step.get("sha256") for step in spec_steps):
+        return spec
+    specs_by_digest = {}
+    for folder in (workspace_folder(Path(spec.state)) / spec.population).glob("*/"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            record = _record(folder)
+            run_steps = record["spec"]["weights"]["post_processing"]
+            (digest,) = (step["sha256"] for step in run_steps if step["step"] == "beta_calibrate")
+            steps = [step | {"sha256": digest} if step.get("rows") else step for step in spec_steps]
+            weights = spec.weights.model_copy(update={"post_processing": steps})
+            settled = spec.model_copy(update={"weights": weights})
+            if settled.run_key(schema, period) == record["key"]:
+                specs_by_digest[digest] = settled
+    return next(iter(specs_by_digest.values())) if len(specs_by_digest) == 1 else spec
+
+
 def begun(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
     """Return the spec as a run of the period was prepared, whatever today's rule of `auto` says.
 
     Adds what the run kept of it: the generator, and SHA-256 of missing calibration rows. Unchanged
     where no such run is in the workspace.
     """
-    state = Path(spec.state)
     if spec.generator.method != AUTO:
-        return remembered(spec, schema, period, state=state)
+        return _remembered(spec, schema, period)
     for method in AUTOMATIC:
-        named = remembered(spec.with_generator(method), schema, period, state=state)
-        if _record_file(run_folder(state, spec.population, named.run_key(schema, period))).exists():
+        named = _remembered(spec.with_generator(method), schema, period)
+        key = named.run_key(schema, period)
+        if _record_file(run_folder(Path(spec.state), spec.population, key)).exists():
             return named
     return spec
 
@@ -175,7 +207,8 @@ class RunRequest:
             private_folder(folder)
         plan = compiled or restore_plan(self.spec, self.schema, _record(directory))
         run = ReleaseRun(directory=directory, key=self.key, period=self.period, plan=plan)
-        keep_public_files(run.plan, directory)
+        _keep_rows_of_calibration(plan, directory)
+        _keep_rows_made_elsewhere(plan, directory)
         run._store()
         return ReleaseRun.load(directory)
 
@@ -200,7 +233,6 @@ class ReleaseRun:
 
     def _store(self) -> None:
         """Keep the plan of the first preparation; refresh the paths of files."""
-        path = _record_file(self.directory)
         plan = self.plan
         record = {
             "key": self.key,
@@ -214,12 +246,7 @@ class ReleaseRun:
             "epsilon_pld": plan.epsilon_pld,
             "epsilon_rdp": plan.epsilon_rdp,
         }
-        if path.exists():
-            stored = _record(self.directory)
-            for name in RESTORED:  # an earlier version stored less
-                record.pop(name)
-                record |= {name: stored[name]} if name in stored else {}
-        write_durably(path, compact_json(record).encode())
+        write_durably(_record_file(self.directory), compact_json(record).encode())
 
     @classmethod
     def load(cls, directory: Path) -> ReleaseRun:
@@ -287,3 +314,37 @@ class ReleaseRun:
     def open_ledger(self, *, key: PrivateKey | None = None) -> Ledger:
         """Open the population's existing ledger. `key` signs entries."""
         return Ledger.open(ledger_url(self.spec), key=key)
+
+
+def _keep_rows_of_calibration(plan: Plan, directory: Path) -> None:
+    """Copy public rows that the run lacks, checked against the plan; SpecError if they changed."""
+    step = parse_post_processing(plan.spec.weights.post_processing).calibrate
+    snapshot = directory / PUBLIC_ROWS
+    if step is None or snapshot.exists():
+        return
+    scaled = read_public_rows(
+        Path(step.rows), sha256=str(step.sha256), schema=plan.schema,
+        directory=directory / "private", limits=plan.spec.source.limits,
+    )  # fmt: skip
+    write_snapshot(scaled, snapshot)
+
+
+def _keep_rows_made_elsewhere(plan: Plan, directory: Path) -> None:
+    """As `_keep_rows_of_calibration`; of kept rows the original may be gone."""
+    target, source = directory / MADE_ELSEWHERE, Path(plan.spec.source.path)
+    if not isinstance(plan.generator, MadeElsewhere):
+        return
+    if target.exists():
+        plan.generator.at(target).check_file(source)
+        return
+    plan.generator.check_file(source)
+    copy = directory / f".{MADE_ELSEWHERE}-{secrets.token_hex(8)}"
+    try:
+        copy_source(Path(plan.spec.generator.settings["rows"]), copy)
+        plan.generator.at(copy).kept(plan.schema)
+        write_durably(target, copy.read_bytes())
+    except SourceError:
+        allowed = "a readable, uncompressed file that nobody changes meanwhile, and no link"
+        raise SpecError(field="generator.settings.rows", allowed=allowed) from None
+    finally:
+        copy.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def test_it_stops_before_the_first_draw_and_the_release_goes_on(workplace, capsy
     assert line(printed, "read").startswith("now: ")
     kinds = [entry.kind for entry in ledger.entries()]
     assert EntryKind.ARM not in kinds
-    assert cells_file(Path(run.spec.state), run.spec.population, run.key).is_file()
+    assert cells_file(run.directory).is_file()
     assert ("✓ reserve" in printed, "✓ ingest" in printed, "fit_" in printed) == (True, True, False)
     assert line(printed, "to go on").endswith(f"dpiw release {workplace.spec}")
     again = read(workplace, capsys)
@@ -103,7 +102,8 @@ def test_what_goes_on_names_the_period_that_today_chose(workplace, capsys, monke
     command = f"dpiw release {workplace.spec} --period {label}"
     assert line(read(workplace, capsys), "to go on").endswith(command)
     spent = Ledger.open(workplace.ledger).spent("town")
-    monkeypatch.setattr("dpiw.plan.calendar.current_period", lambda *_: "2030-w01")
+    for module in ("dpiw.plan.calendar", "dpiw.run.run"):
+        monkeypatch.setattr(f"{module}.period_at", lambda *_: "2030-w01")
     words = shlex.split(command)[2:]
     assert console.main(pytest.fail, [*words, "--until", "ingest"]) == 0
     assert Ledger.open(workplace.ledger).spent("town") == spent

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dpiw.data.documents import unique
 from dpiw.errors import SchemaError, nearest
 
 _T = TypeVar("_T")
@@ -41,7 +42,7 @@ def parse_json(text: str, *, what: str) -> dict[str, Any]:
     """Return a JSON object without duplicate keys; else SchemaError, never with the file's text."""
     place = ""
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=unique)
         if isinstance(value, dict):
             return value
     except json.JSONDecodeError as fault:  # its words are the parser's own
@@ -49,13 +50,6 @@ def parse_json(text: str, *, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         pass
     raise SchemaError(f"{place}expected a JSON object with unique keys", field=what)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError
-    return mapping
 
 
 def one_of(tables: Mapping[str, _T], wanted: str | None, *, what: str) -> tuple[str, _T]:

@@ -212,11 +212,11 @@ def test_the_custodian_finds_it_and_purges_it(make_workplace):
     assert command("cells", "--state", state, "--run", run.key[:8]) == (0, text)
     assert "stated" in command("show", "--state", state)[1]
     assert json.loads(command("show", "--state", state, "--json")[1])[0]["cells"] == str(path)
-    assert cells_file(state, "town", run.key) == cells_file(state, "town", run.key[:8]) == path
+    assert cells_file(run.directory) == path
     command("purge", "--state", state, "--run", run.key, "--abandon", "--yes")
     assert not path.exists()
     assert "stated" not in command("show", "--state", state)[1]
-    assert cells_file(state, "town", run.key[:8]) == path  # the sentence does not depend on it
+    assert cells_file(run.directory) == path  # the sentence does not depend on it
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def test_a_restored_plan_is_the_same_plan(method):
         "publishes_weights": plan.weights is not None,
         "forecast": vars(plan.forecast),
         "warnings": list(plan.warnings),
+        "epsilon_pld": plan.epsilon_pld,
+        "epsilon_rdp": plan.epsilon_rdp,
     }
     again = restore_plan(plan.spec, SCHEMA, json.loads(json.dumps(record)))
     assert again.stages == plan.stages

@@ -14,8 +14,7 @@ from dpiw.methods.generators.external import External
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.release.verification import verify
 from dpiw.run import steps
-from dpiw.run.public_files import MADE_ELSEWHERE
-from dpiw.run.run import ReleaseRun
+from dpiw.run.run import MADE_ELSEWHERE, ReleaseRun
 from tests.support.ledger import terms
 from tests.support.made_elsewhere import rows_of_town, write_spec, written
 from tests.support.whole_runs import asked, fitted, loaded, prepared, publish_run, reserved, spent

@@ -224,16 +224,6 @@ def test_a_loaded_plan_is_not_composed_again(workplace, monkeypatch):
     assert certificate.accountants == {"pld": run.plan.epsilon_pld, "rdp": run.plan.epsilon_rdp}
 
 
-def test_a_plan_kept_by_an_earlier_version_is_composed_anew(workplace):
-    run = prepared(workplace)
-    path = run.directory / "run.json"
-    record = json.loads(path.read_text())
-    kept = {name: value for name, value in record.items() if not name.startswith("epsilon_")}
-    path.write_text(json.dumps(kept))
-    assert ReleaseRun.load(run.directory).plan == run.plan
-    assert prepared(workplace).plan.epsilon_pld == run.plan.epsilon_pld
-
-
 def test_a_failure_once_rows_are_open_has_one_code(workplace):
     """Whatever a mechanism raises after arming, operators see the same code."""
     run = ingested(workplace)
