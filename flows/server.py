@@ -72,16 +72,12 @@ def _told_if_lost() -> Iterator[None]:
         raise ServerLostError(
             "the Prefect server stopped answering during the run. Start the same command again: the"
             " ledger knows what was drawn and published, and the run continues from there. If dpiw"
-            f" started the server, its output is in {_shown_log()}"
+            f" started the server, its output is in {os.path.relpath(_log_file())}"
         ) from None
 
 
 def _log_file() -> Path:
     return Path(os.environ["PREFECT_HOME"]).expanduser() / "run-server.log"
-
-
-def _shown_log() -> str:
-    return os.path.relpath(_log_file())
 
 
 @contextlib.contextmanager
@@ -158,8 +154,8 @@ def wait_for_server(own: subprocess.Popen[bytes] | None = None) -> None:
         if own is not None and own.poll() is not None:
             raise ServerUnreachableError(
                 f"the Prefect server that dpiw started ended with code {own.returncode} before it"
-                f" answered; nothing was read or spent. Read its output in {_shown_log()}, and"
-                " start the run again"
+                " answered; nothing was read or spent. Read its output in"
+                f" {os.path.relpath(_log_file())}, and start the run again"
             )
         if time.monotonic() > deadline:
             raise ServerUnreachableError(

@@ -29,14 +29,18 @@ from dpiw.run.run import ReleaseRun
 from flows import release, step_log
 from flows.console import StepLog, suit_the_terminal
 from flows.release import gpu_tags
-from tasks.progress import PlannedTraining, TrainingProgress
+from tasks.progress import TrainingProgress, trained_steps
 from tasks.stages import fit_generator
 from tasks.step import StepFailedError, step
 from tasks.window import Window
 from tests.flows.conftest import DESCRIPTION, answer_json, answering, free_port
 from tests.support.patience import until
 
-TRAINING = PlannedTraining(stage="fit_generator", steps=800, epsilon="2", delta="0.000001")
+COST = "epsilon 2 (delta 0.000001)"
+
+
+def training(window):
+    return TrainingProgress("fit_generator", 800, COST, window)
 
 
 class Shown:
@@ -64,12 +68,14 @@ class Shown:
     ],
 )  # fmt: skip
 def test_only_what_the_plan_foretells_is_believed(step, steps, expected):
-    assert TRAINING.foretells(step, steps) is expected
+    shown = Shown()
+    training(shown)(step, steps)
+    assert bool(shown.seen) is expected
 
 
 def test_each_step_is_shown_once_and_in_order(caplog):
     shown = Shown()
-    tell = TrainingProgress(TRAINING, shown)
+    tell = training(shown)
     with caplog.at_level(logging.INFO, "dpiw.progress"):
         for step in [613, 0, 7, 0, 40, 0, 40, *range(0, 4000, 10), 80]:
             tell(step, 800)
@@ -85,9 +91,8 @@ def test_each_step_is_shown_once_and_in_order(caplog):
 
 
 def test_a_training_that_ends_between_two_steps_is_shown_complete():
-    odd = PlannedTraining(stage="fit_weights", steps=510, epsilon="2", delta="0.000001")
     shown = Shown()
-    tell = TrainingProgress(odd, shown)
+    tell = TrainingProgress("fit_weights", 510, COST, shown)
     tell.finish()  # it told nothing: the draw was there already
     assert shown.seen == []
     tell(0, 510)
@@ -98,9 +103,9 @@ def test_a_training_that_ends_between_two_steps_is_shown_complete():
 
 
 def test_a_stage_that_does_not_train_shows_nothing(workplace):
-    directory = ReleaseRun.prepare(workplace.spec, period=None).directory
+    plan = ReleaseRun.prepare(workplace.spec, period=None).plan
     for stage in PRIVATE_STAGES:
-        assert PlannedTraining.of_stage(directory, stage) is None
+        assert trained_steps(plan, stage) is None
     assert Window.of_this_task() is None  # outside a task
 
 
@@ -197,7 +202,7 @@ def test_a_server_that_does_not_take_it_costs_two_short_waits(kind, request, mon
     started = time.monotonic()
     with temporary_settings({PREFECT_API_URL: url}), get_client(sync_client=True) as client:
         task_window = Window(task_run=uuid4(), flow_run=None, client=client)
-        tell = TrainingProgress(TRAINING, task_window)
+        tell = training(task_window)
         tell(0, 800)
         tell(40, 800)
         first = 0 if met is None else len(met)

@@ -67,7 +67,7 @@ REGISTER: tuple[Leak, ...] = (
          " public device setting; artifacts of plan, ledger and release; one per training, of plan"
          " facts and of steps that the plan foretells; a line a step, the same whatever was read,"
          " and one where a training that failed goes on without a GPU",
-         "tasks/step.py::step tasks/progress.py::foretells tasks/progress.py::describe"
+         "tasks/step.py::step tasks/progress.py::__call__ tasks/progress.py::_show"
          " tasks/pages.py::show_run flows/release.py::gpu_tags flows/release.py::run_name"
          " dpiw/run/checkpoints.py::goes_on_without_gpu",
          NO_TASK_STORES, "flows/test_window.py::test_what_a_run_shows_is_the_same_for_any_table",
