@@ -7,7 +7,6 @@ The key hashes population, decisions, input snapshot and period: the same run fi
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import re
@@ -95,39 +94,13 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _remembered(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
-    """Return the spec with the SHA-256 of missing calibration rows, as one of its runs kept it.
-
-    Unchanged if no digest is open, or unless the runs in its state folder hold exactly one that
-    fits this spec and period.
-    """
-    spec_steps = spec.weights.post_processing
-    if all(not step.get("rows") or step.get("sha256") for step in spec_steps):
-        return spec
-    specs_by_digest = {}
-    for folder in (workspace_folder(Path(spec.state)) / spec.population).glob("*/"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            record = _record(folder)
-            run_steps = record["spec"]["weights"]["post_processing"]
-            (digest,) = (step["sha256"] for step in run_steps if step["step"] == "beta_calibrate")
-            steps = [step | {"sha256": digest} if step.get("rows") else step for step in spec_steps]
-            weights = spec.weights.model_copy(update={"post_processing": steps})
-            settled = spec.model_copy(update={"weights": weights})
-            if settled.run_key(schema, period) == record["key"]:
-                specs_by_digest[digest] = settled
-    return next(iter(specs_by_digest.values())) if len(specs_by_digest) == 1 else spec
-
-
 def begun(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
-    """Return the spec as a run of the period was prepared, whatever today's rule of `auto` says.
+    """Return the spec with the generator of a run of the period, whatever today's rule of `auto`.
 
-    Adds what the run kept of it: the generator, and SHA-256 of missing calibration rows. Unchanged
-    where no such run is in the workspace.
+    Unchanged where the spec names a generator, or no such run is in the workspace.
     """
-    if spec.generator.method != AUTO:
-        return _remembered(spec, schema, period)
-    for method in AUTOMATIC:
-        named = _remembered(spec.with_generator(method), schema, period)
+    for method in AUTOMATIC if spec.generator.method == AUTO else ():
+        named = spec.with_generator(method)
         key = named.run_key(schema, period)
         if _record_file(run_folder(Path(spec.state), spec.population, key)).exists():
             return named

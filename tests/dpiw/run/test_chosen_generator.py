@@ -1,6 +1,5 @@
 """A run of `method: auto` goes on with the method that it began with, whatever the rule says."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -98,20 +97,6 @@ def test_a_drawn_run_that_is_not_here_is_paid_no_second_time(place, rule):
     with pytest.raises(AlreadyPaidError) as caught:
         steps.reserve(other)
     assert caught.value.run == run.key
-
-
-def test_a_begun_run_of_missing_calibration_rows_is_found(place, rule, tmp_path):
-    """The SHA-256 of the rows is the run's, too."""
-    rows = tmp_path / "census.csv"
-    rows.write_bytes(place.source.read_bytes())
-    place.add_steps(f"{{step: beta_calibrate, rows: {rows}, declared: a census}}")
-    run = prepared(place)
-    digest = hashlib.sha256(rows.read_bytes()).hexdigest()
-    rows.unlink()
-    rule("mst", "histogram")
-    again = prepared(place)
-    assert (again.key, method(again)) == (run.key, "histogram")
-    assert again.spec.weights.post_processing[0]["sha256"] == digest
 
 
 def test_all_that_the_rule_may_choose_is_looked_for(place, rule):
