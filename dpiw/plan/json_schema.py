@@ -14,11 +14,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from dpiw.data.cells.formats import CellFormat
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
-from dpiw.data.schema.constraints import CONSTRAINT_NAME, Lookup, Never, Repair, Total
+from dpiw.data.schema.constraints import Lookup, Never, Repair, Total
+from dpiw.data.schema.declarations import NAME
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.plan import sections
 from dpiw.plan.spec import ReleaseSpec
-from dpiw.plan.spec_types import NAME_PATTERN
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -52,7 +52,7 @@ def dictionary_schema() -> dict[str, Any]:
     constraints = [_constraint(kind, own) for kind, own in _CONSTRAINTS]
     root = _object(
         {
-            "name": {"type": "string", "pattern": NAME_PATTERN},
+            "name": {"type": "string", "pattern": f"^{NAME}$"},
             "columns": _list({"$ref": "#/$defs/Column"}),
             "constraints": {"type": "array", "items": {"oneOf": constraints}},
         },
@@ -96,7 +96,7 @@ _CONSTRAINTS: tuple[tuple[type, dict[str, Any]], ...] = (
     (Total, {"sum": _list(_TEXT), "equals": _BOUND}),
 )
 _OF_EVERY_CONSTRAINT = {
-    "name": {"type": "string", "pattern": CONSTRAINT_NAME},
+    "name": {"type": "string", "pattern": f"^{NAME}$"},
     "repair": {"enum": [repair.value for repair in Repair]},
 }
 _ATTRIBUTES = {"sum": "parts", "at_most": "total", "equals": "total"}

@@ -5,7 +5,7 @@ import contextlib
 import re
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import available_timezones
 
 from pydantic import (
     AfterValidator,
@@ -18,10 +18,11 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from dpiw.data.cells.plain import is_zone
+from dpiw.data.schema.declarations import NAME
 from dpiw.errors import SpecError, nearest
 from dpiw.ledger.location import check_location
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 _CREDENTIALS = re.compile(r"://[^/\s]*:[^/\s]*@|[?&]password=")
 
 
@@ -81,16 +82,11 @@ def _plain_settings(value: object) -> object:
 
 
 def _zone(value: object) -> str:
-    if isinstance(value, str) and _ZONE.fullmatch(value) and value not in _LOCAL_ZONES:
-        with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
-            return ZoneInfo(value).key
+    if isinstance(value, str) and is_zone(value):
+        return value
     near = nearest(value, available_timezones()) if isinstance(value, str) else ""
     raise ValueError(f"expected the IANA name of a time zone, such as Europe/Berlin or UTC{near}")
 
-
-_ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*")
-_LOCAL_ZONES = ("Factory",)
-"""Names of no place. `localtime` and others that vary by machine begin with a small letter."""
 
 Zone = Annotated[str, BeforeValidator(_zone)]
 Flag = Annotated[bool, Strict()]
@@ -101,7 +97,7 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_plain_settings)]
 Label = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 """Of a period: YAML reads `2026` as a number."""
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 PlainText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_plain_text)]
 Location = Annotated[PlainText, AfterValidator(_ledger)]
 

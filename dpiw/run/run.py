@@ -17,7 +17,7 @@ from typing import Any
 
 from dpiw.data.cells.statement import STATEMENT
 from dpiw.data.files import check_state_folder, private_folder, write_durably
-from dpiw.data.schema.confidential import PERIOD_PATTERN
+from dpiw.data.schema.declarations import NAME
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.snapshots import write_snapshot
 from dpiw.data.source.copy import copy_source
@@ -47,7 +47,7 @@ def current_label(spec: ReleaseSpec) -> str:
 
 
 def _check_period(period: str, cadence: str) -> None:
-    if not re.fullmatch(PERIOD_PATTERN, period):
+    if not re.fullmatch(NAME, period):
         plain = re.sub("[^a-z0-9_-]+", "-", period.lower()).strip("-_")[:63]
         near = nearest_period(cadence, plain) or plain
         meant = f"; did you mean {near!r}?" if near else ""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpiw.data.schema.declarations import folded_name
+from dpiw.data.schema.declarations import NAME, folded_name
 from dpiw.errors import DPIWError, SpecError
 
 _DELIMITERS = (",", ";", "\t", "|", ":", "^", "~")
@@ -41,8 +41,6 @@ _BINARY = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 PERIOD = "{period}"
 """In a source's path: the label of each period, which has a table of its own."""
-
-PERIOD_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +71,7 @@ def is_source(path: Path, source: Path) -> bool:
     if PERIOD not in str(source):
         return is_same_file(path, source)
     parts = str(source.absolute()).split(PERIOD)
-    every, there = PERIOD_PATTERN.join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
+    every, there = NAME.join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
     named = {str(path.absolute()), os.path.abspath(path), str(path.resolve())}
     return any(re.fullmatch(every, name) for name in named) or any(
         is_same_file(path, Path(file)) for file in glob.iglob(there) if re.fullmatch(every, file)

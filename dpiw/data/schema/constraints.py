@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from dpiw.data.schema.columns import Column
+from dpiw.data.schema.declarations import NAME
 from dpiw.errors import SchemaError, one_of
 
-CONSTRAINT_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
 _BOUNDS = ("at_most", "equals")
 
 
@@ -217,7 +217,7 @@ def _mapping(constraint: Constraint, **fields: Any) -> dict[str, Any]:
 def read_constraint(declared: Any, place: int = 1) -> Constraint:
     """Read item `place` (from 1) of `constraints`; SchemaError begins `constraint NAME: FIELD:`."""
     name = declared.get("name") if isinstance(declared, Mapping) else None
-    if not isinstance(name, str) or re.fullmatch(CONSTRAINT_NAME[1:-1], name) is None:
+    if not isinstance(name, str) or re.fullmatch(NAME, name) is None:
         expected = "expected a mapping with a `name` of lower-case letters, digits, - and _"
         raise SchemaError(f"item {place}: {expected}", field="constraints")
     kind = next((key for key in _KINDS if key in declared), None)

@@ -12,7 +12,10 @@ from dpiw.errors import nearest
 Fault = tuple[str, str]
 """A field, and what is wrong with it."""
 
-# Names of columns
+# Names
+
+NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
+"""Pattern of names of tables, releases, populations and constraints, and of labels of periods."""
 
 RESERVED_NAMES = frozenset({"weight", "log_weight"})
 """Columns that a release adds to the synthetic rows."""

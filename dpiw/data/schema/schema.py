@@ -20,14 +20,13 @@ from dpiw.data.scaled import ScaledTable
 from dpiw.data.schema.columns import Column, ColumnKind, ColumnRole
 from dpiw.data.schema.confidential import Confidential
 from dpiw.data.schema.constraints import Constraint, in_order, read_constraint
-from dpiw.data.schema.declarations import folded_name, name_fault
+from dpiw.data.schema.declarations import NAME, folded_name, name_fault
 from dpiw.data.schema.encoding import project_cells, scale_cells, unscale_cells
 from dpiw.data.schema.rules import Rules
 from dpiw.errors import SchemaError, SourceError, each, nearest
 
 __all__ = ["Block", "Column", "ColumnKind", "ColumnRole", "PublicSchema", "ScaledTable"]
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _Order = Literal["C", "F"]
 
 
@@ -73,7 +72,7 @@ class PublicSchema:
         """Raises SchemaError if names, targets or constraints do not fit together (`Rules.of`)."""
         object.__setattr__(self, "columns", tuple(self.columns))
         field = f"schema {self.name}"
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
             allowed = "1 to 63 lower-case letters, digits, `-` and `_`, the first no sign"
             raise SchemaError(field="schema name", allowed=allowed)
         if not all(isinstance(column, Column) for column in self.columns):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpiw.data.documents import unique
+from dpiw.data.files import names_in
 from dpiw.errors import SchemaError, nearest
 
 _T = TypeVar("_T")
@@ -23,19 +24,14 @@ def read_text(path: Path, *, suffixes: Sequence[str], what: str) -> str:
         raise SchemaError(field=what, allowed=f"a file named *{' or *'.join(suffixes)}")
     with contextlib.suppress(OSError, ValueError):  # a UnicodeDecodeError is a ValueError
         if not path.exists():
-            raise SchemaError(f"no such file: {path}{_nearest_beside(path)}", field=what)
+            near = nearest(path.name, names_in(path.parent, *suffixes))
+            raise SchemaError(f"no such file: {path}{near}", field=what)
         if path.is_file():
             with path.open("rb") as stream:
                 data = stream.read(MAX_METADATA_BYTES + 1)
             if len(data) <= MAX_METADATA_BYTES:
                 return data.decode("utf-8-sig")
     raise SchemaError(field=what, allowed=f"a UTF-8 file of at most {MAX_METADATA_BYTES >> 20} MiB")
-
-
-def _nearest_beside(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return nearest(path.name, [entry.name for entry in path.parent.iterdir()])
-    return ""
 
 
 def parse_json(text: str, *, what: str) -> dict[str, Any]:
