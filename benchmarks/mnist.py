@@ -251,7 +251,7 @@ def fitted(size: Size, plan: Plan, private: PrivateTable, seed: int) -> tuple[GA
     return model, {
         "fit_seconds": round(wall, 1), "fit_cpu_seconds": round(processor, 1),
         "noise_multiplier": round(training["noise_multiplier"], 4),
-        "epsilon_pld": round(plan.epsilon_pld, 4), "load": round(os.getloadavg()[2], 1),
+        "epsilon_pld": round(plan.composed["pld"], 4), "load": round(os.getloadavg()[2], 1),
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,9 +145,6 @@ class Plan:
     Attributes:
         effort: the zCDP-equivalent rho that the search found, split by the spec's shares.
         weights: the calibrated estimator; None when rows are published unweighted.
-        cost: what a complete run is charged: the spec's total.
-        epsilon_pld: composed epsilon at the spec's delta by privacy loss distributions.
-        epsilon_rdp: the same by Renyi DP, an independent, looser accountant; None at delta 0.
         forecast: what the asked-for weights would show; None when the spec asks for none.
         chosen: by which public facts `auto` is the generator; empty if the spec names it.
     """
@@ -157,9 +155,6 @@ class Plan:
     generator: Synthesizer
     weights: WeightEstimator | None
     stages: tuple[StagePlan, ...]
-    cost: PrivacyCost
-    epsilon_pld: float
-    epsilon_rdp: float | None
     forecast: WeightsForecast | None
     warnings: tuple[str, ...]
     chosen: str = ""
@@ -194,6 +189,18 @@ class Plan:
         return tuple(
             forecasts(self.weights, self.schema, published=self.spec.synthetic_rows, like=like)
         )
+
+    @cached_property
+    def composed(self) -> dict[str, float]:
+        """Epsilon at the spec's delta by `pld`, and by the looser `rdp` unless delta is 0.
+
+        Raises PrivacyError as `promised_epsilon`.
+        """
+        pld = {"pld": promised_epsilon(self.spec, self.stages)}
+        events = [event for stage in self.stages for event in stage.events]
+        if self.spec.delta == 0:
+            return pld
+        return pld | {"rdp": accounting.epsilon_rdp(events, delta=float_below(self.spec.delta))}
 
     def run_key(self, period: str) -> str:
         """Return the idempotency key of the run of one period."""
@@ -245,8 +252,8 @@ class Plan:
             "unit": self.spec.unit.model_dump(),
             "epsilon": str(self.spec.epsilon),
             "delta": str(self.spec.delta),
-            "epsilon_pld": self.epsilon_pld,
-            "epsilon_rdp": self.epsilon_rdp,
+            "epsilon_pld": self.composed["pld"],
+            "epsilon_rdp": self.composed.get("rdp"),
             "nominal_rows": self.spec.nominal_rows,
             "synthetic_rows": self.spec.synthetic_rows,
             "plan_digest": self.digest,
@@ -348,7 +355,9 @@ def _compiled(spec: ReleaseSpec, schema: PublicSchema) -> Plan:
         check_running(method, schema, spec)
     if isinstance(ready.generator, MadeElsewhere):
         warnings += check_rows(spec, schema, ready.generator, ready.weights)
-    return _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+    plan = _assemble(spec, schema, rho, ready, forecast, tuple(warnings))
+    promised_epsilon(spec, plan.stages)
+    return plan
 
 
 def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
@@ -363,13 +372,6 @@ def promised_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> float:
     return pld
 
 
-def composed_epsilon(spec: ReleaseSpec, stages: tuple[StagePlan, ...]) -> dict[str, float]:
-    """Compose epsilon by `pld` and, unless delta is 0, by `rdp`, for people; see `Plan`."""
-    events, delta = [event for stage in stages for event in stage.events], float_below(spec.delta)
-    pld = {"pld": promised_epsilon(spec, stages)}
-    return pld if delta == 0 else pld | {"rdp": accounting.epsilon_rdp(events, delta=delta)}
-
-
 def _assemble(
     spec: ReleaseSpec,
     schema: PublicSchema,
@@ -377,31 +379,21 @@ def _assemble(
     methods: PrivateMethods,
     forecast: WeightsForecast | None,
     warnings: tuple[str, ...],
-    composed: Mapping[str, float] | None = None,
 ) -> Plan:
-    stages = methods.stages(spec, schema)
-    composed = composed or composed_epsilon(spec, stages)
     return Plan(
         spec=spec,
         schema=schema,
         effort=rho,
         generator=methods.generator,
         weights=methods.weights,
-        stages=stages,
-        cost=spec.cost,
-        epsilon_pld=composed["pld"],
-        epsilon_rdp=composed.get("rdp"),
+        stages=methods.stages(spec, schema),
         forecast=forecast,
         warnings=warnings,
     )
 
 
 def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, Any]) -> Plan:
-    """Rebuild a run's plan from the facts that it keeps (`run.json`), without a new search.
-
-    The kept epsilons are for people: `promised_epsilon` composes them again before budget is
-    reserved or noise drawn, `composed_epsilon` for the certificate.
-    """
+    """Rebuild a run's plan from the facts that it keeps (`run.json`), without a new search."""
     methods = PrivateMethods.of_spec(spec, schema)
     if not record["publishes_weights"]:
         methods = methods.generator_alone()
@@ -413,5 +405,4 @@ def restore_plan(spec: ReleaseSpec, schema: PublicSchema, record: Mapping[str, A
         methods.calibrate(spec, schema, effort),
         None if stored is None else WeightsForecast(**stored),
         tuple(record["warnings"]),
-        {"pld": record["epsilon_pld"], "rdp": record["epsilon_rdp"]},
     )

@@ -159,8 +159,8 @@ def plan_table(plan: Plan, *, like: WeightedRows | None = None) -> str:
     if isinstance(plan.generator, MadeElsewhere):
         lines.append(f"  rows            {made_elsewhere_text(plan.generator)}")
     lines += [
-        f"  composed        epsilon={plan.epsilon_pld:.6g} by privacy loss distributions"
-        + ("" if plan.epsilon_rdp is None else f"; {plan.epsilon_rdp:.6g} by Renyi DP (looser)"),
+        f"  composed        epsilon={plan.composed['pld']:.6g} by privacy loss distributions"
+        + (f"; {plan.composed['rdp']:.6g} by Renyi DP (looser)" if spec.delta else ""),
         "private stages",
     ]
     for stage in plan.stages:

@@ -42,12 +42,12 @@ def advice(
         ledger = Ledger.open(ledger_url(spec))
         account = ledger.account(spec.population)
     except DPIWError as error:
-        return _lines(period, f"{plan.cost}", "not known", _refusal(error, spec, path))
+        return _lines(period, f"{plan.spec.cost}", "not known", _refusal(error, spec, path))
     check_registered(spec, ledger)
     try:
         check_heads(spec, ledger)
     except DPIWError as error:
-        return _lines(period, f"{plan.cost}", "not known", _refusal(error, spec, path))
+        return _lines(period, f"{plan.spec.cost}", "not known", _refusal(error, spec, path))
     key = plan.run_key(label)
     folder = run_folder(Path(spec.state), spec.population, key)
     run = ReleaseRun(directory=folder, key=key, period=label, plan=plan)

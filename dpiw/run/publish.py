@@ -27,7 +27,6 @@ from dpiw.errors import Command, LedgerTamperedError, Next, ReleaseError, Signat
 from dpiw.ledger import EntryKind, Ledger, PublishedHead, RunRecord, RunState
 from dpiw.methods.generators.base import FindsLevels
 from dpiw.plan.assumptions import caveats
-from dpiw.plan.plan import composed_epsilon
 from dpiw.plan.stages import GENERATOR_STAGE, WEIGHTS_STAGE, StagePlan
 from dpiw.privacy.units import PrivacyBudget
 from dpiw.release.certificate import Certificate, CertifiedStage
@@ -93,7 +92,7 @@ def certify(run: ReleaseRun, ledger: Ledger) -> Certificate:
         },
         budget_epsilon=budget_epsilon,
         budget_delta=budget_delta,
-        accountants=composed_epsilon(spec, plan.stages),  # not as stored: the signer computes it
+        accountants=plan.composed,
         stages=tuple(_certified(run, stage) for stage in plan.stages),
         versions=versions_of(plan),
         ledger_head=head,

@@ -110,7 +110,7 @@ def _tell_paid_again(record: RunRecord, charge: Charge, told: Callable[[str], No
 def charge_of(plan: Plan, names: frozenset[str], population: Population) -> Charge:
     """Return what an attempt of these stages pays: of all of them, what the spec promises."""
     covers_plan = names == {stage.name for stage in plan.stages}
-    cost = plan.cost if covers_plan else plan.stage_cost(names)
+    cost = plan.spec.cost if covers_plan else plan.stage_cost(names)
     return Charge(cost=cost, renyi=plan.stage_renyi(names) if population.renyi else None)
 
 

@@ -216,8 +216,6 @@ class ReleaseRun:
             "publishes_weights": plan.weights is not None,
             "forecast": None if plan.forecast is None else vars(plan.forecast),
             "warnings": list(plan.warnings),
-            "epsilon_pld": plan.epsilon_pld,
-            "epsilon_rdp": plan.epsilon_rdp,
         }
         write_durably(_record_file(self.directory), compact_json(record).encode())
 

@@ -127,7 +127,7 @@ class Place:
 
     @property
     def whole_cost(self) -> PrivacyCost:
-        return self.run.plan.cost
+        return self.run.plan.spec.cost
 
     def stage_cost(self, stage: str) -> PrivacyCost:
         """Of another draw of it; of all that there is, what the run costs."""

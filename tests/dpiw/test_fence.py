@@ -68,8 +68,8 @@ def plan_of(name: str) -> dict[str, Any]:
     return {
         "digest": plan.digest,
         "run_key": plan.run_key("2026-q4"),
-        "epsilon": str(plan.cost.epsilon),
-        "delta": str(plan.cost.delta),
+        "epsilon": str(plan.spec.cost.epsilon),
+        "delta": str(plan.spec.cost.delta),
         "effort": plan.effort,
         "stages": {
             stage.name: json.loads(json.dumps(stage.parameters, default=dict))

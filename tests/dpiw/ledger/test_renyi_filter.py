@@ -260,7 +260,7 @@ def test_a_release_of_a_renyi_population(workplace):
     run = reserved(workplace)
     expected = run.plan.stage_renyi(frozenset({"fit_generator", "fit_weights"}))
     assert ledger.account("village").held.renyi == expected
-    assert ledger.run(run.key).held.cost == run.plan.cost  # the auditor's, of the run
+    assert ledger.run(run.key).held.cost == run.plan.spec.cost  # the auditor's, of the run
     certificate = verify(finish(draw(run))).certificate
     assert certificate.epsilon == "2"
     assert certificate.spent_epsilon == str(ledger.spent("village")).split(",")[0][8:]

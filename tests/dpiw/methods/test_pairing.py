@@ -54,7 +54,7 @@ def test_a_release_whose_weights_ask_the_discriminator(workplace):
     run = prepared(workplace)
     assert [stage.name for stage in run.plan.stages] == ["fit_generator"]
     assert run.plan.forecast is None
-    assert 2 * 0.999 < run.plan.epsilon_pld <= 2
+    assert 2 * 0.999 < run.plan.composed["pld"] <= 2
     assert "weights: discriminator, free, no forecast" in plan_table(run.plan)
     steps.debias(draw(run))
     before = (run.directory / "weights.npz").read_bytes()

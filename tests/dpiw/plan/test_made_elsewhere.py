@@ -33,7 +33,7 @@ def test_the_declared_cost_is_part_of_the_total(workplace):
     plan = planned(workplace)
     assert [stage.name for stage in plan.stages] == [GENERATOR_STAGE, WEIGHTS_STAGE]
     assert plan.stages[0].events == (DeclaredEvent(epsilon=0.5, delta=1e-7),)
-    assert 1 - 1e-3 < plan.epsilon_pld <= 1
+    assert 1 - 1e-3 < plan.composed["pld"] <= 1
     alone = accounting.epsilon(plan.stages[1].events, delta=9e-7)
     assert 0.5 <= alone < 0.6  # composed, ours gets a little more than the difference
     assert "made by sdg 1.2 at a cost declared by A. Curator, charged here" in plan_table(plan)
@@ -74,8 +74,8 @@ def test_a_declared_cost_that_is_not_charged_is_seen(workplace, monkeypatch):
 def test_rows_may_go_without_weights_at_their_own_cost(workplace):
     top = {"epsilon": "0.1", "delta": "1e-6"}
     plan = planned(workplace, weights="none", top=top, epsilon="0.1", delta="1e-6")
-    assert plan.epsilon_pld == 0.1
-    assert plan.cost.epsilon_units == 10**11
+    assert plan.composed["pld"] == 0.1
+    assert plan.spec.cost.epsilon_units == 10**11
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace):
 def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace):
     plan = planned(workplace, top={"relation": "replace_one", "epsilon": 2})
     (event,) = plan.stages[0].events
-    assert (event.epsilon, plan.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
+    assert (event.epsilon, plan.spec.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
     assert Decimal(repr(event.delta)) > Decimal("2e-7")  # type: ignore[union-attr]
 
 

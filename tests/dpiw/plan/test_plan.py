@@ -33,6 +33,7 @@ def test_no_float_of_the_promise_is_above_its_decimal(epsilon, delta, monkeypatc
         around(accounting, name, before=watched, replace=monkeypatch.setattr)
     plan = compile_plan(spec(epsilon=epsilon, delta=delta), SCHEMA)
     plan.stage_cost(frozenset({"fit_weights"}))
+    assert plan.composed.keys() == {"pld", "rdp"}
     exact = {"epsilon": Fraction(epsilon), "delta": Fraction(delta)}
     assert any(Fraction(float(value)) > value for value in exact.values())
     assert {tuple(keywords) for keywords in calls} >= {("epsilon", "delta"), ("delta",)}
@@ -75,14 +76,12 @@ def test_a_restored_plan_is_the_same_plan(method):
         "publishes_weights": plan.weights is not None,
         "forecast": vars(plan.forecast),
         "warnings": list(plan.warnings),
-        "epsilon_pld": plan.epsilon_pld,
-        "epsilon_rdp": plan.epsilon_rdp,
     }
     again = restore_plan(plan.spec, SCHEMA, json.loads(json.dumps(record)))
     assert again.stages == plan.stages
     assert again.digest == plan.digest
     assert again.warnings == plan.warnings
-    assert (again.epsilon_pld, again.forecast) == (plan.epsilon_pld, plan.forecast)
+    assert (again.composed, again.forecast) == (plan.composed, plan.forecast)
 
 
 def test_the_digest_follows_the_promise_and_not_the_paths():
@@ -148,13 +147,12 @@ def test_the_stages_compose_to_the_total(delta, relation):
     assert all(type(event) is kind for event in plan.stages[1].events)
     assert plan.stages[1].parameters["noise"] == ("spherical" if delta == "0" else "gaussian")
     if delta == "0":
-        assert plan.epsilon_rdp is None
+        assert [*plan.composed] == ["pld"]
     else:  # the second accountant, looser and never tighter
-        assert total <= plan.epsilon_rdp <= 2 * total
+        assert total <= plan.composed["rdp"] <= 2 * total
     alone = [plan.stage_cost(frozenset({stage.name})).epsilon for stage in plan.stages]
     assert max(alone) < 2
     assert sum(alone) > 2 or delta == "0"  # joint composition gives each more than its part
-    assert plan.cost == plan.spec.cost
 
 
 def test_a_digest_is_that_of_the_decisions():

@@ -62,7 +62,7 @@ def test_candidates_cost_the_same_and_none_has_it_all():
     assert plans["none"].weights is None
     for plan in plans.values():
         assert plan.spec.epsilon == 3
-        assert 2.9 < plan.epsilon_pld <= 3
+        assert 2.9 < plan.composed["pld"] <= 3
     multiplier = {name: plan.stages[0].events[0].noise_multiplier for name, plan in plans.items()}
     own = plans.keys() - {"none", *generators}
     assert all(multiplier["none"] < multiplier[name] for name in own)

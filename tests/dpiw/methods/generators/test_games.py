@@ -320,7 +320,7 @@ def test_it_is_planned_at_the_spec_s_total(method):
     generator = {"method": method, "settings": SMALL[method]}
     asked = spec(generator=generator, weights={"method": "none"}, nominal_rows=400)
     plan = compile_plan(asked, SCHEMA)
-    assert 1 - 2e-4 <= plan.epsilon_pld <= 1
+    assert 1 - 2e-4 <= plan.composed["pld"] <= 1
     (stage,) = plan.stages
     assert stage.resumption.is_paid_by([{"count": event.count} for event in stage.events])
 
