@@ -12,15 +12,18 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpiw import __version__
 from dpiw.cli.init import add_init_command
+from dpiw.cli.keys import add_key_commands
+from dpiw.cli.ledger import add_ledger_commands
 from dpiw.cli.local import add_local_commands
 from dpiw.cli.parser import Parser, check_key, write_lines
 from dpiw.cli.pipeline import add_audit_command, add_release_command
 from dpiw.cli.rehearse import add_rehearse_command
 from dpiw.cli.series import add_series_command, add_site_command
+from dpiw.cli.workspace import add_workspace_commands
 from dpiw.errors import (
     Command,
     DPIWError,
@@ -226,7 +229,9 @@ def _parser() -> Parser:
     new = key.add_parser("new", help="make an Ed25519 key pair: PATH.key and PATH.pub")
     new.add_argument("path", type=Path, help="where, such as keys/curator")
     new.set_defaults(handler=_key_new)
-    _add_ledger(commands, key)
+    add_key_commands(commands, key)
+    add_ledger_commands(commands)
+    add_workspace_commands(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of a spec or dictionary")
     schema.add_argument("document", choices=["spec", "dictionary", "local"])
     schema.set_defaults(handler=_schema)
@@ -234,19 +239,6 @@ def _parser() -> Parser:
     completion.add_argument("shell", choices=("bash", "zsh"))
     completion.set_defaults(handler=functools.partial(_completion, parser))
     return parser
-
-
-def _add_ledger(commands: Any, key: Any) -> None:
-    """Add the ledger's commands, unless SQLAlchemy is missing (an analyst's light installation)."""
-    try:
-        from dpiw.cli.keys import add_key_commands
-        from dpiw.cli.ledger import add_ledger_commands
-        from dpiw.cli.workspace import add_workspace_commands
-    except ModuleNotFoundError:
-        return
-    add_key_commands(commands, key)
-    add_ledger_commands(commands)
-    add_workspace_commands(commands)
 
 
 def _schema(arguments: argparse.Namespace) -> int:

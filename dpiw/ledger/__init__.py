@@ -1,4 +1,4 @@
-"""The ledger: append-only, hash-chained, in whole units. Needs SQLAlchemy (extra `pipeline`)."""
+"""The ledger: append-only, hash-chained, in whole units. Needs the extra `pipeline`."""
 
 from dpiw.ledger.accounts import MAX_UNPAID_READS, CompositionRule, Population
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, PublishedHead

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy.engine import Connection
-
 from dpiw.errors import BudgetExceededError, Command, DPIWError, GrantSpentError, Next, SpecError
 from dpiw.ledger.accounts import Account, Population
 from dpiw.ledger.book import Book, known_run, known_stage
@@ -30,7 +28,7 @@ from dpiw.ledger.entries import (
 from dpiw.ledger.keyring import Keyring
 from dpiw.ledger.location import tampered
 from dpiw.ledger.recovery import Recovery
-from dpiw.ledger.stores.store import Store
+from dpiw.ledger.stores.store import Connection, Store
 from dpiw.ledger.values import Grant, RunRecord, StageRecord, StageState
 from dpiw.privacy.units import PrivacyBudget, PrivacyCost
 from dpiw.release.signing import PrivateKey

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sqlite3
 import stat
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,10 @@ class Recorder:
 def _waits_for_the_disk(ledger: Ledger) -> bool:
     """Whether a commit of this ledger returns only after its fsync."""
     with ledger._store.transaction(write=True) as connection:
-        if connection.dialect.name == "sqlite":
-            return bool(connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2)
+        if isinstance(connection, sqlite3.Connection):
+            return bool(connection.execute("PRAGMA synchronous").fetchone() == (2,))
         return all(
-            connection.exec_driver_sql(f"SHOW {name}").scalar() not in ("off", "local")
+            connection.execute(f"SHOW {name}").fetchone()[0] not in ("off", "local")
             for name in ("synchronous_commit", "fsync")
         )
 

@@ -3,12 +3,8 @@
 import os
 from pathlib import Path
 
-import sqlalchemy as sa
-from sqlalchemy.engine import make_url
-
 from dpiw.errors import LedgerError
 from dpiw.ledger.location import EXPECTED, check_location
-from dpiw.ledger.stores.postgresql import PostgreSQLStore
 from dpiw.ledger.stores.sqlite import SQLiteStore, sqlite_store
 from dpiw.ledger.stores.store import Store
 
@@ -19,9 +15,14 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     check_location(text, error=LedgerError)
     if "://" not in text:
         return SQLiteStore(Path(text).absolute())
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from dpiw.ledger.stores.postgresql import PostgreSQLStore
+
     try:
         parsed = make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
+    except (ArgumentError, ValueError):
         raise LedgerError(EXPECTED, field="ledger") from None
     if parsed.get_backend_name() == "sqlite":
         return sqlite_store(parsed)

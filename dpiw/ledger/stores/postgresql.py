@@ -17,15 +17,14 @@ ALWAYS, also for a session that calls itself a replica. The table's owner can dr
 pipeline's role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
+import importlib
 import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy.engine import URL
 
 from dpiw.errors import LedgerError, install
 from dpiw.ledger.entries import NO_ENTRY, Entry
@@ -33,8 +32,9 @@ from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, Faults, no_ledger
 from dpiw.ledger.stores.store import (
     BUSY_TIMEOUT_SECONDS,
     KIND_CHECK,
+    NEW_TABLE,
+    Connection,
     Store,
-    metadata,
     with_kinds,
 )
 
@@ -57,6 +57,9 @@ _REQUIRED = {
 
 # A reader sees one snapshot; a writer, alone, sees whatever is committed at each statement.
 _ISOLATION = {"read": "REPEATABLE READ", "write": "READ COMMITTED"}
+
+SCHEMA = "dpiw"
+TABLE = "dpiw.entries"
 
 _OBJECTS = """
     SELECT pg_catalog.to_regclass('dpiw.entries') IS NOT NULL AS entries, EXISTS (
@@ -93,11 +96,15 @@ class PostgreSQLStore(Store):
     LedgerError. It may hold no password, and no option but `POSTGRESQL_OPTIONS`.
     """
 
+    table = TABLE
+    mark = "%s"
+
     def __init__(self, url: URL) -> None:
         _check_url(url)
         super().__init__(url.render_as_string(hide_password=True))
         self._lock_timeout = f"{max(1, round(BUSY_TIMEOUT_SECONDS * 1000))}ms"
-        self._engine = _engine(url)
+        self._arguments = _arguments(url)
+        self._psycopg = _driver()
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
@@ -108,15 +115,15 @@ class PostgreSQLStore(Store):
             yield connection
 
     def _lock(self, connection: Connection) -> None:
-        connection.exec_driver_sql(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
+        connection.execute(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
 
     def check_structure(self) -> None:
         """Refuse a database that holds no ledger, or whose guards were changed."""
         with self._checked(write=False) as connection:
-            objects = connection.exec_driver_sql(_OBJECTS).one()
-            if not objects.entries and not objects.remains:
+            table, remains, _ = connection.execute(_OBJECTS).fetchone()
+            if not table and not remains:
                 raise no_ledger(f"ledger {self.location}: no ledger there")
-            if not objects.entries:
+            if not table:
                 raise tampered(self.location, Faults.TABLE_GONE)
             if not guards_hold(connection):
                 raise tampered(self.location, Faults.GUARDS_CHANGED)
@@ -124,17 +131,17 @@ class PostgreSQLStore(Store):
     def create(self, *entries: Entry) -> bool:
         """Make schema, table, guards and the first entries in one transaction."""
         with self._checked(write=True) as connection:
-            connection.exec_driver_sql(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
-            objects = connection.exec_driver_sql(_OBJECTS).one()
-            if objects.entries:
+            connection.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
+            table, remains, schema = connection.execute(_OBJECTS).fetchone()
+            if table:
                 return False
-            if objects.remains:
+            if remains:
                 raise tampered(self.location, Faults.TABLE_GONE)
-            if not objects.schema:
-                connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
-            metadata.create_all(connection, checkfirst=False)
+            if not schema:
+                connection.execute(f"CREATE SCHEMA {SCHEMA}")
+            connection.execute(f"CREATE TABLE {TABLE} {NEW_TABLE}")
             for statement in guard_statements():
-                connection.exec_driver_sql(statement)
+                connection.execute(statement)
             for entry in entries:
                 self.append(connection, entry)
         return True
@@ -142,23 +149,23 @@ class PostgreSQLStore(Store):
     @contextmanager
     def _checked(self, *, write: bool) -> Iterator[Connection]:
         warnings: list[str | None] = []
-        with self._as_ledger_error(), self._engine.connect() as connection:
-            isolation = _ISOLATION["write" if write else "read"]
-            connection = connection.execution_options(
-                isolation_level=isolation, postgresql_readonly=not write
-            )
-            with connection.begin():
-                self._check_settings(connection, isolation)
-                _listen(connection, warnings)
-                yield connection
+        isolation = _ISOLATION["write" if write else "read"]
+        # One connection each: none crosses a fork, and every one is checked.
+        with self._as_ledger_error(), self._psycopg.connect(**self._arguments) as connection:
+            connection.isolation_level = self._psycopg.IsolationLevel[isolation.replace(" ", "_")]
+            connection.read_only = not write
+            self._check_settings(connection, isolation)
+            _listen(connection, warnings)
+            yield connection
         if warnings:
             # Such as: the wait for the synchronous standby was cancelled after the local commit.
             raise unusable(
                 self.location, "the server warned at the commit: see its log, and dpiw ledger show"
             )
 
-    def _check_settings(self, connection: Connection, isolation: str) -> None:
-        server = connection.exec_driver_sql(_SETTINGS).mappings().one()
+    def _check_settings(self, connection: Any, isolation: str) -> None:
+        by_name = connection.cursor(row_factory=self._psycopg.rows.dict_row)
+        server = by_name.execute(_SETTINGS).fetchone()
         if server["version"] < _OLDEST_SERVER:
             raise unusable(self.location, "PostgreSQL 14 or newer is needed")
         if server["standby"]:
@@ -185,7 +192,7 @@ class PostgreSQLStore(Store):
             "tcp_keepalives_count": "3",
         }
         settings = (f"pg_catalog.set_config('{n}', '{v}', true)" for n, v in pinned.items())
-        connection.exec_driver_sql(f"SELECT {', '.join(settings)}")
+        connection.execute(f"SELECT {', '.join(settings)}")
 
     @contextmanager
     def _as_ledger_error(self) -> Iterator[None]:
@@ -195,21 +202,28 @@ class PostgreSQLStore(Store):
         """
         try:
             yield
-        except sa.exc.SQLAlchemyError as error:
-            raise unusable(self.location, _reason(error)) from error
+        except self._psycopg.Error as error:
+            raise unusable(self.location, self._reason(error)) from error
+
+    def _reason(self, error: Any) -> str:
+        state = error.sqlstate or ""
+        if error.diag.constraint_name == KIND_CHECK:
+            return Faults.OLDER
+        for prefix, reason in _REASONS.items():
+            if state.startswith(prefix):
+                return reason
+        if not state and isinstance(error, self._psycopg.OperationalError):
+            return _UNREACHABLE
+        return f"cannot be used ({type(error).__name__})"
 
 
-def _reason(error: sa.exc.SQLAlchemyError) -> str:
-    original: Any = getattr(error, "orig", None) or error
-    state = getattr(original, "sqlstate", None) or ""
-    if getattr(getattr(original, "diag", None), "constraint_name", None) == KIND_CHECK:
-        return Faults.OLDER
-    for prefix, reason in _REASONS.items():
-        if state.startswith(prefix):
-            return reason
-    if not state and isinstance(error, sa.exc.OperationalError):
-        return _UNREACHABLE
-    return f"cannot be used ({type(original).__name__})"
+def _driver() -> Any:
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError as error:
+        raise LedgerError(
+            f"PostgreSQL needs psycopg; {install('postgresql')}", field="ledger"
+        ) from error
 
 
 def _check_url(url: URL) -> None:
@@ -242,7 +256,7 @@ def _check_encryption(url: URL, host: str) -> None:
     )
 
 
-def _engine(url: URL) -> Engine:
+def _arguments(url: URL) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "application_name": "dpiw",
         "client_encoding": "utf8",
@@ -257,36 +271,22 @@ def _engine(url: URL) -> Engine:
         "port": url.port or 5432,
         "options": "",
     }
-    arguments = {name: value for name, value in arguments.items() if name not in url.query}
-    try:
-        # No pool: a connection never crosses a fork, and every one is checked.
-        return sa.create_engine(
-            url,
-            poolclass=NullPool,
-            connect_args=arguments,
-            execution_options={"schema_translate_map": {None: SCHEMA}},
-            hide_parameters=True,
-            use_native_hstore=False,
-        )
-    except ImportError as error:
-        raise LedgerError(
-            f"PostgreSQL needs psycopg; {install('postgresql')}", field="ledger"
-        ) from error
+    return {
+        **arguments,
+        **url.translate_connect_args(username="user", database="dbname"),
+        **url.query,
+    }
 
 
-def _listen(connection: Connection, warnings: list[str | None]) -> None:
+def _listen(connection: Any, warnings: list[str | None]) -> None:
     """Collect warnings of the server; one at the commit means less was kept than asked."""
 
     def keep(diagnostic: Any) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
             warnings.append(diagnostic.sqlstate)
 
-    driver: Any = connection.connection.driver_connection
-    driver.add_notice_handler(keep)
+    connection.add_notice_handler(keep)
 
-
-SCHEMA = "dpiw"
-TABLE = "dpiw.entries"
 
 _SAFE_PATH = "pg_catalog, pg_temp"  # a function must not find somebody else's operators
 
@@ -420,9 +420,9 @@ _SOUND_TABLE = """
 
 def guards_hold(connection: Connection) -> bool:
     """Whether the table and its guards are as they were made."""
-    guards = {tuple(row) for row in connection.exec_driver_sql(_FOUND_GUARDS)}
+    guards = {tuple(row) for row in connection.execute(_FOUND_GUARDS)}
     expected = {
         (name, kind, "A", SCHEMA, name, body, "plpgsql", f'{{"search_path={_SAFE_PATH}"}}')
         for name, (_, kind, body) in GUARDS.items()
     }
-    return guards == expected and connection.exec_driver_sql(_SOUND_TABLE).scalar_one() is True
+    return guards == expected and connection.execute(_SOUND_TABLE).fetchone()[0] is True

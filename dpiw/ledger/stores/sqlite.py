@@ -7,12 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.pool import NullPool
 
 from dpiw.data import files
 from dpiw.errors import LedgerError
@@ -30,11 +26,13 @@ from dpiw.ledger.stores.files import (
 from dpiw.ledger.stores.store import (
     BUSY_TIMEOUT_SECONDS,
     KIND_CHECK,
+    NEW_TABLE,
     Store,
-    entries,
-    metadata,
     with_kinds,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = with_kinds("""
@@ -93,7 +91,6 @@ TRIGGERS = {
 }
 
 _OLDEST_SQLITE = (3, 38, 0)  # STRICT tables (3.37), JSON always present (3.38)
-_WRITE = "dpiw_write"
 _SETTINGS = {
     "journal_mode": ("WAL", "wal"),
     "synchronous": ("FULL", 2),
@@ -111,29 +108,27 @@ class SQLiteStore(Store):
         super().__init__(str(path) if local_file_system is None else option)
         self._path = path
         self._local_file_system = local_file_system
-        self._engine = _engine(path)
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Connection]:
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         """One transaction: a writer holds the lock from its first moment, a reader a snapshot."""
-        with _as_ledger_error(self._path), self._engine.connect() as connection:
-            connection.execution_options(**{_WRITE: write})
-            with connection.begin():
-                yield connection
+        # One connection each: none crosses a fork, and every one is checked.
+        with _as_ledger_error(self._path), closing(_connect(self._path)) as connection, connection:
+            # A deferred transaction that turns writer half-way fails at once instead of queueing.
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            yield connection
 
     def check_structure(self) -> None:
         """Refuse a file that is not a ledger, or whose guards were removed."""
         check_file(self._path, local_file_system=self._local_file_system)
         with self.transaction(write=False) as connection:
-            problems = connection.exec_driver_sql("PRAGMA quick_check").scalars()
+            problems = connection.execute("PRAGMA quick_check")
             # A forged `kind` is no damage of the file: it is left for the chain to name.
-            if any(p != "ok" and not p.startswith("CHECK constraint") for p in problems):
+            if any(p != "ok" and not p.startswith("CHECK constraint") for (p,) in problems):
                 raise unusable(self._path, Faults.DAMAGED)
-            if not sa.inspect(connection).has_table(entries.name):
+            if not connection.execute(f"PRAGMA table_info({self.table})").fetchall():
                 raise tampered(self._path, Faults.TABLE_GONE)
-            stored = connection.execute(
-                sa.text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-            )
+            stored = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'")
             meant = {name: _squeeze(sql) for name, sql in TRIGGERS.items()}
             if {name: _squeeze(sql) for name, sql in stored} != meant:
                 raise tampered(self._path, Faults.GUARDS_CHANGED)
@@ -167,7 +162,7 @@ class SQLiteStore(Store):
                     os.unlink(name + suffix)
 
 
-def sqlite_store(url: URL) -> SQLiteStore:
+def sqlite_store(url: "URL") -> SQLiteStore:
     """The store of `sqlite:///PATH`, the only option `local_file_system`; else LedgerError."""
     name, options = url.database, dict(url.query)
     kind = options.pop("local_file_system", None)
@@ -182,10 +177,10 @@ def sqlite_store(url: URL) -> SQLiteStore:
 def _build(path: Path, first: Sequence[Entry]) -> None:
     store = SQLiteStore(path)
     with store.transaction(write=True) as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        metadata.create_all(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"CREATE TABLE {store.table} {NEW_TABLE} STRICT")
         for trigger in TRIGGERS.values():
-            connection.exec_driver_sql(trigger)
+            connection.execute(trigger)
         for entry in first:
             store.append(connection, entry)
 
@@ -210,37 +205,28 @@ def _finish_creation(path: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _engine(path: Path) -> Engine:
+def _connect(path: Path) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
-    url = URL.create(
-        "sqlite+pysqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}
+    # isolation_level=None: the driver opens no transactions of its own.
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
     )
-    # No pool: a connection never crosses a fork, and every one is checked.
-    arguments = {"timeout": BUSY_TIMEOUT_SECONDS}
-    engine = sa.create_engine(url, poolclass=NullPool, connect_args=arguments)
-    event.listen(engine, "connect", _on_connect)
-    event.listen(engine, "begin", _on_begin)
-    return engine
-
-
-def _on_connect(dbapi_connection: sqlite3.Connection, _record: object) -> None:
-    # SQLAlchemy's recipe: the driver must not open transactions behind our back.
-    dbapi_connection.isolation_level = None
-    with closing(dbapi_connection.cursor()) as cursor:
+    try:
         for name, (setting, expected) in _SETTINGS.items():
-            cursor.execute(f"PRAGMA {name} = {setting}")
-            (value,) = cursor.execute(f"PRAGMA {name}").fetchone()
+            connection.execute(f"PRAGMA {name} = {setting}")
+            (value,) = connection.execute(f"PRAGMA {name}").fetchone()
             if value != expected:
                 found = f"SQLite refused {name}={setting}, without which a crash can lose a charge"
                 raise LedgerError(found, field="ledger")
-
-
-def _on_begin(connection: Connection) -> None:
-    # A deferred transaction that turns writer half-way fails at once instead of queueing.
-    write = connection.get_execution_options().get(_WRITE, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _squeeze(sql: str) -> str:
@@ -252,16 +238,15 @@ def _as_ledger_error(path: Path) -> Iterator[None]:
     """Turn database errors into LedgerError without their text, which may hold statements."""
     try:
         yield
-    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
-        original = getattr(error, "orig", None) or error
-        text = str(original)
+    except sqlite3.Error as error:
+        text = str(error)
         if "locked" in text or "busy" in text:
             raise unusable(path, Faults.LOCKED) from error
         if not path.exists():
             raise no_ledger(f"ledger {path}: no such file", begin=False) from error
-        if isinstance(original, sqlite3.IntegrityError):
+        if isinstance(error, sqlite3.IntegrityError):
             older = "CHECK constraint" in text and KIND_CHECK in text
             raise unusable(path, Faults.OLDER if older else Faults.REFUSED) from error
-        if isinstance(original, sqlite3.OperationalError):
+        if isinstance(error, sqlite3.OperationalError):
             raise unusable(path, "cannot be used: check permissions and free disk space") from error
         raise unusable(path, Faults.DAMAGED) from error

@@ -3,10 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
-
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from typing import Any, Protocol
 
 from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
 from dpiw.ledger.location import unusable
@@ -34,28 +31,29 @@ KIND_CHECK = "entries_kind"
 
 _KINDS = ", ".join(f"'{kind.value}'" for kind in EntryKind)
 
-metadata = sa.MetaData()
+COLUMNS = {
+    "seq": "INTEGER NOT NULL PRIMARY KEY",
+    "previous": "TEXT NOT NULL",
+    "hash": "TEXT NOT NULL",
+    "kind": f"TEXT NOT NULL CONSTRAINT {KIND_CHECK} CHECK (kind IN ({_KINDS}))",
+    "population": "TEXT",
+    "run_key": "TEXT",
+    "attempt": "INTEGER",
+    "stage": "TEXT",
+    "payload": "TEXT NOT NULL",
+    "at": "TEXT NOT NULL",
+}
+"""The columns of the table in every store."""
 
-entries = sa.Table(
-    "entries",
-    metadata,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Column(
-        "kind",
-        sa.Text,
-        sa.CheckConstraint(f"kind IN ({_KINDS})", name=KIND_CHECK),
-        nullable=False,
-    ),
-    sa.Column("population", sa.Text),
-    sa.Column("run_key", sa.Text),
-    sa.Column("attempt", sa.Integer),
-    sa.Column("stage", sa.Text),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sqlite_strict=True,
-)
+NEW_TABLE = f"({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})"
+"""What follows CREATE TABLE and its name."""
+
+
+class Connection(Protocol):
+    """What the drivers of all stores have: run one statement, and iterate over its rows."""
+
+    def execute(self, query: str, parameters: Any = ..., /) -> Any:
+        """Run a statement, and return its rows."""
 
 
 class Store(ABC):
@@ -63,6 +61,10 @@ class Store(ABC):
 
     `location`: a path or URL by which `open_store` reaches the same ledger; never a password.
     """
+
+    table = "entries"
+    mark = "?"
+    """Stands for a parameter in a statement."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -81,28 +83,35 @@ class Store(ABC):
 
     def rows(self, connection: Connection, *, after: int = 0) -> list[Mapping[str, Any]]:
         """Stored rows by number, from the one after `after`; not yet checked in any way."""
-        query = sa.select(entries).order_by(entries.c.seq)
-        if after:
-            query = query.where(entries.c.seq > after)
-        return [dict(row) for row in connection.execute(query).mappings()]
+        where = "WHERE seq > <mark>" if after else ""  # a forged entry 0 is listed, too
+        query = self._sql("SELECT <columns> FROM <table> <where> ORDER BY seq", where=where)
+        found = connection.execute(query, [after] if after else [])
+        return [dict(zip(COLUMNS, row, strict=True)) for row in found]
 
     def hash_at(self, connection: Connection, seq: int) -> str | None:
         """The stored hash of entry `seq`, or None."""
-        query = sa.select(entries.c.hash).where(entries.c.seq == seq)
-        stored_hash: str | None = connection.execute(query).scalar_one_or_none()
-        return stored_hash
+        query = self._sql("SELECT hash FROM <table> WHERE seq = <mark>")
+        row = connection.execute(query, [seq]).fetchone()
+        return None if row is None else str(row[0])
 
     def head(self, connection: Connection) -> LedgerHead | None:
         """The last entry, or None."""
-        query = sa.select(entries.c.seq, entries.c.hash).order_by(entries.c.seq.desc()).limit(1)
-        row = connection.execute(query).one_or_none()
-        return None if row is None else LedgerHead(seq=row.seq, hash=row.hash)
+        query = self._sql("SELECT seq, hash FROM <table> ORDER BY seq DESC LIMIT 1")
+        row = connection.execute(query).fetchone()
+        return None if row is None else LedgerHead(seq=row[0], hash=row[1])
 
     def append(self, connection: Connection, entry: Entry) -> None:
         """Write one entry that the caller has checked."""
         values = {**entry.to_json(), "payload": entry_json(entry.stored_payload)}
-        connection.execute(sa.insert(entries).values(values))
-        # Read back, as a driver's count is none under a Turkish locale, where its INSERT is no DML.
-        condition = (entries.c.seq == entry.seq) & (entries.c.hash == entry.hash)
-        if connection.execute(sa.select(entries.c.seq).where(condition)).first() is None:
+        statement = self._sql("INSERT INTO <table> (<columns>) VALUES (<marks>)")
+        connection.execute(statement, [values[name] for name in COLUMNS])
+        # Read back, as a rule of the database may have removed it without an error.
+        kept = self._sql("SELECT seq FROM <table> WHERE seq = <mark> AND hash = <mark>")
+        if connection.execute(kept, [entry.seq, entry.hash]).fetchone() is None:
             raise unusable(self.location, "the database did not keep the entry: a rule removed it")
+
+    def _sql(self, text: str, *, where: str = "") -> str:
+        marks = ", ".join([self.mark] * len(COLUMNS))
+        text = text.replace("<columns>", ", ".join(COLUMNS)).replace("<marks>", marks)
+        text = text.replace("<table>", self.table).replace("<where>", where)
+        return text.replace("<mark>", self.mark)

@@ -274,7 +274,7 @@ def test_how_long_a_transaction_may_be_silent(postgresql_server, ledger):
             f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '{value}'"
         )
         with ledger._store.transaction(write=write) as connection:
-            assert connection.exec_driver_sql(query).scalar_one() == "1min"
+            assert connection.execute(query).fetchone() == ("1min",)
     postgresql_server.execute(f"ALTER DATABASE {name} RESET ALL")
 
 
@@ -289,7 +289,7 @@ def test_a_backend_killed_before_the_commit_leaves_nothing(mortal_postgresql_ser
 
     def killed(connection, entry):
         append(connection, entry)
-        pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        (pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
         os.kill(pid, signal.SIGKILL)
 
     mortal_ledger._store.append = killed

@@ -120,7 +120,7 @@ def test_every_transaction_is_pinned_and_isolated(ledger):
     found = {}
     for write in (True, False):
         with ledger._store.transaction(write=write) as connection:
-            found[write] = tuple(connection.exec_driver_sql(question).one())
+            found[write] = tuple(connection.execute(question).fetchone())
     assert found == {
         True: ("read committed", "off", "pg_catalog", "30s", "0", "session", 1),
         False: ("repeatable read", "on", "pg_catalog", "30s", "0", "session", 0),

@@ -124,7 +124,7 @@ def test_a_connection_with_weaker_settings_is_refused(sqlite_ledger, monkeypatch
 def test_every_connection_is_wal_and_full(sqlite_ledger):
     with sqlite_ledger._store.transaction(write=True) as connection:
         found = {
-            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
     expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
@@ -151,17 +151,17 @@ def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
 
 def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
     pages = sqlite3.connect(sqlite_ledger.location).execute("PRAGMA page_count").fetchone()[0]
-    real = store_sqlite._on_begin
+    real = store_sqlite._connect
 
-    def small(connection):
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-        real(connection)
+    def small(path):
+        connection = real(path)
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
 
-    full = Ledger.open(sqlite_ledger.location)
-    store_sqlite.event.remove(full._store._engine, "begin", store_sqlite._on_begin)
-    store_sqlite.event.listen(full._store._engine, "begin", small)
     many = {f"s{number}": BOTH["generator"] * 20 for number in range(40)}
-    refused(sqlite_ledger, LedgerError, lambda: full.reserve(**ask(stages=many)))
+    monkeypatch.setattr(store_sqlite, "_connect", small)
+    refused(sqlite_ledger, LedgerError, lambda: sqlite_ledger.reserve(**ask(stages=many)))
+    monkeypatch.undo()
     sqlite_ledger.reserve(**ask(stages=many))
     assert sqlite_ledger.verify().ok
 
