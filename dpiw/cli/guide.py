@@ -62,10 +62,6 @@ GUIDE = {
         "dpiw ledger restore backup.jsonl --ledger release.yaml --releases releases"
         " --key keys/curator.pub",
     ),
-    "dpiw ledger export": (
-        "Write the entries as JSON, one object a line.",
-        "dpiw ledger export --ledger release.yaml",
-    ),
     "dpiw ledger witness": (
         "Print the ledger's head for a notary, ask an authority for a timestamp of it, or check"
         " one: the chain must still hold the entry.",

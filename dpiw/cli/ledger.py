@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from dpiw.cli.parser import (
     add_ledger_command,
     add_signing,
-    check_population,
     exact_decimal,
     named_ledger,
     signing_key,
@@ -31,10 +29,8 @@ from dpiw.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpiw.ledger import Entry, Ledger, PublishedHead, Recovery
+    from dpiw.ledger import Ledger, PublishedHead, Recovery
     from dpiw.ledger.from_releases import MissingRelease
-
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?")
 
 
 def add_ledger_commands(subparsers: Any) -> None:
@@ -84,11 +80,6 @@ def add_ledger_commands(subparsers: Any) -> None:
     restore = add("restore", "make a ledger of a backup, verified", run_restore)
     restore.add_argument("file", metavar="FILE", type=Path, help="what `dpiw ledger backup` wrote")
     _add_published(restore, required=True)
-    export = add("export", "print the entries as JSON lines", run_export)
-    export.add_argument(
-        "--since", metavar="SEQ|DATE", help="entries from this number or this day (UTC) on"
-    )
-    export.add_argument("--population", help="only this population's entries")
     witness = add("witness", "print the head for a witness outside", run_witness)
     form = witness.add_mutually_exclusive_group()
     form.add_argument(
@@ -354,24 +345,6 @@ def _recovery_lines(recovery: Recovery, releases: Sequence[MissingRelease]) -> l
     ]
 
 
-def run_export(arguments: argparse.Namespace) -> int:
-    """Write entries as JSON lines; docs/operations.md says how to check their chain."""
-    from dpiw.ledger import Ledger
-
-    all_entries = Ledger.open(named_ledger(arguments.ledger)).entries()
-    check_population(all_entries, arguments.population)
-    entries = _since(all_entries, arguments.since)
-    write_lines(
-        arguments,
-        (
-            json.dumps(entry.to_json(), sort_keys=True)
-            for entry in entries
-            if arguments.population in (None, entry.population)
-        ),
-    )
-    return 0
-
-
 def run_witness(arguments: argparse.Namespace) -> int:
     """Print the head, write a timestamp request of it, or check a timestamp against the chain."""
     from dpiw.data.files import write_durably
@@ -404,17 +377,3 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as reason:
         raise SpecError(reason.strerror, field=f"file {path.name}") from reason
-
-
-def _since(entries: Sequence[Entry], text: str | None) -> Sequence[Entry]:
-    """Entries from a number on, or from the first whose time label (UTC) is not earlier."""
-    if text is None:
-        return entries
-    if text.isdecimal():
-        return [entry for entry in entries if entry.seq >= int(text)]
-    if not _MOMENT.fullmatch(text):
-        raise SpecError(
-            field="since", allowed="an entry's number, 2027-01-31 or 2027-01-31T06:00:00Z (UTC)"
-        )
-    first = next((i for i, entry in enumerate(entries) if entry.at >= text), len(entries))
-    return entries[first:]

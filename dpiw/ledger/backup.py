@@ -1,4 +1,4 @@
-"""A backup of a ledger: its entries as JSON lines, as `dpiw ledger export` prints them.
+"""A backup of a ledger: its entries as JSON lines.
 
 Every store reads and writes this form. So one restore brings back a lost ledger, moves a ledger to
 another store, and gives an older ledger the table and guards of this version.

@@ -45,7 +45,7 @@ COMMANDS = (
     "", "init", "plan", "rehearse", "series", "approve", "withdraw", "ledger",
     "ledger register",
     "ledger show", "ledger verify", "ledger void", "ledger recover", "ledger backup",
-    "ledger restore", "ledger witness", "ledger export", "workspace", "workspace show",
+    "ledger restore", "ledger witness", "workspace", "workspace show",
     "workspace cells", "workspace purge", "verify", "describe", "key", "key new", "key add",
     "key revoke", "key list", "release", "audit", "local", "local plan", "local report",
     "local collect", "schema", "completion", "site",

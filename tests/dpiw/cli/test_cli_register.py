@@ -58,9 +58,9 @@ def test_a_spec_names_its_ledger(unregistered, capsys, says):
     capsys.readouterr()
     told = []
     for named in ("release.yaml", "state/ledger.sqlite"):
-        for command in ("show", "verify", "export"):
+        for command in ("show", "verify"):
             told.append(says("ledger", command, "--ledger", named))
-    assert told[:3] == told[3:]
+    assert told[:2] == told[2:]
     assert all(told)
     (unregistered.root / "typo.yaml").write_text("nmae: 1\n")
     assert "typo.yaml" in says("ledger", "show", "--ledger", "typo.yaml", code=SpecError.exit_code)
@@ -75,7 +75,7 @@ def test_a_ledger_that_is_named_like_a_spec_is_one_by_its_url(unregistered, caps
         assert register(*typed, mistyped, "--create") == SpecError.exit_code
     assert not (unregistered.root / "releese.yaml").exists()
     for secret in ("u:secret@host.yaml", "postgresql+psycopg://u:se/cret@host.yaml"):
-        for command in ("show", "verify", "export"):
+        for command in ("show", "verify"):
             assert main(["ledger", command, "--ledger", secret]) == LedgerError.exit_code
     output = capsys.readouterr()
     assert "cret" not in output.out + output.err
