@@ -58,6 +58,8 @@ from dpiw.release.withdrawal import Withdrawal
 
 _STATES = Next("the runs and their states", Command.SHOW)
 
+_Stated = Population | Recovery | Withdrawal | RunRecord
+
 
 class Book:
     """Populations, runs and held costs after a prefix of the chain. Changed only by `apply`."""
@@ -126,31 +128,26 @@ class Book:
         """Raise unless `entry` may come next (BudgetExceededError: no budget); changes nothing."""
         self._stated(entry)
 
-    def _stated(self, entry: Entry) -> Population | Recovery | Withdrawal | RunRecord | None:
+    def _stated(self, entry: Entry) -> tuple[_Stated | None, Keyring | None]:
         check_fields(entry)
         if not entry.authored():
             raise LedgerConflictError("the signature does not match this entry", field="by")
         if entry.kind is EntryKind.GENESIS:
             check_genesis(entry)
-            return None
+            return None, None
         if entry.kind is EntryKind.REGISTER:
             name = check_name("population.name", entry.population or "")
             if name in self.populations:
                 raise LedgerConflictError("registered a second time", field=f"population {name}")
-            return Population.from_payload(name, entry.payload)
+            return Population.from_payload(name, entry.payload), None
+        ring = None
         if entry.kind in SIGNED:
-            self.keyring(entry.population or "").after(entry)
-        if entry.kind is EntryKind.RECOVER:
-            return recovery_of(self, entry)
-        if entry.kind in OF_KEYS:
-            return None
-        if entry.kind is EntryKind.WITHDRAW:
-            return _withdraw(self, entry)
-        return _RULES[entry.kind](self, entry)
+            ring = self.keyring(entry.population or "").after(entry)
+        return None if entry.kind in OF_KEYS else _RULES[entry.kind](self, entry), ring
 
     def apply(self, entry: Entry) -> None:
         """Check `entry` and take it into account."""
-        stated = self._stated(entry)
+        stated, ring = self._stated(entry)
         if isinstance(stated, Population):
             self.populations[stated.name] = stated
             self._accounts[stated.name] = Account.opened(stated)
@@ -169,8 +166,7 @@ class Book:
             account = self.account(stated.population).run_changed(before, stated)
             self.runs[stated.run_key] = stated
             self._keep(account, entry)
-        if entry.kind in SIGNED:
-            ring = self.keyring(entry.population or "").after(entry)
+        if ring is not None:
             self._keyrings[ring.population] = ring
         self._places[entry.hash] = entry.seq
 
@@ -435,7 +431,7 @@ def _with_attempt(run: RunRecord, attempt: AttemptRecord) -> RunRecord:
     return replace(run, attempts=tuple(attempts))
 
 
-_RULES: dict[EntryKind, Callable[[Book, Entry], RunRecord]] = {
+_RULES: dict[EntryKind, Callable[[Book, Entry], _Stated]] = {
     EntryKind.RESERVE: _reserve,
     EntryKind.READ: _read,
     EntryKind.VOID: _void,
@@ -447,5 +443,7 @@ _RULES: dict[EntryKind, Callable[[Book, Entry], RunRecord]] = {
     EntryKind.LOSE: _lose,
     EntryKind.CERTIFY: _certify,
     EntryKind.PUBLISH: _publish,
+    EntryKind.WITHDRAW: _withdraw,
+    EntryKind.RECOVER: recovery_of,
 }
-"""For each kind of entry: raises unless it is legal now; returns the run after it."""
+"""For each kind of entry: raises unless it is legal now; returns what it states, or its run."""
