@@ -17,23 +17,23 @@ ALWAYS, also for a session that calls itself a replica. The table's owner can dr
 pipeline's role should not be the owner (docs/operations.md); opening the ledger detects changes.
 """
 
-import importlib
 import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
+from psycopg.rows import dict_row
 from sqlalchemy.engine import URL
 
-from dpiw.errors import LedgerError, install
+from dpiw.errors import LedgerError
 from dpiw.ledger.entries import NO_ENTRY, Entry
 from dpiw.ledger.location import EXPECTED, POSTGRESQL_OPTIONS, Faults, no_ledger, tampered, unusable
 from dpiw.ledger.stores.store import (
     BUSY_TIMEOUT_SECONDS,
     KIND_CHECK,
     NEW_TABLE,
-    Connection,
     Store,
     with_kinds,
 )
@@ -104,23 +104,22 @@ class PostgreSQLStore(Store):
         super().__init__(url.render_as_string(hide_password=True))
         self._lock_timeout = f"{max(1, round(BUSY_TIMEOUT_SECONDS * 1000))}ms"
         self._arguments = _arguments(url)
-        self._psycopg = _driver()
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Connection]:
+    def transaction(self, *, write: bool) -> Iterator[psycopg.Connection]:
         """One transaction: a writer is alone before it reads anything, a reader sees a snapshot."""
         with self._checked(write=write) as connection:
             if write:
                 self._lock(connection)
             yield connection
 
-    def _lock(self, connection: Connection) -> None:
+    def _lock(self, connection: psycopg.Connection) -> None:
         connection.execute(f"LOCK TABLE {TABLE} IN EXCLUSIVE MODE")
 
     def check_structure(self) -> None:
         """Refuse a database that holds no ledger, or whose guards were changed."""
         with self._checked(write=False) as connection:
-            table, remains, _ = connection.execute(_OBJECTS).fetchone()
+            [(table, remains, _)] = connection.execute(_OBJECTS)
             if not table and not remains:
                 raise no_ledger(f"ledger {self.location}: no ledger there")
             if not table:
@@ -132,7 +131,7 @@ class PostgreSQLStore(Store):
         """Make schema, table, guards and the first entries in one transaction."""
         with self._checked(write=True) as connection:
             connection.execute(f"SELECT pg_catalog.pg_advisory_xact_lock({_CREATE_LOCK})")
-            table, remains, schema = connection.execute(_OBJECTS).fetchone()
+            [(table, remains, schema)] = connection.execute(_OBJECTS)
             if table:
                 return False
             if remains:
@@ -147,25 +146,30 @@ class PostgreSQLStore(Store):
         return True
 
     @contextmanager
-    def _checked(self, *, write: bool) -> Iterator[Connection]:
+    def _checked(self, *, write: bool) -> Iterator[psycopg.Connection]:
         warnings: list[str | None] = []
         isolation = _ISOLATION["write" if write else "read"]
+
+        def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
+            if diagnostic.severity_nonlocalized == "WARNING":
+                warnings.append(diagnostic.sqlstate)
+
         # One connection each: none crosses a fork, and every one is checked.
-        with self._as_ledger_error(), self._psycopg.connect(**self._arguments) as connection:
-            connection.isolation_level = self._psycopg.IsolationLevel[isolation.replace(" ", "_")]
+        with self._as_ledger_error(), psycopg.connect(**self._arguments) as connection:
+            connection.isolation_level = psycopg.IsolationLevel[isolation.replace(" ", "_")]
             connection.read_only = not write
             self._check_settings(connection, isolation)
-            _listen(connection, warnings)
+            connection.add_notice_handler(keep)
             yield connection
         if warnings:
-            # Such as: the wait for the synchronous standby was cancelled after the local commit.
+            # Less was kept than asked: such as, the wait for the synchronous standby was cancelled
+            # after the local commit.
             raise unusable(
                 self.location, "the server warned at the commit: see its log, and dpiw ledger show"
             )
 
-    def _check_settings(self, connection: Any, isolation: str) -> None:
-        by_name = connection.cursor(row_factory=self._psycopg.rows.dict_row)
-        server = by_name.execute(_SETTINGS).fetchone()
+    def _check_settings(self, connection: psycopg.Connection, isolation: str) -> None:
+        server: Any = connection.cursor(row_factory=dict_row).execute(_SETTINGS).fetchone()
         if server["version"] < _OLDEST_SERVER:
             raise unusable(self.location, "PostgreSQL 14 or newer is needed")
         if server["standby"]:
@@ -202,28 +206,20 @@ class PostgreSQLStore(Store):
         """
         try:
             yield
-        except self._psycopg.Error as error:
-            raise unusable(self.location, self._reason(error)) from error
-
-    def _reason(self, error: Any) -> str:
-        state = error.sqlstate or ""
-        if error.diag.constraint_name == KIND_CHECK:
-            return Faults.OLDER
-        for prefix, reason in _REASONS.items():
-            if state.startswith(prefix):
-                return reason
-        if not state and isinstance(error, self._psycopg.OperationalError):
-            return _UNREACHABLE
-        return f"cannot be used ({type(error).__name__})"
+        except psycopg.Error as error:
+            raise unusable(self.location, _reason(error)) from error
 
 
-def _driver() -> Any:
-    try:
-        return importlib.import_module("psycopg")
-    except ImportError as error:
-        raise LedgerError(
-            f"PostgreSQL needs psycopg; {install('postgresql')}", field="ledger"
-        ) from error
+def _reason(error: psycopg.Error) -> str:
+    state = error.sqlstate or ""
+    if error.diag.constraint_name == KIND_CHECK:
+        return Faults.OLDER
+    for prefix, reason in _REASONS.items():
+        if state.startswith(prefix):
+            return reason
+    if not state and isinstance(error, psycopg.OperationalError):
+        return _UNREACHABLE
+    return f"cannot be used ({type(error).__name__})"
 
 
 def _check_url(url: URL) -> None:
@@ -276,16 +272,6 @@ def _arguments(url: URL) -> dict[str, Any]:
         **url.translate_connect_args(username="user", database="dbname"),
         **url.query,
     }
-
-
-def _listen(connection: Any, warnings: list[str | None]) -> None:
-    """Collect warnings of the server; one at the commit means less was kept than asked."""
-
-    def keep(diagnostic: Any) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            warnings.append(diagnostic.sqlstate)
-
-    connection.add_notice_handler(keep)
 
 
 _SAFE_PATH = "pg_catalog, pg_temp"  # a function must not find somebody else's operators
@@ -418,11 +404,12 @@ _SOUND_TABLE = """
     FROM pg_catalog.pg_class c WHERE c.oid = 'dpiw.entries'::pg_catalog.regclass"""
 
 
-def guards_hold(connection: Connection) -> bool:
+def guards_hold(connection: psycopg.Connection) -> bool:
     """Whether the table and its guards are as they were made."""
     guards = {tuple(row) for row in connection.execute(_FOUND_GUARDS)}
     expected = {
         (name, kind, "A", SCHEMA, name, body, "plpgsql", f'{{"search_path={_SAFE_PATH}"}}')
         for name, (_, kind, body) in GUARDS.items()
     }
-    return guards == expected and connection.execute(_SOUND_TABLE).fetchone()[0] is True
+    [(is_sound,)] = connection.execute(_SOUND_TABLE)
+    return guards == expected and is_sound is True

@@ -1,13 +1,11 @@
 """The ledger in a SQLite file of one host."""
 
 import os
-import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dpiw.data import files
@@ -30,9 +28,6 @@ from dpiw.ledger.stores.store import (
     Store,
     with_kinds,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import URL
 
 # The rules live in `dpiw.ledger.book`; these repeat the ones that must never fail, in SQL.
 _BUDGET = with_kinds("""
@@ -160,18 +155,6 @@ class SQLiteStore(Store):
             for suffix in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
                     os.unlink(name + suffix)
-
-
-def sqlite_store(url: "URL") -> SQLiteStore:
-    """The store of `sqlite:///PATH`, the only option `local_file_system`; else LedgerError."""
-    name, options = url.database, dict(url.query)
-    kind = options.pop("local_file_system", None)
-    if not name or name == ":memory:" or name.startswith("file:") or options:
-        allowed = "sqlite:///PATH of a file, with no option but local_file_system"
-        raise LedgerError(field="ledger", allowed=allowed)
-    if kind is not None and not (isinstance(kind, str) and re.fullmatch(r"[\w.-]{1,64}", kind)):
-        raise LedgerError(field="ledger", allowed="one type of file system as local_file_system")
-    return SQLiteStore(Path(name).absolute(), local_file_system=kind)
 
 
 def _build(path: Path, first: Sequence[Entry]) -> None:
