@@ -5,7 +5,7 @@ on the real axis or a theorem's formula, so a fault in either accountant shows a
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -65,7 +65,7 @@ def audited_epsilon(events: Sequence[PrivacyEvent], delta: float) -> AuditedEpsi
     worst = epsilon_range([_worst(event) for event in events], delta)
     high = max(worst.high, _turned(events, delta, worst.high))
     if any(isinstance(event, ExponentialMechanismEvent) for event in events):
-        floor = _highest(lambda share: _floor(events, share, delta))
+        floor = max(_floor(events, share, delta) for share in _SHARES)
         return AuditedEpsilon(floor=floor, bound=Range(low=floor, high=high))
     floor = _floor(events, _SHARES[0], delta)
     return AuditedEpsilon(floor=floor, bound=Range(low=worst.low, high=high))
@@ -83,19 +83,6 @@ def _turned(events: Sequence[PrivacyEvent], delta: float, known: float) -> float
 
 def _floor(events: Sequence[PrivacyEvent], share: float, delta: float) -> float:
     return epsilon_range([_admitted(event, share) for event in events], delta).low
-
-
-def _highest(function: Callable[[float], float]) -> float:
-    heights = {}
-    place = len(_SHARES) // 2
-    while True:
-        for near in (place - 1, place, place + 1):
-            if 0 <= near < len(_SHARES) and near not in heights:
-                heights[near] = function(_SHARES[near])
-        best = max(heights, key=lambda near: heights[near])
-        if best == place:
-            return heights[best]
-        place = best
 
 
 def _worst(event: PrivacyEvent, *, removed: bool = True, margin: float = _MARGIN) -> Loss:

@@ -171,7 +171,6 @@ _CUT = 1e-3
 
 _NARROW = 1e-3
 _ROUNDS = 6
-_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,24 +227,16 @@ def _largest(losses: Sequence[Loss]) -> float:
 
 
 def _smallest(function: Callable[[float], float], *, most: float) -> tuple[float, float]:
-    points = [(function(x), x) for x in (1.0, 2.0)]
-    factor = 2.0 if points[1] < points[0] else 0.5
-    points.sort(reverse=True)
-    while 1e-6 < points[-1][1] * factor <= most:
-        x = points[-1][1] * factor
-        points.append((function(x), x))
-        if points[-1] >= points[-2]:
-            break
-    ends = [math.log(x) for _, x in points[-3:]]
-    low, high = min(ends), max(ends)
-    while high - low > 0.02:
-        first, second = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-        if function(math.exp(first)) < function(math.exp(second)):
-            high = second
-        else:
-            low = first
-    value, x = min((function(x), x) for x in (math.exp((low + high) / 2), min(points)[1]))
-    return x, value
+    """Place in [1e-6, most] and value of the least of a function with one minimum."""
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(
+        lambda log: function(math.exp(log)),
+        bounds=(math.log(1e-6), math.log(most)),
+        method="bounded",
+        options={"xatol": 0.01},
+    )
+    return math.exp(found.x), float(found.fun)
 
 
 class _Line:
