@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from dpiw.audit.entry_signatures import Fields, signed_by
 from dpiw.release.signing import PublicKey
 
-_AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _KEY = re.compile(r"[0-9a-f]{64}")
 _TEXTS = ("plan_digest", "period", "release")
 _NUMBERS = ("max_attempts", "epsilon_units", "delta_units")
@@ -46,7 +46,7 @@ class Ring:
             self.published[stated["manifest_digest"]] = None if author is None else author.key_id
         if not self.roles and kind not in ("key", "revoke", "approve"):
             return ""
-        if not _AT.fullmatch(entry["at"]):
+        if not MOMENT.fullmatch(entry["at"]):
             return "its time is no moment in UTC, so nothing shows whether its key was valid"
         self.clock = max(self.clock, entry["at"])
         by = "" if author is None or author.public_key is None else author.public_key
@@ -95,7 +95,7 @@ class Ring:
 
     def _of_revocation(self, public_key: str, ends: str) -> str:
         role = self.roles.get(public_key)
-        if role is None or not _AT.fullmatch(ends):
+        if role is None or not MOMENT.fullmatch(ends):
             return "it revokes no key of this population, or from no moment"
         if not self._valid(public_key, ends):
             return "it revokes a key that was revoked from an earlier moment"

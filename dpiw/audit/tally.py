@@ -25,6 +25,7 @@ from dpiw.audit.records import (
     least_loss,
     units,
 )
+from dpiw.audit.rings import MOMENT
 
 
 def tally(entries: Sequence[Fields]) -> Tally:
@@ -409,7 +410,7 @@ def _publish_rows(run: RunTally, entry: Fields) -> None:
 def _withdraw(counted: Tally, entry: Fields) -> None:
     """A withdrawal moves no charge, and names a publication, or more rows of a recovered one."""
     stated = {name: value for name, value in entry["payload"].items() if name != "by"}
-    if set(stated) != _WITHDRAWAL or not _MOMENT.fullmatch(stated["withdrawn_at"]):
+    if set(stated) != _WITHDRAWAL or not MOMENT.fullmatch(stated["withdrawn_at"]):
         raise IllegalError("it does not state a withdrawal")
     digest, first, other = _digest(entry, "manifest"), stated["rows_of"], stated["replaced_by"]
     runs = [r for r in counted.runs_of(entry["population"]) if r.manifest_digest is not None]
@@ -435,7 +436,6 @@ def _withdraw(counted: Tally, entry: Fields) -> None:
 
 
 _WITHDRAWAL = {"release_id", "manifest", "rows_of", "reason", "replaced_by", "withdrawn_at"}
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _SIGNED = ("key", "revoke", "approve", "reserve", "publish", "withdraw", "recover")
 _STEPS: dict[str, Callable[[RunTally, Fields], object]] = {
     "read": _read,

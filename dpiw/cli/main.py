@@ -114,7 +114,7 @@ def _describe(arguments: argparse.Namespace) -> int:
 def _catalogue(verified: VerifiedLocal | VerifiedRelease, form: str) -> str:
     """The release's metadata in a catalogue's form; SpecError for a local release."""
     from dpiw.release.verification import VerifiedRelease
-    from dpiw.series.catalogues import catalogue
+    from dpiw.series.catalogues.forms import catalogue
 
     if not isinstance(verified, VerifiedRelease):
         raise SpecError(field="--catalogue", allowed="a release of synthetic rows")

@@ -42,7 +42,7 @@ from dpiw.release.manifest import (
 from dpiw.release.report import pages
 from dpiw.release.report.plots import Budget, budget_bar, spending
 from dpiw.release.verification import VerifiedRelease, signed_bytes
-from dpiw.series.catalogues import catalogues
+from dpiw.series.catalogues.forms import catalogues
 from dpiw.series.completeness import Series
 
 TITLE = "Synthetic data releases"
@@ -425,7 +425,7 @@ def write_site(files: Mapping[str, bytes], out: Path) -> None:
     are removed. Raises SpecError if `out` holds another site or lies in a release, ReleaseError if
     it cannot be written: the same command again completes it.
     """
-    refuse_release(out, field="out")
+    refuse_release(out)
     ours, own = out / FACTS_SCHEMA, out / PAGES
     others = [name for name in (INDEX, FEED, FACTS, PAGES) if os.path.lexists(out / name)]
     if own.is_symlink() or (others and not ours.is_file()):

@@ -29,11 +29,26 @@ _URL = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9._~:/?#@!$&'()*+,;=%-]*")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|$&~])")
 
 
-def written(form: str, release: VerifiedRelease, base_url: str | None) -> bytes:
-    """Write a form, comparing dictionary and declared facts with the manifest.
+def catalogues(release: VerifiedRelease, *, base_url: str | None = None) -> dict[str, bytes]:
+    """Return every form by file name; arguments and errors are those of `catalogue`."""
+    return {name: catalogue(release, form, base_url=base_url) for form, name in CATALOGUES.items()}
 
-    Raises SpecError for a `base_url` that is no address, ReleaseError if a file was changed since
-    `verify`, or as `filled`.
+
+def catalogue(release: VerifiedRelease, form: str, *, base_url: str | None = None) -> bytes:
+    """Return one form (a key of `CATALOGUES`) of a release's metadata, the same bytes each time.
+
+    Args:
+        release: what `dpiw.release.verification.verify` returned.
+        form: which form.
+        base_url: the address of the published folder; None: files have no address, and are named
+            by their SHA-256.
+
+    Raises:
+        SpecError: `base_url` is no address.
+        ReleaseError: a file was changed since `verify`, or Jinja2 is missing, which some forms
+            need and an analyst need not have.
+
+    Privacy: reads public, signed files only; costs nothing.
     """
     if base_url is not None and _url_of(base_url) is None:
         allowed = "an http or https address such as https://example.org/releases/r1/"

@@ -30,8 +30,8 @@ from dpiw.privacy.units import NeighbouringRelation, PrivacyUnit
 from dpiw.release import parquet
 from dpiw.release.croissant import CatalogueEntry
 from dpiw.release.verification import VerifiedRelease, verify
-from dpiw.series.catalogues import CATALOGUES, catalogue, catalogues
-from dpiw.series.catalogues.forms import filled
+from dpiw.series.catalogues import CATALOGUES
+from dpiw.series.catalogues.forms import catalogue, catalogues, filled
 from tests.dpiw.release.release_example import (
     SCHEMA,
     example_certificate,
