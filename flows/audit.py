@@ -43,7 +43,7 @@ def audit(
     """
     with told_briefly("audit"):
         report_folder = below_root("out", out)
-        refuse_release(report_folder, field="out")
+        refuse_release(report_folder)
         url, folder = places(ledger, releases)
         folders, keys = release_folders(folder), key_files(key)
     report = audit_task(url, folders, keys)
@@ -93,7 +93,7 @@ def main(run: Callable[..., str], arguments: list[str]) -> int:
     try:
         # Before the flow: Prefect stores the parameters of every flow, failed ones too.
         check_location(parsed.ledger, error=SpecError)
-        refuse_release(Path(parsed.out), field="out")
+        refuse_release(Path(parsed.out))
         with prefect_server(), typed_here():
             text = run(parsed.ledger, parsed.releases, parsed.key, parsed.out)
     except DPIWError as error:

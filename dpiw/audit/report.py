@@ -228,7 +228,7 @@ def write_report(report: AuditReport, folder: Path) -> tuple[Path, Path]:
     Earlier reports are kept, named by their time. Raises SpecError inside a published release,
     ReleaseError if they cannot be written.
     """
-    refuse_release(folder, field="out")
+    refuse_release(folder)
     paths = folder / "audit.json", folder / "audit.html"
     texts = report_json(report), build_page(report).encode()
     try:

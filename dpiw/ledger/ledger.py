@@ -268,7 +268,6 @@ class Ledger(LedgerReader):
         `step` counts noised steps taken; `digest` is SHA-256 of its bytes. Raises GrantSpentError
         if the grant is not the armed stage's, LedgerConflictError if the terms allow no such step.
         """
-        check_digest("digest", digest)
         with self._page(write=True) as page:
             granted(page.book, grant)
             place = (EntryKind.CHECKPOINT, grant.run_key, grant.attempt, grant.stage)
@@ -394,7 +393,6 @@ class Ledger(LedgerReader):
 
         Privacy: costs nothing; the rows are computed from draws that the run has paid for.
         """
-        check_digest("manifest_digest", manifest_digest)
         with self._page(write=True) as page:
             run = known_run(page.book, run_key)
             page.book.check_not_withdrawn(manifest_digest)

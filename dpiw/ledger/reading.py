@@ -186,7 +186,7 @@ class Page:
 
     connection: Connection
     book: Book
-    head: LedgerHead | None
+    head: LedgerHead
 
 
 class LedgerReader:
@@ -291,11 +291,8 @@ class LedgerReader:
 
     def head(self) -> LedgerHead:
         """The last entry."""
-        with self._store.transaction(write=False) as connection:
-            head = self._store.head(connection)
-        if head is None:
-            raise tampered(self.location, _EMPTY)
-        return head
+        with self._page(write=False) as page:
+            return page.head
 
     def contains(self, hash: str) -> bool:
         """Whether an entry has this hash."""
@@ -345,14 +342,14 @@ class LedgerReader:
     @contextmanager
     def _page(self, *, write: bool) -> Iterator[Page]:
         with self._lock, self._store.transaction(write=write) as connection:
-            self._catch_up(connection)
-            yield Page(connection=connection, book=self._book, head=self._head)
+            head = self._catch_up(connection)
+            yield Page(connection=connection, book=self._book, head=head)
 
     def _read(self, question: Callable[[Book], _Answer]) -> _Answer:
         with self._page(write=False) as page:
             return question(page.book)
 
-    def _catch_up(self, connection: Connection) -> None:
+    def _catch_up(self, connection: Connection) -> LedgerHead:
         seen = self._head
         if seen is not None and self._store.hash_at(connection, seen.seq) != seen.hash:
             found = f"entry {seen.seq} is no longer what it was when this process read it"
@@ -365,6 +362,7 @@ class LedgerReader:
             raise tampered(self.location, replayed_fault or fault)
         if self._head is None:
             raise tampered(self.location, _EMPTY)
+        return self._head
 
     def _append(self, page: Page, **fields: Any) -> Entry:
         at = label(self._clock)

@@ -279,14 +279,14 @@ def _beside(root: Path) -> list[str]:
     return []
 
 
-def refuse_release(path: Path, *, field: str) -> None:
+def refuse_release(path: Path) -> None:
     """Raise SpecError for a path in a published folder, links followed: extra files break it."""
     for folder in (path.resolve(), *path.resolve().parents):
         if any(os.path.lexists(folder / name) for name in (MANIFEST, SIGNATURE)):
             raise SpecError(
                 f"is or lies in a published release, {folder.name}, which a further file damages",
-                field=field,
-                allowed=f"a folder of its own, such as --{field} audit",
+                field="out",
+                allowed="a folder of its own, such as --out audit",
             )
 
 

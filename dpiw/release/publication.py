@@ -126,22 +126,18 @@ def place_file(path: Path, data: bytes) -> None:
             sync_directory(path.parent)
 
 
-def clean_staging(root: Path) -> int:
-    """Remove staging folders under `root` that no process has locked; return how many."""
-    removed = 0
+def clean_staging(root: Path) -> None:
+    """Remove staging folders under `root` that no process has locked."""
     for folder in sorted(root.glob(f"{STAGING_PREFIX}*/")):
         if not folder.with_name(f"{folder.name}.lock").exists():
             # The lock is made before the folder and removed after it: nobody works here.
             shutil.rmtree(folder, ignore_errors=True)
-            removed += 1
     for lock_path in sorted(root.glob(f"{STAGING_PREFIX}*.lock")):
         with contextlib.suppress(BlockingIOError, FileNotFoundError), _lock(lock_path):
             folder = lock_path.with_suffix("")
             if folder.is_dir():
                 shutil.rmtree(folder)
-                removed += 1
             lock_path.unlink(missing_ok=True)
-    return removed
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from dpiw.ledger.entries import Entry, EntryKind, LedgerHead, entry_json
+from dpiw.ledger.entries import Entry, EntryKind, entry_json
 from dpiw.ledger.location import unusable
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -93,12 +93,6 @@ class Store(ABC):
         query = self._sql("SELECT hash FROM <table> WHERE seq = <mark>")
         row = connection.execute(query, [seq]).fetchone()
         return None if row is None else str(row[0])
-
-    def head(self, connection: Connection) -> LedgerHead | None:
-        """The last entry, or None."""
-        query = self._sql("SELECT seq, hash FROM <table> ORDER BY seq DESC LIMIT 1")
-        row = connection.execute(query).fetchone()
-        return None if row is None else LedgerHead(seq=row[0], hash=row[1])
 
     def append(self, connection: Connection, entry: Entry) -> None:
         """Write one entry that the caller has checked."""

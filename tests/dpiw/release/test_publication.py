@@ -49,7 +49,7 @@ def test_commit_comes_after_signing_and_before_anything_is_visible(tmp_path, key
     seen = []
 
     def commit(digest):
-        assert clean_staging(tmp_path) == 0  # nothing that somebody works on
+        clean_staging(tmp_path)  # nothing that somebody works on
         assert not (tmp_path / "r").exists()
         (staging,) = (path for path in tmp_path.iterdir() if path.is_dir())
         assert staging.name.startswith(".staging-")
@@ -208,10 +208,10 @@ def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path):
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert all(name.startswith(".staging-") for name in names(out))
     assert len(names(out)) == 2  # the folder and its lock
-    assert clean_staging(out) == 1
+    clean_staging(out)
     assert names(out) == []
     assert not publish(out / "r", key, built=built).already_published
-    assert clean_staging(out) == 0
+    clean_staging(out)
     assert names(out) == ["r"]
 
 
@@ -220,7 +220,7 @@ def test_cleaning_removes_what_no_lock_holds(tmp_path):
     (tmp_path / ".staging-1" / "a").touch()
     (tmp_path / ".staging-2.lock").touch()
     (tmp_path / "r").mkdir()
-    assert clean_staging(tmp_path) == 1
+    clean_staging(tmp_path)
     assert names(tmp_path) == ["r"]
 
 
@@ -231,7 +231,7 @@ def test_a_lock_file_taken_by_a_cleaner_is_made_anew(tmp_path, key, built, monke
     def flock(_, operation):
         calls.append(operation)
         if len(calls) == 1:
-            assert clean_staging(tmp_path) == 0
+            clean_staging(tmp_path)
 
     around(fcntl, "flock", before=flock, replace=monkeypatch.setattr)
     publish(tmp_path / "r", key, built=built)
