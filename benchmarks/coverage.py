@@ -20,7 +20,7 @@ import argparse
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,13 @@ def one_release(own: Setting, seed: int) -> Any:
     return played_sample(play(plan_for(own).recipe, private, noise=noise, rng=rng))
 
 
-def by_replicates(estimate: Any, drawn: Any, full: Any) -> list[list[float]]:
+def by_replicates(estimate: Any, drawn: Any, estimand: Any) -> list[list[float]]:
     """Value, lower and upper end by value, from replicate weights; none where they tell nothing."""
     if drawn is None or not all(estimate.facts.get(k, True) for k in ("smooth", "normalised")):
         return []
-    reach = 1.96 * np.sqrt(drawn.variance(estimate.refit, full))
+    sample = estimate.sample
+    again = lambda weights: estimand(replace(sample, weights=weights)).values  # noqa: E731
+    reach = 1.96 * np.sqrt(drawn.variance(again, sample.weights))
     ends = zip(estimate.values, reach, strict=True)
     return [[float(v), float(v - r), float(v + r)] for v, r in ends]
 
@@ -134,9 +136,7 @@ def intervals(
                 ci = estimate.interval()
             except DPIWError:
                 continue  # counted: the method is missing from this release
-            again = (
-                [] if method != "noise_aware" else by_replicates(estimate, drawn, sample.weights)
-            )
+            again = [] if method != "noise_aware" else by_replicates(estimate, drawn, estimand)
             for j, label in enumerate(ci.names):
                 if label.endswith("intercept"):
                     continue

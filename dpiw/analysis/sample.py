@@ -271,7 +271,6 @@ class Values:
     Attributes:
         influence: shape (n, p), zero in rows that do not take part. A change dw of weights of mean
             one changes the values by mean(dw * influence).
-        refit: values at other weights, (n,) to (p,).
         group: rows that each value rests on, shape (n, p) or (n, 1); None: all.
         sides: two groups that each value compares, shape (2, n, p); None: none.
         level: rows that a share counts, shape (n, p); None: no shares.
@@ -282,7 +281,6 @@ class Values:
     names: tuple[str, ...]
     values: Array
     influence: Array
-    refit: Callable[[Array], Array]
     sample: WeightedSample
     group: NDArray[np.bool_] | None = None
     sides: NDArray[np.bool_] | None = None

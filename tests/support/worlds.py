@@ -4,6 +4,7 @@
 analyst's table holds; the workplace of `tests/conftest.py` has the town's.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,8 @@ class KnownMeans(MeansLaw):
     @property
     def prior(self) -> NDArray[np.float64]:  # type: ignore[override]
         return np.zeros(len(self.weights))
+
+
+def at_weights(estimator: Any, sample: Any) -> Any:
+    """An estimator's values as a function of the sample's weights, shape (n,) to (p,)."""
+    return lambda weights: estimator(replace(sample, weights=weights)).values

@@ -77,9 +77,8 @@ def _grades(sample: WeightedSample, group: NDArray[np.bool_]) -> NDArray[np.int6
     thin, empty = people < PEOPLE_CARE, np.zeros(shares.size, dtype=bool)
     if not group.all():
         estimate = Values(
-            names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample,
-            refit=lambda weights: _shares(weights, group),
-        )  # fmt: skip
+            names=("share",) * shares.size, values=shares, influence=group - shares, sample=sample
+        )
         errors = np.sqrt(np.asarray(sum(law.parts(estimate).values())))
         empty = shares <= _REACH * errors
     return np.where(empty, 2, np.where(thin, 1, 0))

@@ -193,8 +193,7 @@ def nobody(sample: WeightedSample, name: str, other: Estimate) -> Estimate:
     unknown = {"inside": np.array([np.nan])} if "inside" in other.facts else {}
     return Estimate(
         names=(name,), values=np.array([np.nan]), influence=np.zeros((sample.rows, 1)),
-        refit=lambda weights: np.array([np.nan]), sample=sample,
-        group=np.zeros((sample.rows, 1), dtype=bool), limits=other.limits,
+        sample=sample, group=np.zeros((sample.rows, 1), dtype=bool), limits=other.limits,
         facts={"smooth": other.facts.get("smooth", True), **unknown},
     )  # fmt: skip
 
@@ -219,8 +218,8 @@ def picked(estimate: Estimate, places: Sequence[int]) -> Estimate:
         facts["inside"] = facts["inside"][indices]
     return replace(
         estimate, names=tuple(estimate.names[k] for k in indices), values=estimate.values[indices],
-        influence=estimate.influence[:, indices], refit=lambda w: estimate.refit(w)[indices],
-        group=estimate.groups[:, indices], sides=None if sides is None else sides[:, :, indices],
+        influence=estimate.influence[:, indices], group=estimate.groups[:, indices],
+        sides=None if sides is None else sides[:, :, indices],
         level=None if level is None else level[:, indices],
         limits=estimate.least_and_most[:, indices], ends=ends, facts=facts,
     )  # fmt: skip
@@ -250,9 +249,6 @@ def joint(*estimates: Estimate) -> Estimate:
     def given(name: str) -> bool:
         return any(getattr(estimate, name) is not None for estimate in estimates)
 
-    def refit(weights: Array) -> Array:
-        return np.concatenate([estimate.refit(weights) for estimate in estimates])
-
     def ends(reach: Array) -> Array:
         places = np.cumsum([estimate.values.size for estimate in estimates])[:-1]
         parts = zip(estimates, np.split(reach, places), strict=True)
@@ -262,7 +258,6 @@ def joint(*estimates: Estimate) -> Estimate:
         names=tuple(name for estimate in estimates for name in estimate.names),
         values=np.concatenate([estimate.values for estimate in estimates]),
         influence=np.hstack([estimate.influence for estimate in estimates]),
-        refit=refit,
         sample=estimates[0].sample,
         group=np.hstack([estimate.groups for estimate in estimates]),
         sides=np.concatenate([both_sides(e) for e in estimates], axis=2)

@@ -55,24 +55,16 @@ def mean(
 
 def moved(estimate: Estimate, by: float) -> Estimate:
     """Return an estimate with a constant added to its values."""
-    return replace(
-        estimate, values=estimate.values + by, refit=lambda weights: estimate.refit(weights) + by
-    )
+    return replace(estimate, values=estimate.values + by)
 
 
 def _mean(sample: WeightedSample, values: Array, name: str) -> Estimate:
     present = present_rows(values, name, sample)
-    filled = np.where(present, values, 0.0)
-
-    def refit(weights: Array) -> Array:
-        mass = weights * present
-        return np.array([mass @ filled / mass.sum()])
-
-    estimate = refit(sample.weights)
-    share = float((sample.weights * present).mean())
-    influence = np.where(present, filled - estimate[0], 0.0) / share
+    filled, mass = np.where(present, values, 0.0), sample.weights * present
+    estimate = mass @ filled / mass.sum()
+    influence = np.where(present, filled - estimate, 0.0) / float(mass.mean())
     return Estimate(
-        names=(name,), values=estimate, influence=influence[:, None], refit=refit, sample=sample,
+        names=(name,), values=np.array([estimate]), influence=influence[:, None], sample=sample,
         group=present[:, None],
     )  # fmt: skip
 
@@ -111,8 +103,7 @@ def total(
         part = _mean(sample, filled, label)
         return Estimate(
             names=(label,), values=count * part.values, influence=count * part.influence,
-            refit=lambda weights: count * part.refit(weights), sample=sample,
-            group=group, level=level, limits=count * reach,
+            sample=sample, group=group, level=level, limits=count * reach,
             facts={"span": count * float(np.average(mask, weights=sample.weights)) * reach},
         )  # fmt: skip
     release = sample.release
@@ -126,13 +117,9 @@ def total(
         )
     sample = replace(sample, weights=sample.totals)
     size = release.certificate.nominal_rows * sample.scale
-
-    def refit(weights: Array) -> Array:
-        return np.array([size * np.mean(weights * filled)])
-
     return Estimate(
-        names=(label,), values=refit(sample.weights), influence=size * filled[:, None], refit=refit,
-        sample=sample, group=group, level=level,
+        names=(label,), values=np.array([size * np.mean(sample.weights * filled)]),
+        influence=size * filled[:, None], sample=sample, group=group, level=level,
         limits=np.where(reach > 0, np.inf, np.where(reach < 0, -np.inf, 0.0)),
         facts={"normalised": False, "span": size * np.mean(sample.weights * mask) * reach},
     )  # fmt: skip
@@ -184,20 +171,14 @@ def std(source: Source, column: Column, *, where: Column | None = None, by: By =
 
 def _variance(sample: WeightedSample, values: Array, name: str) -> Estimate:
     present = present_rows(values, name, sample)
-    filled = np.where(present, values, 0.0)
-
-    def squares(weights: Array) -> tuple[Array, float]:
-        mass = weights * present / (weights * present).sum()
-        around = (filled - mass @ filled) ** 2
-        return around, float(mass @ around)
-
-    around, estimate = squares(sample.weights)
-    share = float((sample.weights * present).mean())
+    filled, share = np.where(present, values, 0.0), float((sample.weights * present).mean())
+    mass = sample.weights * present / (sample.weights * present).sum()
+    around = (filled - mass @ filled) ** 2
+    estimate = float(mass @ around)
     influence = np.where(present, around - estimate, 0.0) / share
     return Estimate(
         names=(name,), values=np.array([estimate]), influence=influence[:, None],
-        refit=lambda weights: np.array([squares(weights)[1]]), sample=sample,
-        group=present[:, None], limits=np.array([[0.0], [np.inf]]),
+        sample=sample, group=present[:, None], limits=np.array([[0.0], [np.inf]]),
     )  # fmt: skip
 
 
@@ -205,12 +186,7 @@ def _std(sample: WeightedSample, values: Array, name: str) -> Estimate:
     square = _variance(sample, values, name)
     root = np.sqrt(square.values)
     influence = square.influence / (2 * np.maximum(root, np.finfo(float).tiny))
-    return replace(
-        square,
-        values=root,
-        influence=influence,
-        refit=lambda weights: np.sqrt(square.refit(weights)),
-    )
+    return replace(square, values=root, influence=influence)
 
 
 def correlation(
@@ -222,27 +198,21 @@ def correlation(
     either = np.where(chosen(sample, where), one.values + other.values, np.nan)
     present = present_rows(either, "correlation", sample)
     x, y = (np.where(present, part.values, 0.0) for part in (one, other))
-
-    def moments(weights: Array) -> tuple[Array, Array, float]:
-        mass = weights * present / (weights * present).sum()
-        u, v = x - mass @ x, y - mass @ y
-        for column, part in ((first, one), (second, other)):
-            if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
-                raise ReleaseError(
-                    f"column {label_of(column)!r} has one value in every row that counts, so there"
-                    " is no correlation; choose another column, or more rows with `where`",
-                    field="correlation",
-                )
-        spread = np.sqrt([mass @ u**2, mass @ v**2])
-        u, v = u / spread[0], v / spread[1]
-        return u, v, float(mass @ (u * v))
-
-    u, v, estimate = moments(sample.weights)
-    share = float((sample.weights * present).mean())
+    mass = sample.weights * present / (sample.weights * present).sum()
+    u, v = x - mass @ x, y - mass @ y
+    for column, part in ((first, one), (second, other)):
+        if np.ptp(part.values[mass > 0]) <= ROUNDINGS * part.grain:
+            raise ReleaseError(
+                f"column {label_of(column)!r} has one value in every row that counts, so there"
+                " is no correlation; choose another column, or more rows with `where`",
+                field="correlation",
+            )
+    spread = np.sqrt([mass @ u**2, mass @ v**2])
+    u, v = u / spread[0], v / spread[1]
+    estimate, share = float(mass @ (u * v)), float((sample.weights * present).mean())
     influence = np.where(present, u * v - estimate * (u**2 + v**2) / 2, 0.0) / share
     return Estimate(
         names=(asked(f"correlation({label_of(first)}, {label_of(second)})", where),),
-        values=np.array([estimate]), influence=influence[:, None],
-        refit=lambda w: np.array([moments(w)[2]]), sample=sample,
+        values=np.array([estimate]), influence=influence[:, None], sample=sample,
         group=present[:, None], limits=np.array([[-1.0], [1.0]]),
     )  # fmt: skip

@@ -295,9 +295,6 @@ def logistic_design(
 
 
 def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Estimate:
-    def refit(weights: Array) -> Array:
-        return _fit(parts, weights, family)[1]
-
     columns, coefficients, b = _fit(parts, sample.weights, family)
     x, y, mass = columns.matrix, parts.outcome, sample.weights * parts.present
     if family is None:
@@ -314,7 +311,7 @@ def _fitted(sample: WeightedSample, parts: Design, family: Family | None) -> Est
         sides = np.concatenate([sides & np.isin(y, (0, k))[:, None] for k in places], axis=2)
     return Estimate(
         names=parts.names if family is None else family.names(parts.names),
-        values=coefficients, influence=influence @ columns.back.T, refit=refit,
+        values=coefficients, influence=influence @ columns.back.T,
         sample=sample, group=parts.present[:, None], sides=sides,
     )  # fmt: skip
 

@@ -75,13 +75,8 @@ def _quantile(
     sample: WeightedSample, values: Array, name: str, probability: float, bins: np.ndarray | None
 ) -> Estimate:
     present = present_rows(values, name, sample)
-    observed = values[present]
-
-    def refit(weights: Array) -> Array:
-        return weighted_quantile(observed, weights[present], np.array([probability]))
-
-    mass = sample.weights[present]
-    estimate = refit(sample.weights)
+    observed, mass = values[present], sample.weights[present]
+    estimate = weighted_quantile(observed, mass, np.array([probability]))
     density = _density(observed, mass, probability)
     share = float((sample.weights * present).mean())
     # Among ties use the nearer share: at or below the quantile, or below it if anybody is.
@@ -109,7 +104,7 @@ def _quantile(
         return np.asarray(quantiles[:, None])
 
     return Estimate(
-        names=(name,), values=estimate, influence=pull[:, None], refit=refit, sample=sample,
+        names=(name,), values=estimate, influence=pull[:, None], sample=sample,
         group=present[:, None], ends=ends,
         facts={"density": density, "smooth": False, "inside": np.array([inside / density])},
     )  # fmt: skip

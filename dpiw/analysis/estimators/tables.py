@@ -97,14 +97,10 @@ def shares(
     parts, mask = crossed(sample, columns, bins), chosen(sample, where)
     names = tuple(str(label) for label in parts.labels)
     indicators = np.equal.outer(parts.codes, np.arange(len(names))) * mask[:, None] * 1.0
-
-    def refit(weights: Array) -> Array:
-        return np.asarray(weights @ indicators / (weights @ mask))
-
-    values = refit(sample.weights)
+    values = np.asarray(sample.weights @ indicators / (sample.weights @ mask))
     influence = (indicators - np.outer(mask, values)) / float((sample.weights * mask).mean())
     return Estimate(
-        names=names, values=values, influence=influence, refit=refit, sample=sample,
+        names=names, values=values, influence=influence, sample=sample,
         group=mask[:, None], level=indicators > 0, limits=SHARE,
     )  # fmt: skip
 

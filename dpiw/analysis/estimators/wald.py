@@ -212,7 +212,6 @@ def t_test(
     difference = Estimate(
         names=(f"{label}: {second} less {first}",), values=np.array([means.values @ contrast]),
         influence=(means.influence @ contrast)[:, None], sample=sample,
-        refit=lambda w: np.array([means.refit(w) @ contrast]),
         group=np.asarray(means.groups.any(axis=1))[:, None], sides=means.groups.T[:, :, None],
     )  # fmt: skip
     return wald_test(difference, method=method, hypothesis=f"mean of {label} the same by {by}")
@@ -251,23 +250,15 @@ def chi_square_test(
         for name in (rows, columns)
     )
     cells = (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
-
-    def shares(weights: Array) -> tuple[Array, Array, Array]:
-        mass = weights * mask / (weights @ mask)
-        return mass @ cells, mass @ a, mass @ b
-
-    def refit(weights: Array) -> Array:
-        p_ij, p_i, p_j = shares(weights)
-        return np.asarray(p_ij - np.outer(p_i, p_j).ravel())
-
-    p_ij, p_i, p_j = shares(sample.weights)
+    mass = sample.weights * mask / (sample.weights @ mask)
+    p_ij, p_i, p_j = mass @ cells, mass @ a, mass @ b
     moved = (a - p_i)[:, :, None] * p_j + p_i[:, None] * (b - p_j)[:, None, :]
     influence = mask[:, None] * (cells - p_ij - moved.reshape(len(a), -1))
     estimate = Estimate(
         names=tuple(f"{i}, {j}" for i in first for j in second),
-        values=refit(sample.weights), influence=influence / float((sample.weights * mask).mean()),
-        refit=refit, sample=sample, group=mask[:, None] > 0,
-        level=_rarer(a, b, sample.weights * mask),
+        values=p_ij - np.outer(p_i, p_j).ravel(),
+        influence=influence / float((sample.weights * mask).mean()),
+        sample=sample, group=mask[:, None] > 0, level=_rarer(a, b, sample.weights * mask),
     )  # fmt: skip
     return wald_test(estimate, method=method, hypothesis=f"{rows} and {columns} independent")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,19 +32,11 @@ BIN = Objection(Verdict.CARE, "the generator has no bins, so nothing says how fa
 
 
 class Linearised(Protocol):
-    """An estimate as the law of its weights reads it: values, influence, refit, facts."""
-
-    @property
-    def values(self) -> Array:
-        """Shape (p,)."""
+    """An estimate as the law of its weights reads it."""
 
     @property
     def influence(self) -> Array:
         """Derivative of the values by the weight of each row, shape (n, p)."""
-
-    @property
-    def refit(self) -> Callable[[Array], Array]:
-        """The values at other weights, shape (n,) to shape (p,)."""
 
     @property
     def facts(self) -> Mapping[str, Any]:
