@@ -137,6 +137,5 @@ def _part(network: Network, rows: Array, loss: RowLoss, clip: float, rule: ClipR
     # Finite only if every factor and norm is: zero times infinity is NaN.
     if not math.isfinite(factors @ norms):
         finite = (factors + norms).isfinite()
-        factors = factors.where(finite, 0.0)
-        gradients = gradients.kept(finite)
+        return clipped_sum(network, rows[finite], loss, clip=clip, rule=rule)
     return gradients.sum(factors)

@@ -41,12 +41,6 @@ class DenseGradients:
         scaled = factors[:, None] * self.slopes
         return library().cat([(self.inputs.T @ scaled).reshape(-1), scaled.sum(0)])
 
-    def kept(self, keep: Array) -> DenseGradients:
-        """See `RowGradients`."""
-        return DenseGradients(
-            self.inputs.where(keep[:, None], 0.0), self.slopes.where(keep[:, None], 0.0)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class StoredGradients:
@@ -67,17 +61,13 @@ class StoredGradients:
         """See `RowGradients`."""
         return factors @ self.rows
 
-    def kept(self, keep: Array) -> StoredGradients:
-        """See `RowGradients`."""
-        return StoredGradients(self.rows.where(keep[:, None], 0.0), self.parts.where(keep, 0.0))
-
 
 RowGradients = DenseGradients | StoredGradients
 """The gradients of n rows by the parameters of one layer.
 
 `squares`: of each row's norm, shape (n,). `magnitudes`: bound on the sum of the norms of each row's
 parts, shape (n,), or None for one product. `sum`: over rows, of factor times gradient, shape
-(size,). `kept`: with zeros for the rows that are not kept, shape (n,), even after NaN.
+(size,).
 """
 
 
@@ -96,10 +86,6 @@ class AllGradients:
     def sum(self, factors: Array) -> Array:
         """Sum over rows of factor times gradient, shape (p,); factors of shape (n,)."""
         return library().cat([layer.sum(factors) for layer in self.layers])
-
-    def kept(self, keep: Array) -> AllGradients:
-        """With zeros for the rows that are not kept, shape (n,), even after NaN."""
-        return AllGradients(tuple(layer.kept(keep) for layer in self.layers))
 
 
 def _squares(rows: Array) -> Array:
