@@ -18,9 +18,7 @@ from dpiw.methods.neural.networks import Architecture, Layered
 
 Array = NDArray[np.float64]
 
-_SHAPES = (
-    "conditional", "latent", "generator", "discriminator", "temperature", "label_scale",
-)  # fmt: skip
+_SHAPES = ("conditional", "latent", "generator", "discriminator", "label_scale")
 
 IMAGE_LAYOUT = 2
 """Version of image networks' parameter order; other versions, of the same size, are refused."""
@@ -34,7 +32,6 @@ class Design:
         conditional: whether the generator gets the target as input instead of making it.
         latent: normal inputs of the generator.
         generator, discriminator: widths of the hidden layers.
-        temperature: of the relaxed draws (`heads`).
         label_scale: factor on the one-hot label that the discriminator sees.
         image: rows and columns of pixels for convolutions (`images`); empty: no image.
         distributions: known laws of the made columns; None: the networks learn them.
@@ -48,7 +45,6 @@ class Design:
     latent: int
     generator: tuple[int, ...]
     discriminator: tuple[int, ...]
-    temperature: float = TEMPERATURE
     label_scale: float = 1.0
     image: tuple[int, ...] = ()
     distributions: ColumnDistributions | None = None
@@ -100,9 +96,7 @@ class Design:
     def made(self) -> Heads:
         """Heads of the columns that the generator makes."""
         columns = tuple(c for c in self.schema.released if c is not self.label)
-        return Heads(
-            columns=columns, temperature=self.temperature, distributions=self.distributions
-        )
+        return Heads(columns=columns, distributions=self.distributions)
 
     @cached_property
     def given(self) -> Heads:
@@ -150,6 +144,7 @@ class Design:
         return image | {
             "columns": [column.name for column in self.schema.released],
             "widths": [self.made.width, self.given.width],
+            "temperature": TEMPERATURE,
             **{name: list(v) if isinstance(v, tuple) else v for name, v in shapes.items()},
         }
 
@@ -167,7 +162,7 @@ class Design:
                 field="measurement",
                 allowed=f"{IMAGE_LAYOUT}. Use the dpiw that drew it, or start a new run",
             )
-        stored = {**facts, "layout": layout}
+        stored = {**facts, "layout": layout, "temperature": TEMPERATURE}  # of training alone
         if any(stored[key] != value for key, value in design.to_json().items()):
             raise SpecError(OTHER_SCHEMA, field="measurement")
         return design

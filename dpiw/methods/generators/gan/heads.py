@@ -289,14 +289,12 @@ class Heads:
     """The heads of some released columns, in order.
 
     Attributes:
-        temperature: of the relaxed draws, > 0.
         levels: whether ordinal columns are levels instead of numbers (those of one level always
             are).
         distributions: known laws; numbers are then ranks, drawn by logistic noise.
     """
 
     columns: tuple[Column, ...]
-    temperature: float = TEMPERATURE
     levels: bool = False
     distributions: ColumnDistributions | None = None
 
@@ -342,9 +340,29 @@ class Heads:
             noise[:, binary] -= rng.gumbel(size=(rows, binary.size))
         return noise
 
-    def draw(self, outputs: Array, noise: Array) -> Drawn:
-        """Rows drawn from network outputs and `draw_noise`, both of shape (n, width)."""
-        return Drawn(heads=self, outputs=outputs, noise=noise)
+    def draw(self, outputs: Array, noise: Array) -> Array:
+        """Draw rows from network outputs and `draw_noise`; all of shape (n, width).
+
+        Rows are as they would be released, up to grids finer than a network can see.
+        """
+        rows, perturbed = np.zeros_like(outputs), outputs + noise
+        numbers, flags = self._numbers, self.flags
+        if self.distributions is None:
+            bend = np.tanh(outputs[:, numbers] / 2)
+            value = np.clip((1 + 2 * MARGIN) * bend, -1.0, 1.0)
+            on_grid = self._steps > 0
+            steps = self._steps[on_grid] / 2
+            value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
+        else:
+            perturbed += self.distributions.offsets
+            value = self.distributions.drawn(perturbed[:, numbers])
+        rows[:, numbers] = value
+        rows[:, flags] = perturbed[:, flags] > 0
+        rows[:, flags - 1] *= 1 - rows[:, flags]
+        row_indices = np.arange(len(rows))
+        for start, stop in self.groups:
+            rows[row_indices, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
+        return rows
 
     def relaxed(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """Return differentiable rows: shares of levels, unclamped numbers; all (n, width)."""
@@ -358,7 +376,7 @@ class Heads:
             bend = (centred / (2 * CPU.array(laws.spreads))).tanh()
         rows = outputs * 0.0
         rows[:, numbers] = bend
-        perturbed = perturbed / self.temperature
+        perturbed = perturbed / TEMPERATURE
         rows[:, flags] = perturbed[:, flags].sigmoid()
         rows[:, flags - 1] = rows[:, flags - 1] * (1 - rows[:, flags])
         for start, stop in self.groups:
@@ -383,36 +401,3 @@ class Heads:
     def groups(self) -> tuple[tuple[int, int], ...]:
         """Half-open ranges of the columns of levels."""
         return tuple((p.start, p.stop) for p in self.parts if not p.numeric)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Drawn:
-    """Rows drawn from a generator's outputs and noise, shape (n, width) each."""
-
-    heads: Heads
-    outputs: Array
-    noise: Array
-
-    @cached_property
-    def rows(self) -> Array:
-        """The rows as they would be released, up to grids finer than a network can see."""
-        heads = self.heads
-        rows = np.zeros_like(self.outputs)
-        numbers, flags = heads._numbers, heads.flags
-        perturbed = self.outputs + self.noise
-        if heads.distributions is None:
-            bend = np.tanh(self.outputs[:, numbers] / 2)
-            value = np.clip((1 + 2 * MARGIN) * bend, -1.0, 1.0)
-            on_grid = heads._steps > 0
-            steps = heads._steps[on_grid] / 2
-            value[:, on_grid] = np.rint((value[:, on_grid] + 1) * steps) / steps - 1
-        else:
-            perturbed += heads.distributions.offsets
-            value = heads.distributions.drawn(perturbed[:, numbers])
-        rows[:, numbers] = value
-        rows[:, flags] = perturbed[:, flags] > 0
-        rows[:, flags - 1] *= 1 - rows[:, flags]
-        row_indices = np.arange(len(rows))
-        for start, stop in heads.groups:
-            rows[row_indices, start + np.argmax(perturbed[:, start:stop], axis=1)] = 1.0
-        return rows

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpiw.methods.generators.gan.design import Design
-from dpiw.methods.generators.gan.heads import Drawn
+from dpiw.methods.generators.gan.heads import Heads
 from dpiw.methods.neural.backend import CPU, library
 from dpiw.methods.neural.backend import Array as AnyArray
 from dpiw.methods.neural.checkpoints import Adam, NetworkState
@@ -67,27 +67,29 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Generated rows and their derivative's inputs: latents and labels, (n, latent + given).
+    """Generated rows, from latents and labels, `inputs`, (n, latent + given), and `noise`.
 
     `labels` are scaled as the discriminator sees them.
     """
 
     network: Network
+    heads: Heads
     inputs: Array
+    outputs: Array
+    noise: Array
     labels: Array
-    drawn: Drawn
 
     @property
     def rows(self) -> Array:
         """Input of a discriminator, shape (n, width)."""
-        return np.hstack([self.drawn.rows, self.labels])
+        return np.hstack([self.heads.draw(self.outputs, self.noise), self.labels])
 
     def gradient(self, slopes: Array) -> Array:
         """Derivative by the generator's parameters, (p,), from slopes by the rows, (n, width)."""
         network = self.network.learning()
         outputs = network.outputs(CPU.array(self.inputs))
-        relaxed = self.drawn.heads.relaxed(outputs, CPU.array(self.drawn.noise))
-        by = CPU.array(slopes[:, : self.drawn.heads.width])
+        relaxed = self.heads.relaxed(outputs, CPU.array(self.noise))
+        by = CPU.array(slopes[:, : self.heads.width])
         (gradient,) = library().autograd.grad(relaxed, network.parameters, by)
         return CPU.to_numpy(gradient)
 
@@ -100,16 +102,18 @@ def make_batch(
     inputs = np.hstack([rng.standard_normal((rows, design.latent)), labels])
     noise = design.made.draw_noise(rows, rng)
     network = design.generator_architecture.network(parameters)
-    drawn = design.made.draw(CPU.to_numpy(network.outputs(CPU.array(inputs))), noise)
-    seen = design.label_scale * labels
-    return Batch(network=network, inputs=inputs, labels=seen, drawn=drawn)
+    outputs = CPU.to_numpy(network.outputs(CPU.array(inputs)))
+    return Batch(
+        network=network, heads=design.made, inputs=inputs, outputs=outputs, noise=noise,
+        labels=design.label_scale * labels,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorTraining:
     """Public settings of training a generator against a discriminator.
 
-    Its states' average is a running mean: an update replaces max(memory, 10/(step + 10)) of it.
+    Its states' average is a running mean: an update replaces max(0.01, 10/(step + 10)) of it.
     """
 
     design: Design
@@ -117,7 +121,6 @@ class GeneratorTraining:
     batch: int
     learning_rate: float
     chance: PublicRandom
-    memory: float = 0.01
 
     @cached_property
     def _optimiser(self) -> Adam:
@@ -133,8 +136,8 @@ class GeneratorTraining:
             return self
         purpose, rows = ("levelling", LEVELLING_ROWS) if place else ("settling", SETTLING_ROWS)
         rng = self.chance.rng(purpose, *place)
-        drawn = make_batch(self.design, parameters, proportions, rows, rng).drawn
-        distributions = distributions.levelled(drawn.heads, drawn.outputs, drawn.noise)
+        batch = make_batch(self.design, parameters, proportions, rows, rng)
+        distributions = distributions.levelled(batch.heads, batch.outputs, batch.noise)
         return replace(self, design=replace(self.design, distributions=distributions))
 
     def start(self) -> NetworkState:
@@ -167,7 +170,7 @@ class GeneratorTraining:
         )
         if self.design.distributions is not None:
             parameters = parameters * (1 - SHRINKAGE * self.learning_rate)
-        share = max(self.memory, 10 / (step + 10))
+        share = max(0.01, 10 / (step + 10))
         return replace(
             state,
             step=step,

@@ -8,10 +8,17 @@ from scipy import stats
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import Column, ColumnKind, ColumnRole, PublicSchema, ScaledTable
 from dpiw.data.tables import PrivateTable
+from dpiw.methods.generators.gan import heads as heads_module
 from dpiw.methods.generators.gan import training
 from dpiw.methods.generators.gan.design import Design
 from dpiw.methods.generators.gan.dpgan import DPCGAN, DPGAN
-from dpiw.methods.generators.gan.heads import KNOTS, MARGIN, ColumnDistributions, Heads
+from dpiw.methods.generators.gan.heads import (
+    KNOTS,
+    MARGIN,
+    TEMPERATURE,
+    ColumnDistributions,
+    Heads,
+)
 from dpiw.methods.neural.backend import CPU
 from dpiw.methods.neural.clipping import Critic
 from dpiw.methods.neural.networks import Architecture, Network
@@ -57,19 +64,15 @@ def test_inadmissible_cells_stay_in_their_column():
     np.testing.assert_array_equal(heads.encode(table), [[0, 0, 1, 0, 1]])
 
 
-def of_drawn(drawn):
-    outputs, noise = CPU.array(drawn.outputs), CPU.array(drawn.noise)
-    return drawn.heads.relaxed(outputs, noise).numpy()
+def relaxed(heads, outputs, noise):
+    return heads.relaxed(CPU.array(outputs), CPU.array(noise)).numpy()
 
 
 def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
     """Central differences in 30 parameters of a conditional generator."""
     target = Column(name="y", kind=ColumnKind.ORDINAL, role=ColumnRole.TARGET, **LEVELS)
     schema = PublicSchema(name="s", columns=(*COLUMNS, target))
-    design = Design(
-        schema=schema, conditional=True, latent=3, generator=(6,), discriminator=(5,),
-        temperature=0.7,
-    )  # fmt: skip
+    design = Design(schema=schema, conditional=True, latent=3, generator=(6,), discriminator=(5,))
     shares = np.array([0.5, 0.2, 0.3])
     parameters = design.generator_architecture.initial(np.random.default_rng(2))
 
@@ -83,7 +86,8 @@ def test_the_generator_learns_by_the_derivative_of_its_relaxed_rows():
         moved = np.zeros(parameters.size)
         moved[place] = step
         high, low = (
-            (of_drawn(batch(parameters + s * moved).drawn) * drawn_slopes).sum() for s in (1, -1)
+            (relaxed(made.heads, made.outputs, made.noise) * drawn_slopes).sum()
+            for made in (batch(parameters + s * moved) for s in (1, -1))
         )
         assert exact[place] == pytest.approx((high - low) / (2 * step), abs=1e-5)
 
@@ -118,21 +122,21 @@ def test_levels_and_missing_cells_are_drawn_by_their_probabilities():
     scores = np.array([0.0, 1.0, -1.0, 0.5, 0.3, -1.2])
     outputs = np.tile(scores, (20_000, 1))
     drawn = heads.draw(outputs, heads.draw_noise(20_000, rng))
-    counts = drawn.rows[:, :4].sum(axis=0)
-    for factor, accepted in ((1.0, True), (1 / heads.temperature, False)):
+    counts = drawn[:, :4].sum(axis=0)
+    for factor, accepted in ((1.0, True), (1 / TEMPERATURE, False)):
         law = np.exp(factor * scores[:4]) / np.exp(factor * scores[:4]).sum()
         assert bool(stats.chisquare(counts, law * 20_000).pvalue > 1e-9) is accepted
         share = 1 / (1 + np.exp(-factor * scores[5]))
-        missing = int(drawn.rows[:, 5].sum())
+        missing = int(drawn[:, 5].sum())
         assert bool(stats.binomtest(missing, 20_000, share).pvalue > 1e-9) is accepted
-    assert (drawn.rows[drawn.rows[:, 5] == 1, 4] == 0).all()
+    assert (drawn[drawn[:, 5] == 1, 4] == 0).all()
 
 
 def test_drawn_rows_are_rows_of_admissible_tables():
     """Every drawn row is what `encode` makes of it, but for grids finer than 1/1000."""
     heads, rng = Heads(columns=COLUMNS), np.random.default_rng(8)
     outputs = 4 * rng.normal(size=(500, heads.width))
-    rows = heads.draw(outputs, heads.draw_noise(500, rng)).rows
+    rows = heads.draw(outputs, heads.draw_noise(500, rng))
     again = heads.encode(WHOLE.project(ScaledTable(heads.decode(rows), 500)))
     np.testing.assert_allclose(again, rows, atol=2e-3)
     coarse = [p.start for p in heads.parts if p.steps and p.column.is_numeric]
@@ -144,14 +148,17 @@ def test_both_bounds_are_within_reach():
     heads = Heads(columns=(BY_NAME["continuous_0"],))
     reach = 2 * np.arctanh(1 / (1 + 2 * MARGIN)) + 1e-9
     outputs = np.array([[-reach], [reach], [0.0]])
-    np.testing.assert_array_equal(heads.draw(outputs, outputs).rows[:, 0], [-1, 1, 0])
+    np.testing.assert_array_equal(heads.draw(outputs, outputs)[:, 0], [-1, 1, 0])
 
 
-def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls():
+def test_relaxed_rows_become_drawn_rows_as_the_temperature_falls(monkeypatch):
+    monkeypatch.setattr(heads_module, "TEMPERATURE", 1e-6)
     columns = tuple(c for c in COLUMNS if not c.is_numeric)
-    heads, rng = Heads(columns=columns, temperature=1e-6, levels=True), np.random.default_rng(9)
-    drawn = heads.draw(rng.normal(size=(50, heads.width)), heads.draw_noise(50, rng))
-    np.testing.assert_allclose(of_drawn(drawn), drawn.rows, atol=1e-6)
+    heads, rng = Heads(columns=columns, levels=True), np.random.default_rng(9)
+    outputs, noise = rng.normal(size=(50, heads.width)), heads.draw_noise(50, rng)
+    np.testing.assert_allclose(
+        relaxed(heads, outputs, noise), heads.draw(outputs, noise), atol=1e-6
+    )
 
 
 def test_public_randomness_follows_from_public_facts():
@@ -174,10 +181,7 @@ def test_labels_have_their_proportions():
         name="y", kind=ColumnKind.CATEGORICAL, role=ColumnRole.TARGET, nullable=True, **LEVELS
     )
     schema = PublicSchema(name="s", columns=(BY_NAME["integer_0"], target))
-    design = Design(
-        schema=schema, conditional=True, latent=2, generator=(), discriminator=(),
-        temperature=1.0,
-    )  # fmt: skip
+    design = Design(schema=schema, conditional=True, latent=2, generator=(), discriminator=())
     counts = design.labels(9000, np.array([2.0, 0.0, 1.0, 3.0]), np.random.default_rng(0)).sum(0)
     assert counts[1] == 0
     assert stats.chisquare(counts[[0, 2, 3]], 9000 * np.array([2, 1, 3]) / 6).pvalue > 1e-9
@@ -280,10 +284,10 @@ def test_what_is_drawn_has_the_known_laws(loud):
     )
     for shares, means in mean_shares(levelled, raw):
         np.testing.assert_allclose(means, shares, rtol=1e-3)
-    drawn = levelled.draw(outputs(40_000), levelled.draw_noise(40_000, rng)).rows
+    drawn = levelled.draw(outputs(40_000), levelled.draw_noise(40_000, rng))
     rows = WHOLE.project(ScaledTable(levelled.decode(drawn), 40_000))
     assert distances(rows).max() < 0.03
-    plain = unlevelled.draw(outputs(40_000), unlevelled.draw_noise(40_000, rng)).rows
+    plain = unlevelled.draw(outputs(40_000), unlevelled.draw_noise(40_000, rng))
     far = distances(WHOLE.project(ScaledTable(unlevelled.decode(plain), 40_000)))
     assert far.max() < 0.03 if loud == 0 else far.max() > 0.1  # levelling is what does it
 
