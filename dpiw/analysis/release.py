@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dpiw.analysis import export_files
 from dpiw.analysis.errors.law import law_of_release
 from dpiw.analysis.estimators import means, quantiles, tables
 from dpiw.analysis.names import spelt
 from dpiw.analysis.questions import answers, asked_of
-from dpiw.analysis.sample import WeightedSample, copied, sample_of
+from dpiw.analysis.sample import Published, WeightedSample, sample_of
 from dpiw.errors import nearest
 from dpiw.methods.weights.weigh import resample
 from dpiw.release.certificate import Certificate
@@ -40,26 +38,8 @@ class UnreliableWeightsWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ReleasedRows:
-    """Rows, weights and certificate of a release, published or about to be.
-
-    Attributes:
-        weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
-        log_weights: shape (rows,), natural logs as estimated, not normalised.
-        certificate: the guarantee, its cost, and the quality of the weights.
-        schema: the public data dictionary, JSON values.
-    """
-
-    _table: pd.DataFrame
-    weights: NDArray[np.float64]
-    log_weights: NDArray[np.float64]
-    certificate: Certificate
-    schema: Mapping[str, Any]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The synthetic rows in declared types, without weights; a copy."""
-        return copied(self._table)
+class ReleasedRows(Published):
+    """`Published` rows with the law of their weights' noise."""
 
     @cached_property
     def sample(self) -> WeightedSample:
@@ -73,11 +53,6 @@ class ReleasedRows:
         if self.certificate.self_normalised:
             return sample
         return replace(sample, totals=sample.weights)
-
-    @property
-    def replicate_weights(self) -> ReplicateWeights | None:
-        """None: not published."""
-        return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -123,32 +123,32 @@ def copied(table: pd.DataFrame) -> pd.DataFrame:
     return table.copy(deep=_EAGER)
 
 
-class Published(Protocol):
-    """What estimators and exports need of a `dpiw.analysis.release.Release`."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Published:
+    """Rows, weights and certificate of a release, published or about to be.
+
+    Attributes:
+        weights: shape (rows,), mean one; as estimated if the certificate says `unnormalised`.
+        log_weights: shape (rows,), natural logs as estimated, not normalised.
+        certificate: the guarantee, its cost, and the quality of the weights.
+        schema: the public data dictionary, JSON values.
+    """
+
+    _table: pd.DataFrame
+    weights: Array
+    log_weights: Array
+    certificate: Certificate
+    schema: Mapping[str, Any]
 
     @property
     def table(self) -> pd.DataFrame:
-        """The synthetic rows."""
-
-    @property
-    def weights(self) -> Array:
-        """Shape (rows,)."""
-
-    @property
-    def log_weights(self) -> Array:
-        """Shape (rows,)."""
-
-    @property
-    def certificate(self) -> Certificate:
-        """What was promised."""
-
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The public data dictionary, JSON values."""
+        """The synthetic rows in declared types, without weights; a copy."""
+        return copied(self._table)
 
     @property
     def replicate_weights(self) -> ReplicateWeights | None:
         """None: not published."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
