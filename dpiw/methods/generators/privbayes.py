@@ -5,13 +5,9 @@ Differences: measures one-way marginals first and scores by them; penalises a sc
 levels and sizes are public. Source: Zhang et al. (2017), PrivBayes, TODS 42(4).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import ColumnRole, PublicSchema
@@ -170,40 +166,13 @@ class PrivBayes(SelectedMarginals):
         arrays = {
             f"one_way_{j}": draw(counts, scale=scale) for j, counts in enumerate(counter.one_way())
         }
-        families = self._network(counter, domain, arrays, ready, noise)
-        # A column without parents has its one-way marginal measured once more: the number of
-        # mechanisms is the declared one whatever was selected, and nothing paid for is wasted.
-        tables = counter.each(family.members for family in families[1:])
-        scale = self._scale(ready, ready.joint)
-        for family, counts in zip(families[1:], tables, strict=True):
-            arrays[f"family_{family.child}"] = draw(counts, scale=scale)
-        facts = {
-            "degree": self.degree,
-            "network": [[family.child, list(family.parents)] for family in families],
-            "noise": self.noise.value,
-            "one_way_scale": self._scale(ready, ready.one_way),
-            "family_scale": scale,
-        }
-        return self.measurement(arrays, facts, domain=domain, noise=noise)
-
-    def _network(
-        self,
-        counter: ContingencyCounter,
-        domain: Domain,
-        one_way: Mapping[str, NDArray[np.float64]],
-        ready: SelectedNoise,
-        noise: NoiseSource,
-    ) -> tuple[Family, ...]:
-        scale = self._scale(ready, ready.joint)
-        released = domain.schema.released
-        root = next((j for j, c in enumerate(released) if c.role is ColumnRole.TARGET), 0)
-        return choose_network(
+        scale, released = self._scale(ready, ready.joint), domain.schema.released
+        shares = [whole_shares(distribution(arrays[f"one_way_{j}"])) for j in range(len(released))]
+        families = choose_network(
             counter,
             sizes=domain.sizes,
-            shares=[
-                whole_shares(distribution(one_way[f"one_way_{j}"])) for j in range(len(released))
-            ],
-            root=root,
+            shares=shares,
+            root=next((j for j, c in enumerate(released) if c.role is ColumnRole.TARGET), 0),
             degree=self.degree,
             max_cells=self.cell_cap(),
             # Half the expected L1 error of the noisy table, in the score's own unit: rows.
@@ -215,6 +184,19 @@ class PrivBayes(SelectedMarginals):
                 noise=noise,
             ),
         )
+        # A column without parents has its one-way marginal measured once more: the number of
+        # mechanisms is the declared one whatever was selected, and nothing paid for is wasted.
+        tables = counter.each(family.members for family in families[1:])
+        for family, counts in zip(families[1:], tables, strict=True):
+            arrays[f"family_{family.child}"] = draw(counts, scale=scale)
+        facts = {
+            "degree": self.degree,
+            "network": [[family.child, list(family.parents)] for family in families],
+            "noise": self.noise.value,
+            "one_way_scale": self._scale(ready, ready.one_way),
+            "family_scale": scale,
+        }
+        return self.measurement(arrays, facts, domain=domain, noise=noise)
 
     def model(self, measurement: Measurement, *, schema: PublicSchema) -> NetworkModel:
         """Make the marginals consistent and turn them into conditional tables."""
