@@ -250,7 +250,7 @@ class Reweighted:
     def to_json(self) -> dict[str, Any]:
         """Public facts for the certificate."""
         statistic, chance = self.misfit.chi_square()
-        return {
+        facts = {
             "rows": self.targets.rows,
             "credit": self.tilt.credit,
             "pairs_credit": self.pairs_credit,
@@ -267,13 +267,10 @@ class Reweighted:
             "dimension": self.targets.means.size,
             "residual": _rounded(self.residual, 5),
             "theta": _rounded(self.tilt.theta, 10),
-        } | self._forced_facts
-
-    @property
-    def _forced_facts(self) -> dict[str, Any]:
-        if not self.forced.size:
-            return {}
-        return {"forced": self.forced.tolist(), "forced_credit": self.forced_credit}
+        }
+        if self.forced.size:
+            facts |= {"forced": self.forced.tolist(), "forced_credit": self.forced_credit}
+        return facts
 
 
 def reweight(
