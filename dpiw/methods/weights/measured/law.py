@@ -33,6 +33,7 @@ from dpiw.methods.weights.measured.constants import (
 )
 from dpiw.methods.weights.measured.features import ROOM, Stack, all_features
 from dpiw.methods.weights.measured.ranges import Ranges
+from dpiw.methods.weights.measured.sums import SumNoise
 from dpiw.methods.weights.measured.targets import loudest, means_noise, ridge_of
 from dpiw.methods.weights.measured.verdict import Linearised, base_objections, objections
 
@@ -419,33 +420,31 @@ def expected_law(
     stack: Stack,
     rows: SyntheticTable,
     *,
-    scale: float,
-    constant: float,
-    nominal_rows: int,
+    noise: SumNoise,
     credit: float | None,
     published: int,
-    max_rows: int,
 ) -> MeansLaw:
     """The law that `measured` weights are expected to have, on public rows of equal weight.
 
     It scales the rows' sampling error to `published` rows. With a `credit` of the generator, means
     that were asked for are kept to unless they are too loud, as in `credit.reweight`. Without, the
-    credit is the largest and all means are kept to, whatever their noise: an upper bound. `scale`
-    and `constant` are those of the calibrated sum.
+    credit is the largest and all means are kept to, whatever their noise: an upper bound. `noise`
+    is that of the calibrated sum.
     """
-    features = all_features(stack, None, rows.scaled)
-    noise = means_noise(
-        scale=scale, rows=nominal_rows, constant=constant, about=features.mean(axis=0)
-    )
+    features, nominal_rows = all_features(stack, None, rows.scaled), noise.nominal_rows
+    covariance = means_noise(
+        scale=noise.law.scale, rows=nominal_rows, constant=noise.constant,
+        about=features.mean(axis=0),
+    )  # fmt: skip
     most = np.inf if credit is None else loudest(credit) * features.var(axis=0)
-    is_kept = np.diag(noise) <= most
+    is_kept = np.diag(covariance) <= most
     relative = np.ones(stack.dimension)
     relative[stack.asked[is_kept[stack.asked]]] = _FORCED_CREDIT
     off = np.where(relative < 1, 0.0, np.nan)
     return MeansLaw(
-        features=features, weights=np.ones(rows.rows), covariance=noise, rows=nominal_rows,
+        features=features, weights=np.ones(rows.rows), covariance=covariance, rows=nominal_rows,
         credit=MOST_CREDIT * nominal_rows if credit is None else credit, relative=relative,
-        calibration=rows.rows, max_rows=max_rows, published=published,
+        calibration=rows.rows, max_rows=noise.unit.max_rows, published=published,
         bins=_bins(stack, {}, rows.scaled, off=off),
     )  # fmt: skip
 

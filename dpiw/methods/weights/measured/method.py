@@ -282,12 +282,9 @@ class Measured(WeightEstimator):
         return expected_law(
             replace(stack, shares=own),
             rows,
-            scale=ready.law.scale,
-            constant=ready.constant,
-            nominal_rows=ready.nominal_rows,
+            noise=ready,
             credit=None if credit is None else credit * ready.nominal_rows,
             published=published,
-            max_rows=ready.unit.max_rows,
         )
 
     def check_release(self, weighing: Weighing, schema: PublicSchema) -> None:

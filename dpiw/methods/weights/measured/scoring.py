@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -218,32 +218,26 @@ class Scoring:
         waves = np.zeros(0)
         if "fourier" in self.stack.parts:
             waves = theta[self.stack.places("fourier")].reshape(2, -1).T.reshape(-1)
-        return partial(self._tilted, laid_out, waves, theta.size)
 
-    def _tilted(
-        self,
-        laid_out: list[Array],
-        waves: Array,
-        dimension: int,
-        rows: ScaledTable,
-        log_weights: Array | None,
-    ) -> Tilted:
-        ranges = self.stack.ranges
-        within = rows if ranges is None else ranges.within(rows)
-        scores = np.zeros(rows.rows) if log_weights is None else log_weights.copy()
-        held = []
-        for (each, _), coefficients in zip(self._maps, laid_out, strict=True):
-            held.append(each.read(rows))
-            scores += each.scores(held[-1], coefficients)
-        sums = np.empty(dimension)
-        if waves.size:
-            sums[self.stack.places("fourier")] = self._add_waves(within, waves, scores)
-        top = float(scores.max())
-        masses = np.exp(scores - top)
-        for (each, places), block in zip(self._maps, held, strict=True):
-            sums[places] = each.sums(block, masses)
-        checked(np.append(sums, top))
-        return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
+        def tilted(rows: ScaledTable, log_weights: Array | None) -> Tilted:
+            ranges = self.stack.ranges
+            within = rows if ranges is None else ranges.within(rows)
+            scores = np.zeros(rows.rows) if log_weights is None else log_weights.copy()
+            held = []
+            for (each, _), coefficients in zip(self._maps, laid_out, strict=True):
+                held.append(each.read(rows))
+                scores += each.scores(held[-1], coefficients)
+            sums = np.empty(theta.size)
+            if waves.size:
+                sums[self.stack.places("fourier")] = self._add_waves(within, waves, scores)
+            top = float(scores.max())
+            masses = np.exp(scores - top)
+            for (each, places), block in zip(self._maps, held, strict=True):
+                sums[places] = each.sums(block, masses)
+            checked(np.append(sums, top))
+            return Tilted(scores=scores, top=top, mass=float(masses.sum()), sums=sums)
+
+        return tilted
 
     def _add_waves(self, within: ScaledTable, theta: Array, scores: Array) -> Array:
         """Complete the scores: all others were added; theta: cosine beside sine, (2 D,)."""
