@@ -43,7 +43,8 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     if np.ndim(weights) > 1:
         raise WeightError(f"{_WEIGHTS}; found {_columns_of(weights)}; choose one column")
     try:
-        values = np.asarray(in_row_order(weights, table), dtype=np.float64)
+        ordered = by_label(weights, table, _WEIGHTS, WeightError)
+        values = np.asarray(ordered, dtype=np.float64)
     except (TypeError, ValueError):
         raise WeightError(f"{_WEIGHTS}; found {type(weights).__name__}") from None
     if values.shape != (len(table),):
@@ -52,11 +53,6 @@ def row_weights(table: pd.DataFrame, weights: Any) -> NDArray[np.float64]:
     if bad or not values.sum() > 0:
         raise WeightError(f"{_WEIGHTS}; found {f'{bad:,} others' if bad else 'zeros alone'}")
     return values
-
-
-def in_row_order(weights: Any, table: pd.DataFrame) -> NDArray[np.float64]:
-    """Return valid weights as an array in row order; raises WeightError for another index."""
-    return np.asarray(by_label(weights, table, _WEIGHTS, WeightError))
 
 
 def row_values(given: Any, table: pd.DataFrame) -> pd.Series:
@@ -172,7 +168,8 @@ class WeightedSample:
     schema: PublicSchema | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", in_row_order(self.weights, self.frame))
+        ordered = by_label(self.weights, self.frame, _WEIGHTS, WeightError)
+        object.__setattr__(self, "weights", np.asarray(ordered))
 
     @property
     def table(self) -> pd.DataFrame:
