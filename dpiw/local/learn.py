@@ -293,15 +293,11 @@ def fit_margin(
     objections += objection(False, not least > mu / 2, text)
     covariance = np.full_like(hessian, np.nan)
     if not objections:  # the law holds inside the ball, for steps that forget
-        law = _law(risk, descent, hessian, mu=mu)
+        spread = np.atleast_2d(np.cov(risk.gradients(values), rowvar=False))
+        noise = spread * len(descent.pushes) / len(sample)
+        law = pass_law(hessian, noise, descent.pushes, mu=mu)
         covariance, objections = law.covariance, bias_objection(law.bias(values), law.covariance)
     return LocalEstimate.judged(names, values, covariance, objections)
-
-
-def _law(risk: CorrectedRisk, descent: Descent, hessian: Array, *, mu: float) -> PassLaw:
-    spread = np.atleast_2d(np.cov(risk.gradients(descent.end), rowvar=False))
-    noise = spread * len(descent.pushes) / len(risk.matrix)
-    return pass_law(hessian, noise, descent.pushes, mu=mu)
 
 
 def _farthest(parameters: LocalParameters, places: Sequence[int]) -> float:

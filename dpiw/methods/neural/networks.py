@@ -125,11 +125,17 @@ class Architecture(Layered):
     @cached_property
     def parts(self) -> tuple[Layer | Plain, ...]:
         """See `Layered`."""
-        gain, bend = 6.0, lambda values, _: values.relu()
-        if self.activation == "tanh":
-            gain, bend = 3.0, lambda values, _: values.tanh()
+        gain, bend = (6.0, _relu) if self.activation == "relu" else (3.0, _tanh)
         first, *others = (Dense(*widths, gain) for widths in itertools.pairwise(self.widths))
         return (first, *(part for layer in others for part in (bend, layer)))
+
+
+def _relu(values: Array, _: Array) -> Array:
+    return values.relu()
+
+
+def _tanh(values: Array, _: Array) -> Array:
+    return values.tanh()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
