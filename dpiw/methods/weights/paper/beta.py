@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +29,6 @@ from dpiw.methods.weights.paper.ratio import (
 from dpiw.methods.weights.paper.regression import (
     GRADIENT_TOLERANCE,
     Calibration,
-    FeatureRows,
     LinearMap,
     Regression,
     calibration,
@@ -243,8 +243,8 @@ class BetaDebiased(RatioEstimator):
         if synthetic.rows == 0:
             raise WeightError(field="weights", allowed="at least one synthetic row")
         return Regression(
-            private=FeatureRows(map=features, scaled=table.confidential()),
-            synthetic=FeatureRows(map=features, scaled=synthetic.scaled),
+            private=partial(features.chunks, table.confidential()),
+            synthetic=partial(features.chunks, synthetic.scaled),
             synthetic_weight=ready.nominal_rows / synthetic.rows,
             penalty=ready.penalty,
         )

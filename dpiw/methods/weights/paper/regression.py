@@ -6,7 +6,7 @@ at most max(D, R)/Lam (docs/method.md section 3).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -94,22 +94,18 @@ class LinearMap:
             start += block.rows
         return rows
 
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureRows:
-    """Feature rows of a table, made whenever they are read: held, a million may take a GiB."""
-
-    map: LinearMap
-    scaled: ScaledTable = field(repr=False)
-
-    def chunks(self) -> Iterator[Array]:
-        """Yield them in order, at most `_CHUNK_ROWS` at a time, shape (rows, d')."""
-        return map(self.map.matrix, self.scaled.batches(_CHUNK_ROWS))
+    def chunks(self, scaled: ScaledTable) -> Iterator[Array]:
+        """Make the rows of `matrix` as they are read: held, a million may take a GiB."""
+        return map(self.matrix, scaled.batches(_CHUNK_ROWS))
 
 
-def _chunks(rows: Array | FeatureRows) -> Iterator[Array]:
-    if isinstance(rows, FeatureRows):
-        return rows.chunks()
+Rows = Array | Callable[[], Iterator[Array]]
+"""Feature rows, held or made in chunks whenever they are read."""
+
+
+def _chunks(rows: Rows) -> Iterator[Array]:
+    if not isinstance(rows, np.ndarray):
+        return rows()
     return (rows[start : start + _CHUNK_ROWS] for start in range(0, len(rows), _CHUNK_ROWS))
 
 
@@ -255,8 +251,8 @@ class Regression:
         centre: public point the penalty pulls to, shape (d',); None: the origin. No sensitivity.
     """
 
-    private: Array | FeatureRows = field(repr=False)
-    synthetic: Array | FeatureRows = field(repr=False)
+    private: Rows = field(repr=False)
+    synthetic: Rows = field(repr=False)
     synthetic_weight: float
     penalty: float
     centre: Array | None = None
