@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,6 @@ from dpiw.errors import SpecError, UncalibratedError, nearest
 from dpiw.privacy.events import PrivacyEvent
 from dpiw.privacy.measurement import ReleasedNoise
 from dpiw.privacy.units import PrivacyUnit
-
-if TYPE_CHECKING:
-    from dpiw.data.tables import SyntheticTable
-
 
 StatedNoise = tuple[ReleasedNoise, ...]
 """The noise that a method adds, in the order of its events."""
@@ -137,9 +133,6 @@ class Judge(Protocol):
     @property
     def ratio(self) -> bool:
         """Whether `critic` is a log ratio, up to a constant."""
-
-    def sample(self, rows: int, *, rng: np.random.Generator) -> SyntheticTable:
-        """Synthetic rows."""
 
     def critic(self, scaled: ScaledTable) -> NDArray[np.float64]:
         """The discriminator's output for synthetic rows, shape (rows,), higher where more real."""

@@ -157,14 +157,12 @@ class Played:
     Attributes:
         estimator: of the weights; None if all are one.
         fitted: the generator's measurement.
-        measurement: the weights' own; the generator's if weights draw nothing.
     """
 
     rows: SyntheticTable
     weights: Weights
     estimator: WeightEstimator | None
     fitted: Measurement
-    measurement: Measurement
 
 
 def play(
@@ -206,5 +204,4 @@ def play(
         weights=weights,
         estimator=estimator,
         fitted=fitted.measurement,
-        measurement=measurement,
     )

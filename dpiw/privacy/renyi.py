@@ -91,10 +91,6 @@ class RenyiVector:
         """Add `times` the other, order by order."""
         return self.combined(other, lambda ours, theirs: ours + times * theirs)
 
-    def beyond(self, other: RenyiVector) -> RenyiVector:
-        """Return the excess over the other, order by order; never below zero."""
-        return self.combined(other, lambda ours, theirs: max(0, ours - theirs))
-
     def combined(self, other: RenyiVector, how: Callable[[int, int], int]) -> RenyiVector:
         """Return the vector whose parts are `how(ours, theirs)`."""
         pairs = zip(self.units, other.units, strict=True)

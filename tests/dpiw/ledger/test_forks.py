@@ -212,7 +212,9 @@ def covers(held: Charge, truth: dict[str, Charge]) -> bool:
     for drawn in truth.values():
         total = total.plus(drawn)
     if held.renyi is not None:  # only the vectors are compared there
-        return not any(total.renyi.beyond(held.renyi).units)  # type: ignore[union-attr]
+        assert total.renyi is not None
+        pairs = zip(total.renyi.units, held.renyi.units, strict=True)
+        return all(needed <= ours for needed, ours in pairs)
     return total.beyond(held).free
 
 
