@@ -113,9 +113,11 @@ def by_replicates(estimate: Any, drawn: Any, estimand: Any) -> list[list[float]]
     """Value, lower and upper end by value, from replicate weights; none where they tell nothing."""
     if drawn is None or not all(estimate.facts.get(k, True) for k in ("smooth", "normalised")):
         return []
-    sample = estimate.sample
-    again = lambda weights: estimand(replace(sample, weights=weights)).values  # noqa: E731
-    reach = 1.96 * np.sqrt(drawn.variance(again, sample.weights))
+
+    def values(weights: Any) -> Any:
+        return estimand(replace(estimate.sample, weights=weights)).values
+
+    reach = 1.96 * np.sqrt(drawn.variance(values, estimate.sample.weights))
     ends = zip(estimate.values, reach, strict=True)
     return [[float(v), float(v - r), float(v + r)] for v, r in ends]
 
