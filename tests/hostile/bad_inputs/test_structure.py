@@ -20,6 +20,7 @@ def bench(make_workplace):
     return make_bench(make_workplace)
 
 
+@pytest.mark.nightly_cases("16 truths", "30 structs", "30 maps")
 @pytest.mark.parametrize("case", list(STRUCTURE))
 def test_structure_is_refused_without_charge(bench, case):
     content, match, settings = STRUCTURE[case]

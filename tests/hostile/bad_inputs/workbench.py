@@ -45,14 +45,11 @@ GOOD = {
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A workplace with the schema above and one compiled run."""
+    """A workplace with the schema above, one compiled run, and the ledger, opened once."""
 
     place: Any
     run: ReleaseRun
-
-    @property
-    def ledger(self) -> Ledger:
-        return Ledger.open(self.place.ledger)
+    ledger: Ledger
 
     def spent(self) -> int:
         return self.ledger.spent("town").epsilon_units
@@ -89,7 +86,8 @@ class Bench:
 def make_bench(make_workplace: Any) -> Bench:
     place = make_workplace(epsilon="100000", reads=10**6)
     (place.root / "schema.yaml").write_text(SCHEMA)
-    return Bench(place=place, run=ReleaseRun.prepare(place.spec, period=None))
+    run = ReleaseRun.prepare(place.spec, period=None)
+    return Bench(place=place, run=run, ledger=Ledger.open(place.ledger))
 
 
 def csv(*rows: Mapping[str, str], names: Sequence[str] = tuple(GOOD)) -> bytes:
