@@ -107,7 +107,25 @@ def test_a_broken_rule_is_noticed(monkeypatch, tmp_path, error, reason):
     assert reason in verdict
 
 
-@pytest.mark.nightly_cases("time.sleep(60)", "held.append")
+def dies_in_the_middle(folder, code, reason):
+    """The cases after the one that broke a rule are still run."""
+    verdicts, failures = run_slice("csv", 1, 0, 5, folder, command=[sys.executable, "-c", code])
+    assert list(failures) == [2]
+    assert reason in failures[2]
+    assert verdicts == {"ok": 4}
+    assert (folder / "csv-1-2").read_bytes() == make_case("csv", 1, 2)
+
+
+def test_a_dead_reader_is_noticed(tmp_path):
+    """A worker that only prints, and imports nothing."""
+    code = (
+        "import os, sys\nfor index in range(*map(int, sys.argv[3:5])):\n"
+        "    print('at', index, flush=True)\n    index == 2 and os.abort()\n    print('ok')\n"
+    )
+    dies_in_the_middle(tmp_path, code, "died with -6")
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("deed", "reason", "patience"),
     [
@@ -117,15 +135,10 @@ def test_a_broken_rule_is_noticed(monkeypatch, tmp_path, error, reason):
     ],
 )
 def test_a_dead_hanging_or_greedy_reader_is_noticed(tmp_path, deed, reason, patience):
-    """In the middle of a slice; the cases after it are still run."""
     code = (
         "import os, sys, time\nimport tests.hostile.fuzz.worker as w\nheld = []\n"
         f"w.HANG_SECONDS, w.MEMORY_BYTES = {patience}, 400 << 20\n"
         f"def read(data, folder, index):\n    if index == 2:\n        {deed}\n"
         "w.READERS['csv'] = read\nw.main(sys.argv[1:])\n"
     )
-    verdicts, failures = run_slice("csv", 1, 0, 5, tmp_path, command=[sys.executable, "-c", code])
-    assert list(failures) == [2]
-    assert reason in failures[2]
-    assert verdicts == {"ok": 4}
-    assert (tmp_path / "csv-1-2").read_bytes() == make_case("csv", 1, 2)
+    dies_in_the_middle(tmp_path, code, reason)
