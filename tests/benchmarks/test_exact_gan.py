@@ -17,6 +17,9 @@ def table(rng, size):
     return PrivateTable(schema=schema(), scaled=rows(rng, size))
 
 
+@pytest.mark.nightly_cases(  # the others hold every pair of method, loss and size
+    "[40-logistic-gan", "[0-wasserstein-gan", "[0-logistic-cgan", "[40-wasserstein-cgan"
+)
 @pytest.mark.parametrize("method", ["gan", "cgan"])
 @pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
 @pytest.mark.parametrize("size", [0, 40])

@@ -191,6 +191,7 @@ def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch, cell
     }  # fmt: skip
 
 
+@pytest.mark.nightly_cases("0.5", "6.0")
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 6.0])
 def test_zcdp_is_turned_into_epsilon_and_back(epsilon):
     rho = peers.zcdp_of(epsilon, 1e-6)
