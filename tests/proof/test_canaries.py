@@ -61,6 +61,7 @@ def test_no_attack_proves_more_than_is_claimed(name):
 @pytest.mark.nightly_cases(
     "three rows", "linear, replace-one", "pategan", "privbayes", "mst", "dp_mlp", "dpgan",
     "output_noised spherical", "Fourier",
+    "chosen",  # in the slice `check_a_choice_hides_a_canary`
 )  # fmt: skip
 @pytest.mark.parametrize("name", DETECTED)
 def test_too_little_noise_is_refuted(name):
