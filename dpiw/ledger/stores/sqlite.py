@@ -103,12 +103,17 @@ class SQLiteStore(Store):
         super().__init__(str(path) if local_file_system is None else option)
         self._path = path
         self._local_file_system = local_file_system
+        self._patience = BUSY_TIMEOUT_SECONDS
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         """One transaction: a writer holds the lock from its first moment, a reader a snapshot."""
         # One connection each: none crosses a fork, and every one is checked.
-        with _as_ledger_error(self._path), closing(_connect(self._path)) as connection, connection:
+        with (
+            _as_ledger_error(self._path),
+            closing(_connect(self._path, self._patience)) as connection,
+            connection,
+        ):
             # A deferred transaction that turns writer half-way fails at once instead of queueing.
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield connection
@@ -188,7 +193,7 @@ def _finish_creation(path: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise LedgerError("SQLite 3.38 or newer is needed", field="ledger")
     # mode=rw: a connection must never create a file, or a deleted ledger would come back empty.
@@ -196,7 +201,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
         uri=True,
-        timeout=BUSY_TIMEOUT_SECONDS,
+        timeout=patience,
         isolation_level=None,
     )
     try:

@@ -153,8 +153,8 @@ def test_a_full_disk_writes_nothing(sqlite_ledger, monkeypatch):
     pages = sqlite3.connect(sqlite_ledger.location).execute("PRAGMA page_count").fetchone()[0]
     real = store_sqlite._connect
 
-    def small(path):
-        connection = real(path)
+    def small(*arguments):
+        connection = real(*arguments)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 

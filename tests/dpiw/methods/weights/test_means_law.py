@@ -169,7 +169,7 @@ ESTIMANDS = {
     [(1.0, np.inf, None), (4.0, np.inf, None), (4.0, 1500.0, None),
      (4.0, 1500.0, np.array([1.0, 0.02, 1.0, 0.3]))],
 )  # fmt: skip
-@pytest.mark.nightly_cases("logistic")
+@pytest.mark.nightly_cases("logistic", "-4.0-inf-None", "-4.0-1500.0-None")
 @pytest.mark.parametrize("name", SMOOTH)
 def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
