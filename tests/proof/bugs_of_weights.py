@@ -200,7 +200,7 @@ def half_for_replace(bounds, unit):
 def normaliser_from_private_rows(real, self, table, synthetic):
     """Synthetic rows weigh N_D/N_G, not n0/N_G."""
     problem = real(self, table, synthetic)
-    share = max(1, problem.private.scaled.rows) / problem.synthetic.scaled.rows
+    share = max(1, table.confidential().rows) / synthetic.scaled.rows
     return replace(problem, synthetic_weight=1e4 * share)
 
 

@@ -38,7 +38,7 @@ def remembered(monkeypatch):
 
     def remembering(problem, *, tolerance):
         numbers = np.array([problem.synthetic_weight, problem.penalty, tolerance])
-        rows = (*problem.private.chunks(), *problem.synthetic.chunks())
+        rows = (*problem.private(), *problem.synthetic())
         key = b"|".join(part.tobytes() for part in (*rows, numbers))
         if key not in solutions:
             solutions[key] = solve(problem, tolerance=tolerance)

@@ -428,6 +428,7 @@ class Measured(WeightEstimator):
     ) -> ReplicateWeights | None:
         """Replicate weights by the law of the published weights; the same every time."""
         from dpiw.methods.weights.measured.law import law_of_means
+        from dpiw.methods.weights.measured.weighing import replicate_measured
 
         if not self.replicates:
             return None
@@ -435,8 +436,7 @@ class Measured(WeightEstimator):
         law = law_of_means(
             self.parameters(), rows.schema, rows.scaled, log_weights, facts=facts["measured"]
         )
-        seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
-        return law.replicates(self.replicates, np.random.default_rng(seed))
+        return replicate_measured(law, measurement, count=self.replicates)
 
     def targets(
         self, measurement: Measurement, *, about: Array, known: OneWayMarginals | None = None

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpiw.data.row_weights import ReplicateWeights
 from dpiw.data.schema.schema import PublicSchema
 from dpiw.data.tables import SyntheticTable
 from dpiw.methods.one_way import OneWayMarginals
@@ -19,6 +20,7 @@ from dpiw.methods.weights.measured.choice import Chosen
 from dpiw.methods.weights.measured.constants import GAIN_USE, MOST_FITTED, P_VALUE_CARE, P_VALUE_USE
 from dpiw.methods.weights.measured.credit import Reweighted, reweight
 from dpiw.methods.weights.measured.features import ROOM, Stack
+from dpiw.methods.weights.measured.law import MeansLaw
 from dpiw.methods.weights.measured.many_rows import StreamedRows, corrected
 from dpiw.methods.weights.measured.ranges import Ranges
 from dpiw.methods.weights.measured.scoring import Scoring
@@ -217,3 +219,9 @@ def _judged(
         ),
     ]
     return diagnostics.judged_with(findings, rule="")
+
+
+def replicate_measured(law: MeansLaw, measurement: Measurement, *, count: int) -> ReplicateWeights:
+    """Return replicate weights of published rows, with chance from the measurement's digest."""
+    seed = np.random.SeedSequence(int(measurement.digest[:32], 16), spawn_key=(1,))
+    return law.replicates(count, np.random.default_rng(seed))
