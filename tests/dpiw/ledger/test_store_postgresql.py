@@ -1,5 +1,6 @@
 """The ledger on a real PostgreSQL server: opening it, what it must promise, who may do what."""
 
+import contextlib
 import itertools
 import traceback
 from decimal import Decimal
@@ -134,6 +135,14 @@ def test_an_isolation_level_that_did_not_take_is_refused(ledger, monkeypatch):
     monkeypatch.setattr(store_postgresql, "_SETTINGS", other)
     with pytest.raises(LedgerError, match="refused the isolation level"):
         spend(ledger, 1)
+
+
+def test_a_connection_that_ended_before_the_commit_is_no_commit(ledger):
+    """Whoever hid the error: nothing was kept, and a caller that goes on would draw unpaid."""
+    end = "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())"
+    opened = ledger._store.transaction(write=True)
+    with pytest.raises(LedgerError), opened as connection, contextlib.suppress(psycopg.Error):
+        connection.execute(end)
 
 
 def test_an_old_server_is_refused(ledger, monkeypatch):
