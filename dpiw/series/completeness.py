@@ -37,7 +37,7 @@ from dpiw.release.signing import PublicKey
 from dpiw.release.verification import read_signed_manifest
 from dpiw.release.withdrawal import read_tombstone
 from dpiw.run.reserve import charge_of
-from dpiw.run.run import ledger_url, run_folder, snapshot_file
+from dpiw.run.run import begun, ledger_url, run_folder, snapshot_file
 
 UNDER_WAY = datetime.timedelta(days=1)
 """A draw whose last entry is older has died, or its worker's clock is wrong."""
@@ -101,9 +101,9 @@ class Series:
         carries: how many further periods the budget carries.
         ends: the first period that it cannot carry; None: it carries all of the calendar.
         due: labels of periods that are over, unpublished and within retention, oldest first.
-        by_hand: those of `due` whose table was last read without a draw, and is not at hand as a
-            copy. Each read counts for life, so a worker does not start them again; a person may.
-            Empty where everybody may look.
+        by_hand: those of `due` whose table was last read without a draw, unless that run is still
+            reserved and goes on from its copy. Each read counts for life, so a worker does not
+            start them again; a person may. Empty where everybody may look.
         schema_changes: whether the next release has another data dictionary than the last one.
     """
 
@@ -143,15 +143,15 @@ def series_of(
     *,
     now: datetime.datetime,
     drawn_only: bool = False,
-    is_copied: Callable[[str], bool] = lambda run_key: False,
+    is_copied: Callable[[str, str], bool] = lambda label, run_key: False,
 ) -> Series:
     """Return the series of a spec with a calendar at a moment (with a time zone).
 
     Opens the ledger and the signed manifests in `releases`, and spends nothing. `drawn_only`: as
     anyone may know it, without reads, and attempts that drew nothing: whether one is given back
-    can depend on the table. `is_copied`: whether a run holds its copy of the table, so that it
-    goes on without a read. Raises SpecError without a calendar, UnknownPopulationError, or
-    LedgerError.
+    can depend on the table. `is_copied`: whether a period's release would continue the run of this
+    key, and needs no read, as the run holds its copy of the table. Raises SpecError without a
+    calendar, UnknownPopulationError, or LedgerError.
     """
     calendar, cadence = calendar_of(spec), spec.cadence
     current, *recent = latest_periods(cadence, now, spec.time_zone, spec.retention)
@@ -176,7 +176,12 @@ def series_of(
             states[found.label] = found
     due = [label for label in labels if label in recent and states[label].is_open]
     in_vain = {} if drawn_only else _read_in_vain(entries, runs)
-    by_hand = [label for label in due if label in in_vain and not is_copied(in_vain[label])]
+    by_hand = [
+        label
+        for label in due
+        if (key := in_vain.get(label)) is not None
+        and not (runs[key].state is RunState.RESERVED and is_copied(label, key))
+    ]
     account = replace(ledger.account(spec.population), unpaid_reads=0)  # not a public number
     if drawn_only:
         account = replace(account, held=account.drawn)
@@ -286,8 +291,10 @@ def read_series(path: Path) -> tuple[ReleaseSpec, Series]:
     ledger, releases = Ledger.open(ledger_url(spec)), Path(spec.publish_to)
     now = datetime.datetime.now(datetime.UTC)
 
-    def is_copied(run_key: str) -> bool:
-        return snapshot_file(run_folder(Path(spec.state), spec.population, run_key)).exists()
+    def is_copied(label: str, run_key: str) -> bool:
+        copy = snapshot_file(run_folder(Path(spec.state), spec.population, run_key))
+        # Of a changed spec the run is another one, which would read the table.
+        return copy.exists() and begun(spec, schema, label).run_key(schema, label) == run_key
 
     return spec, series_of(spec, schema, ledger, releases, now=now, is_copied=is_copied)
 

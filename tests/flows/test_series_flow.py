@@ -118,6 +118,19 @@ def test_a_worker_goes_on_from_the_copy_of_one_that_was_killed_behind_its_read(
     assert started == [*labels, *labels[1:]]
 
 
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_copy_of_a_run_that_is_given_up_or_of_another_spec_starts_no_worker(place, given_up):
+    """The run of the spec as it is now would read again, and a voided run is over."""
+    labels = give_calendar(place)
+    run = ingested(place, period=labels[0])
+    assert module.read_series(place.spec)[1].by_hand == ()
+    if given_up:
+        Ledger.open(place.ledger).void(run.key, 1)
+    else:
+        place.rewrite("epsilon: 2", "epsilon: 1")
+    assert module.read_series(place.spec)[1].by_hand == (labels[0],)
+
+
 def test_a_calendar_that_the_budget_does_not_carry_starts_nothing(place, fills, capsys):
     give_calendar(place, beyond="false")  # 5 for life, 2 for each
     assert fills(place, {}) == (BudgetExceededError.exit_code, [])
