@@ -30,7 +30,14 @@ from dpiw.methods.generators.registry import AUTO, AUTOMATIC
 from dpiw.methods.weights.paper.steps import parse_post_processing
 from dpiw.plan.calendar import nearest_period, period_at
 from dpiw.plan.plan import Plan, compile_plan, restore_plan, settled
-from dpiw.plan.spec import ReleaseSpec, compact_json, load_schema, load_spec, parse_spec
+from dpiw.plan.spec import (
+    ReleaseSpec,
+    check_fit,
+    compact_json,
+    load_schema,
+    load_spec,
+    parse_spec,
+)
 from dpiw.release.signing import PrivateKey, load_private_key
 from dpiw.run.certifiable import check_certifiable
 
@@ -227,6 +234,7 @@ class ReleaseRun:
             record["spec"].pop(retired, None)
         spec = parse_spec(record["spec"])
         schema = PublicSchema.from_mapping(record["schema"])
+        check_fit(spec, schema)  # a record that somebody changed can have the key of the change
         plan = restore_plan(spec, schema, record)
         if plan.run_key(record["period"]) != record["key"]:
             raise LedgerConflictError(

@@ -11,6 +11,7 @@ import pytest
 from dpiw import errors
 from dpiw.ledger import Ledger, RunState, StageState
 from dpiw.plan import plan
+from dpiw.plan.sections import UnitSpec
 from dpiw.privacy.randomness import SecureNoise
 from dpiw.run import process, steps
 from dpiw.run.launch import failure_file, failure_text
@@ -145,6 +146,16 @@ def test_a_run_folder_of_another_plan_is_refused(workplace):
     kept = json.loads((run.directory / "run.json").read_text())
     with pytest.raises(Exception, match="key does not belong"):
         reloaded(run, spec=kept["spec"] | {"synthetic_rows": 301})
+
+
+def test_a_record_that_bounds_rows_by_another_column_than_the_person_is_refused(workplace):
+    """Also if somebody gave it the key of what it states now."""
+    run = prepared(workplace)
+    changed = run.spec.model_copy(update={"unit": UnitSpec(max_rows=1, id_column="region")})
+    stated = changed.model_dump(mode="json", by_alias=True)
+    key = changed.run_key(run.plan.schema, run.period)
+    with pytest.raises(errors.SpecError, match="id_column=region"):
+        reloaded(run, spec=stated, key=key)
 
 
 def test_a_run_that_kept_fields_of_earlier_specs_goes_on(workplace):
