@@ -153,6 +153,7 @@ sys.exit(series.main(sys.argv[1:]))
 """`dpiw series SPEC --fill`, whose releases take their steps without a server of Prefect."""
 
 
+@pytest.mark.crash
 def test_a_killed_fill_goes_on_and_pays_once(make_workplace, tmp_path):
     """Killed in the second period, once its draw is paid for: it is published, and not paid again.
 
