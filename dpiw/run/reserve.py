@@ -13,6 +13,7 @@ from dpiw.ledger import Ledger, Population, RunRecord, RunState, StageRecord, St
 from dpiw.ledger.values import Charge
 from dpiw.methods.neural.backend import check_device
 from dpiw.plan.plan import Plan, promised_epsilon
+from dpiw.plan.stages import PrivateMethods
 from dpiw.privacy import accounting
 from dpiw.privacy.randomness import check_noise_library
 from dpiw.release.signing import load_private_key
@@ -134,6 +135,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
         return
     spec = request.spec
     check_spends(spec)
+    PrivateMethods.of_spec(spec, request.schema)  # else its faults look like another release
     if fault := source_fault(spec, names_others=True):
         raise fault
     check_state_folder(Path(spec.state))

@@ -27,8 +27,9 @@ from dpiw.plan.spec import load_spec
 from dpiw.plan.table import plan_table
 from dpiw.release.certificate import Certificate
 from dpiw.run import steps, weigh
+from dpiw.run.reserve import check_ahead
 from tests.conftest import town
-from tests.support.whole_runs import draw, finish, loaded, prepared
+from tests.support.whole_runs import asked, draw, finish, loaded, prepared
 
 STEP = "{step: beta_calibrate, source: public, rows: survey.csv, declared: the 2020 survey}"
 
@@ -195,8 +196,12 @@ def test_a_run_goes_on_without_the_file_if_the_spec_states_its_digest(place):
     survey.unlink()
     with pytest.raises(SpecError, match="`sha256` is missing"):
         prepared(place)
+    draw(run)  # another release of the period would be asked for in its place, and paid
+    with pytest.raises(SpecError, match="`sha256` is missing"):
+        check_ahead(asked(place.spec))
     place.rewrite("declared:", f"sha256: {digest}, declared:")
     assert prepared(place).key == run.key
+    check_ahead(asked(place.spec))
 
 
 SCHEMA = PublicSchema(
