@@ -131,8 +131,9 @@ def _answer(request: urllib.request.Request) -> list[Any]:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
             return [json.loads(response.read() or b"null")]
     except urllib.error.HTTPError as error:
-        if error.code != 503:
-            raise
+        with error:
+            if error.code != 503:
+                raise
         return []
 
 

@@ -262,7 +262,8 @@ def test_what_the_containers_start_starts(mortal_postgresql_server, tmp_path):
         assert answers(f"{api}/health", server)
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{api}/admin/version", timeout=SECONDS)
-        assert refused.value.code == 401
+        with refused.value as answer:  # closed, or a later test is blamed for it
+            assert answer.code == 401
         for name in ("pgpass", "curator_key"):
             assert (home / "server" / name).stat().st_mode & 0o777 == 0o600
         deployed = subprocess.run(
