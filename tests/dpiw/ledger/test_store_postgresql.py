@@ -138,7 +138,7 @@ def test_an_isolation_level_that_did_not_take_is_refused(ledger, monkeypatch):
 
 
 def test_a_connection_that_ended_before_the_commit_is_no_commit(ledger):
-    """Whoever hid the error: nothing was kept, and a caller that goes on would draw unpaid."""
+    """Nothing was kept: a caller that hides the error and goes on would draw unpaid."""
     end = "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())"
     opened = ledger._store.transaction(write=True)
     with pytest.raises(LedgerError), opened as connection, contextlib.suppress(psycopg.Error):
