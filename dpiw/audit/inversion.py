@@ -227,7 +227,7 @@ def _largest(losses: Sequence[Loss]) -> float:
 
 
 def _smallest(function: Callable[[float], float], *, most: float) -> tuple[float, float]:
-    """Place in [1e-6, most] and value of the least of a function with one minimum."""
+    """Return where in [1e-6, most] a function with one minimum is least, and its value there."""
     from scipy.optimize import minimize_scalar
 
     found = minimize_scalar(

@@ -135,7 +135,7 @@ def check_ahead(request: RunRequest, *, pay_again: bool = False) -> None:
         return
     spec = request.spec
     check_spends(spec)
-    PrivateMethods.of_spec(spec, request.schema)  # else its faults look like another release
+    PrivateMethods.of_spec(spec, request.schema)  # a faulty spec has the key of another run
     if fault := source_fault(spec, names_others=True):
         raise fault
     check_state_folder(Path(spec.state))

@@ -102,9 +102,10 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def begun(spec: ReleaseSpec, schema: PublicSchema, period: str) -> ReleaseSpec:
-    """Return the spec with the generator of a run of the period, whatever today's rule of `auto`.
+    """Return the spec with the generator that a begun run of the period has.
 
-    Unchanged where the spec names a generator, or no such run is in the workspace.
+    Today's rule of `auto` may choose another. Unchanged where the spec names a generator, or no
+    such run is in the workspace.
     """
     for method in AUTOMATIC if spec.generator.method == AUTO else ():
         named = spec.with_generator(method)
@@ -234,7 +235,7 @@ class ReleaseRun:
             record["spec"].pop(retired, None)
         spec = parse_spec(record["spec"])
         schema = PublicSchema.from_mapping(record["schema"])
-        check_fit(spec, schema)  # a record that somebody changed can have the key of the change
+        check_fit(spec, schema)  # somebody may have changed the record and its key
         plan = restore_plan(spec, schema, record)
         if plan.run_key(record["period"]) != record["key"]:
             raise LedgerConflictError(

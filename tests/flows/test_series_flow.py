@@ -100,7 +100,7 @@ def test_a_worker_reads_no_table_again_that_was_read_in_vain(place, fills, monke
     assert fills(place, {})[1] == labels  # a person's `--fill`
 
 
-def test_a_worker_goes_on_from_the_copy_of_one_that_was_killed_behind_its_read(
+def test_a_worker_goes_on_from_the_copy_of_one_that_was_killed_after_its_read(
     place, fills, monkeypatch
 ):
     """No read is left to do: only without the copy is the read one in vain."""

@@ -161,7 +161,7 @@ class PostgreSQLStore(Store):
             self._check_settings(connection, isolation)
             connection.add_notice_handler(keep)
             yield connection
-            connection.commit()  # at its end, `with` passes over a connection that is closed
+            connection.commit()  # `with` alone skips a closed connection without an error
         if warnings:
             # Less was kept than asked: such as, the wait for the synchronous standby was cancelled
             # after the local commit.

@@ -161,7 +161,7 @@ def test_the_key_depends_on_the_rows_and_not_on_where_they_lie(workplace):
 def test_a_replace_one_release_pays_twice_for_add_or_remove(workplace):
     plan = planned(workplace, top={"relation": "replace_one", "epsilon": 2})
     (event,) = plan.stages[0].events
-    assert (event.epsilon, plan.spec.cost.epsilon_units) == (1.0, 2 * 10**12)  # type: ignore[union-attr]
+    assert (event.epsilon, plan.spec.cost.epsilon_units) == (1.0, 2 * 10**12)
     assert Decimal(repr(event.delta)) > Decimal("2e-7")  # type: ignore[union-attr]
 
 

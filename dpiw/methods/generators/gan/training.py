@@ -67,9 +67,10 @@ class PublicRandom:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """Generated rows, from latents and labels, `inputs`, (n, latent + given), and `noise`.
+    """Rows that a generator makes of `inputs` and `noise`.
 
-    `labels` are scaled as the discriminator sees them.
+    `inputs`: latents and labels, shape (n, latent + given). `labels` are scaled as
+    the discriminator sees them.
     """
 
     network: Network
