@@ -198,5 +198,5 @@ def main(
     stamped = stamp(f"python benchmarks/{name}.py --data FOLDER --runs {chosen.runs}")
     cells = grid(chosen.runs, chosen.tables, chosen.methods)
     found = records(cells, partial(compute, store=store), chosen.jobs)
-    write(out, name, {**stamped, "cells": summary(found)}, page)
+    write(out, name, {**stamped, "cells": summary(found)}, page, again=chosen.again)
     return 0

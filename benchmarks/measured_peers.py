@@ -1,6 +1,6 @@
 """Measured weights against the best of PrivBayes, MST and AIM unweighted, at equal total epsilon.
 
-    python benchmarks/measured_peers.py --data FOLDER [--datasets ...] [--epsilons ...] [--runs 10]
+    python benchmarks/measured_peers.py --data FOLDER [--datasets ...] [--epsilons ...] [--runs 4]
     python benchmarks/measured_peers.py --page
 
 FOLDER holds the files of `weights_cells.DATASETS`. The peers' environment is made in the cache
@@ -220,7 +220,8 @@ def main(arguments: list[str]) -> int:
         "--datasets", nargs="+", default=["banknote", "breast", "boston", "adult", "acs"]
     )
     parser.add_argument("--epsilons", nargs="+", default=["0.5", "1", "3", "6"])
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--methods", nargs="+", default=[*UNWEIGHTED, *WEIGHTED])
+    parser.add_argument("--runs", type=int, default=4)
     chosen = parsed(parser, arguments)
     out = chosen.out or RESULTS
     if chosen.page:
@@ -231,6 +232,7 @@ def main(arguments: list[str]) -> int:
         (dataset, epsilon, method, run)
         for run, dataset, epsilon in product(range(chosen.runs), chosen.datasets, chosen.epsilons)
         for method in methods_on(dataset)
+        if method in chosen.methods
     ]
     stamped = stamp("python benchmarks/measured_peers.py --data FOLDER")
     work = partial(kept, store=store, python=environment(store.folder))
@@ -240,7 +242,7 @@ def main(arguments: list[str]) -> int:
     for (dataset, epsilon, method, run), found in zip(keys, done, strict=True):
         if "metrics" in found:
             runs.setdefault((dataset, epsilon, method), {})[run] = found["metrics"]
-    write(out, "measured_peers", {**stamped, **summary(runs)}, page)
+    write(out, "measured_peers", {**stamped, **summary(runs)}, page, again=chosen.again)
     return 0
 
 

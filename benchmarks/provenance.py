@@ -18,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dpiw import __version__
 from tests.support.dependencies import ROOT, code, files_of, present
 
+AGAIN = "again"
+"""Entry of a record: lines that later code made again, with its commit and digest."""
+
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -49,12 +52,18 @@ def stamps(record: Any) -> Iterator[tuple[str, str]]:
     if isinstance(record, dict):
         if "commit" in record:
             yield record["commit"], record.get("code", "")
-        for value in record.values():
-            yield from stamps(value)
+        for key, value in record.items():
+            if key != AGAIN:
+                yield from stamps(value)
 
 
 def foot(record: Any) -> str:
     """The last lines of a page."""
     every = dict.fromkeys(stamps(record))
     told = ", ".join(f"{at} ({f'code {own}' if own else 'no digest'})" for at, own in every)
+    if own := record.get(AGAIN):
+        told += (
+            f"; the code of {own['commit']} ({own['code']}) made {own['lines']} of the"
+            f" {len(record['cells'])} lines again, equal to every digit"
+        )
     return f"\nMeasured at commit {told}; `make check` names the code that changed since.\n"

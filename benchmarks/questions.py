@@ -366,7 +366,7 @@ def main(arguments: list[str]) -> int:
         for how in HOW
     }
     facts = {"runs": chosen.runs, "near": both, "cells": summary(found), "kinds": by_kind(found)}
-    write(out, "questions", {**stamped, **facts}, page)
+    write(out, "questions", {**stamped, **facts}, page, again=chosen.again)
     return 0
 
 

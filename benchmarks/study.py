@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import ROOT, foot
+from provenance import AGAIN, ROOT, foot
 from threadpoolctl import threadpool_limits
 
 # Cells on disk
@@ -78,6 +78,9 @@ def options(description: str | None, cache: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder with the data sets' files")
     parser.add_argument("--jobs", type=int, default=1, help="cells at once")
     parser.add_argument("--page", action="store_true", help="make the page of the record again")
+    parser.add_argument(
+        "--again", action="store_true", help="compare these lines with the record's, and say so"
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / cache)
     parser.add_argument("--out", type=Path, help="of the page; default: benchmarks/results")
     return parser
@@ -162,15 +165,40 @@ def read(out: Path, name: str) -> dict[str, Any]:
     return record
 
 
+def made_again(record: Mapping[str, Any], fresh: Mapping[str, Any]) -> dict[str, Any]:
+    """The record, and that the code of `fresh` makes some of its lines, equal to every digit.
+
+    Raises:
+        SystemExit: a line of `fresh` is not in the record, which then stays as it is.
+    """
+    known = {json.dumps(line) for line in record["cells"]}
+    other = [line for line in map(json.dumps, fresh["cells"]) if line not in known]
+    if other or not fresh["cells"]:
+        told = f"{len(other)} of {len(fresh['cells'])} lines are not the record's"
+        raise SystemExit("\n".join([told, *other]))
+    lines = {"lines": len(fresh["cells"]), "commit": fresh["commit"], "code": fresh["code"]}
+    return {**record, AGAIN: lines}
+
+
 def text(record: dict[str, Any], page: Callable[[dict[str, Any]], list[str]]) -> str:
     """A record's page with its foot."""
     return "\n".join(page(record)) + "\n" + foot(record)
 
 
 def write(
-    out: Path, name: str, record: Mapping[str, Any], page: Callable[[dict[str, Any]], list[str]]
+    out: Path,
+    name: str,
+    record: Mapping[str, Any],
+    page: Callable[[dict[str, Any]], list[str]],
+    *,
+    again: bool = False,
 ) -> None:
-    """The record as JSON, an item of a list or mapping a line, and its page."""
+    """The record as JSON, an item of a list or mapping a line, and its page.
+
+    With `again` the record of before is kept, if its lines are found in it (`made_again`).
+    """
+    if again:
+        record = made_again(read(out, name), json.loads(json.dumps(record)))
     out.mkdir(parents=True, exist_ok=True)
     parts = []
     for key, value in record.items():

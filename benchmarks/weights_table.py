@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
     done = records(grid, partial(compute, store=store), chosen.jobs)
     found = summary(done, forecasts(grid, store.data))
     record = {**stamped, "runs": runs, "generators": study.generators, "cells": found}
-    write(out, chosen.name, record, page)
+    write(out, chosen.name, record, page, again=chosen.again)
     return 0
 
 

@@ -2,10 +2,12 @@
 
     python tests/stale.py [NAME ...]     NAME: all changed files of that page
 
-A page is compared by the digest that its record keeps, or, if it keeps none, with the code of its
-commit; Git also names the files. A changed file makes a page stale, not wrong, and hours of
-benchmarks cannot precede every commit. The exit code is 1 only where README quotes a page that
-names no commit: nobody could say what its figures were measured with.
+A page is of the code as it is if its record keeps that code's digest: that of the measurement, or
+that of later code which made some of its lines again, equal to every digit (a study's `--again`).
+A record without a digest is compared by its commit; Git also names the files. A changed file makes
+a page stale, not wrong, and hours of benchmarks cannot precede every commit. The exit code is 1
+only where README quotes a page that names no commit: nobody could say what its figures were
+measured with.
 """
 
 import json
@@ -16,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-from provenance import RESULTS, script_of, stamps
+from provenance import AGAIN, RESULTS, script_of, stamps
 
 from tests.support.dependencies import ROOT, Tree, changed, code, committed, files_of, present
 
@@ -32,6 +34,8 @@ def state(record: Path, tree: Tree, most: int | None = None) -> str:
     if not own:
         return NO_COMMIT
     files = files_of(script_of(re.findall(r'"command": "(.*?)"', text)[0]), tree)
+    if json.loads(text).get(AGAIN, {}).get("code") == code(files):
+        return ""
     since, others = list[str](), set[str]()
     for commit, kept in own:
         if kept == code(files):

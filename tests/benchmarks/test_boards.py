@@ -94,3 +94,30 @@ def test_a_board_resumes_and_its_page_is_made_of_its_record(tmp_path):
     (tmp_path / "nist.md").unlink()
     assert boards.main(["--page", *words[2:4]], "nist", compute, nist.page, ("ten",), runs=3) == 0
     assert (tmp_path / "nist.md").read_text() == text
+
+
+@pytest.mark.usefixtures("one_digest")
+def test_some_lines_made_again_vouch_for_a_record_only_if_no_digit_differs(tmp_path, monkeypatch):
+    scores = {"ten": 90.0, "all": 80.0}
+
+    def compute(cell, store):
+        metrics = dict.fromkeys(nist.TITLES, scores[cell.table] + cell.run)
+        return vars(cell) | {"metrics": {"unweighted": metrics}, "verdict": None}
+
+    def run(*words):
+        every = ["--data", str(tmp_path), "--out", str(tmp_path), "--methods", "mst", *words]
+        return boards.main(every, "nist", compute, nist.page, ("ten", "all"), runs=1)
+
+    monkeypatch.setenv("DPIW_COMMIT", "first")
+    assert run() == 0
+    before = study.read(tmp_path, "nist")
+    monkeypatch.setenv("DPIW_COMMIT", "later")
+    scores["all"] += 1e-3
+    with pytest.raises(SystemExit, match="2 of 2 lines are not the record's\n.*80.001"):
+        run("--tables", "all", "--again")
+    assert study.read(tmp_path, "nist") == before
+    assert run("--tables", "ten", "--again") == 0
+    after = study.read(tmp_path, "nist")
+    assert after.pop("again") == {"lines": 2, "commit": "later", "code": before["code"]}
+    assert str(after) == str(before), "as text, since nan is not nan"
+    assert "made 2 of the 4 lines again" in (tmp_path / "nist.md").read_text()
