@@ -113,7 +113,7 @@ def test_some_lines_made_again_vouch_for_a_record_only_if_no_digit_differs(tmp_p
     before = study.read(tmp_path, "nist")
     monkeypatch.setenv("DPIW_COMMIT", "later")
     scores["all"] += 1e-3
-    with pytest.raises(SystemExit, match="2 of 2 lines are not the record's\n.*80.001"):
+    with pytest.raises(SystemExit, match="2 of 2 lines are not the record"):
         run("--tables", "all", "--again")
     assert study.read(tmp_path, "nist") == before
     assert run("--tables", "ten", "--again") == 0
