@@ -6,11 +6,12 @@ LOCK   := deployments/constraints.txt
 SPEC   ?= examples/breast-cancer/release.yaml
 JOBS   ?= 2
 
-.PHONY: help release release-all release-bayes population mst external local test test-crash nightly proof check format serve bench bench-weights bench-neural bench-local paper-quick paper clean
+.PHONY: help release release-all release-bayes population mst external local test test-slow test-crash nightly proof check format serve bench bench-weights bench-neural bench-local paper-quick paper clean
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
-	@echo "make test        install what the tests need, and run them"
+	@echo "make test        install what the tests need, and run those of at most a second each"
+	@echo "make test-slow   the others that every change must pass"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer variants, fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"
 	@echo "make test-gpu    the tests that need a GPU; their twins on the CPU run everywhere"
@@ -86,6 +87,10 @@ local: $(VENV)/.pipeline
 # of it, compiles all that it imports.
 test: $(VENV)/.test
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-slow: $(VENV)/.test
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal \
+	    -m "slow and not crash and not nightly and not proof"
 
 # What chance, load, names, zones and modes can turn red: five whole runs, one line each.
 .PHONY: test-elsewhere

@@ -70,6 +70,7 @@ def names(places, tmp_path_factory):
     return namespace
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_run(places, capsys):
     lines = [line for block in documents.blocks(GUIDE, "sh") for line in documents.lines_of(block)]
     assert len(lines) >= 2
@@ -80,6 +81,7 @@ def test_the_commands_of_the_guide_run(places, capsys):
     assert "signed by key id" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_python_of_the_guide_runs(names):
     assert len(blocks("python")) >= 10
     release, weights = names["release"], names["sample"].weights

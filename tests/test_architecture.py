@@ -51,6 +51,7 @@ def room(name: str) -> str:
     return name.split(".")[1]
 
 
+@pytest.mark.slow
 def test_rooms_point_one_way():
     """errors < privacy < data < methods, release; release < ledger; all of them < plan < run."""
     ours = {name: path for name, path in MODULES.items() if name.startswith("dpiw.")}
@@ -179,6 +180,7 @@ def private_of_others(tree: ast.Module, ours: set[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_private_name_of_a_library_and_no_ctypes():
     """Their next version may do without it; a portable call does what `ctypes` is for."""
     ours = set[str]().union(*(private_of_ours(parsed(path)) for path in MODULES.values()))

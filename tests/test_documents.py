@@ -377,6 +377,7 @@ def worked_example(readme: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 def test_a_first_audit_finds_the_changed_byte(readme, tmp_path, capsys):
     page, names = "docs/first-audit.md", worked_example(readme)
     (ledger_head,) = python_of(page, **names)
@@ -440,6 +441,7 @@ PRINTED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_method_s_blocks_print_what_the_page_says(capsys):
     for source, printed in zip(python_of("docs/method.md"), PRINTED, strict=True):
         exec(source, {})

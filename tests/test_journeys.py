@@ -31,6 +31,7 @@ def audited(line: str) -> AuditReport:
     return report
 
 
+@pytest.mark.slow
 def test_the_journeys_are_walked_from_an_empty_folder(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dpiw.cli.main import main
 from dpiw.local import LocalParameters
@@ -39,6 +40,7 @@ def send(parameters: LocalParameters, path: Path, count: int) -> None:
     pd.concat([frame, pd.DataFrame([own_report])]).to_csv(path, index=False)
 
 
+@pytest.mark.slow
 def test_the_guide_runs_from_an_empty_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (settings,) = blocks(PAGE, "yaml")
@@ -71,6 +73,7 @@ def test_the_guide_runs_from_an_empty_folder(tmp_path, monkeypatch, capsys):
     assert "do not use" not in shown
 
 
+@pytest.mark.slow
 def test_the_example_s_people_report_and_are_estimated(tmp_path, monkeypatch, capsys):
     path = ROOT / "examples" / "local" / "commute.py"
     spec_of = importlib.util.spec_from_file_location("commute", path)

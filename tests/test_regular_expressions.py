@@ -160,6 +160,7 @@ def patterns():
             yield path.name, call.args[0].value, flags, not how <= ANCHORED
 
 
+@pytest.mark.slow
 def test_every_pattern_of_the_product_is_linear():
     found = [
         (name, pattern)

@@ -58,6 +58,7 @@ def elsewhere(text: str, *, of_css: bool = False) -> list[str]:
     return [address for address in addresses if re.match(r"(https?:)?//", address)]
 
 
+@pytest.mark.slow
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Without what docstrings become."""
     config = tmp_path / "mkdocs.yml"

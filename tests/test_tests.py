@@ -96,6 +96,7 @@ def installed(asked: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_installs_what_the_tests_import() -> None:
     """Not what an environment kept of an earlier day."""
     extras = re.search(r"'\.\[(.*?\btest\b.*?)\]'", (TESTS.parent / "Makefile").read_text())[1]

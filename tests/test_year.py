@@ -80,6 +80,7 @@ def typed(line: str, capsys: pytest.CaptureFixture[str]) -> None:
         Path(target).write_text(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_year_is_walked_in_the_page_s_order(desk, capsys):
     lines = [line for block in blocks(PAGE, "sh") for line in lines_of(block)]
     for line in (line for line in lines if line.startswith(("dpiw ", "mv "))):

@@ -12,6 +12,7 @@ coverage = load("coverage", "interval_coverage")
 
 
 @pytest.mark.usefixtures("one_digest")
+@pytest.mark.slow
 def test_a_small_study_resumes_and_its_page_holds_its_record(tmp_path, monkeypatch):
     monkeypatch.setattr(populations, "TRUTH_ROWS", 20_000)
     words = ["--rows", "300", "--synthetic", "200", "--populations", "tilt", "--generators",

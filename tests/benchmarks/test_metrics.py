@@ -110,6 +110,7 @@ def test_coefficient_errors_auc_and_effective_size_by_hand():
 
 
 @pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.slow
 def test_the_perceptron_learns_what_lines_cannot_and_heeds_weights(rng, regression):
     """Truth: inside or outside a square. Almost no weight on wrong labels undoes them."""
     x = rng.random((400, 2)) * 2 - 1

@@ -163,6 +163,7 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
 
 
 @pytest.mark.usefixtures("one_digest")
+@pytest.mark.slow
 def test_a_small_study_with_a_stand_in_for_the_peers(tmp_path, monkeypatch, cells, banknote):
     fits = []
 

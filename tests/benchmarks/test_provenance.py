@@ -70,6 +70,7 @@ def test_a_file_that_came_is_one_that_changed():
     assert changed(files_of("page", now), MADE_UP, now) == came
 
 
+@pytest.mark.slow
 def test_another_layout_is_the_same_code():
     for path in (dependencies.ROOT / "benchmarks").glob("*.py"):
         text = path.read_text()

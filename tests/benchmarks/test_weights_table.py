@@ -165,6 +165,7 @@ def test_a_small_table_from_cells_to_its_page(data, cells, tmp_path, monkeypatch
     assert (tmp_path / "neural_table.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, cells, tmp_path):
     made = {}
     for place in ("one", "two"):
@@ -188,6 +189,7 @@ def test_a_cell_can_be_made_again_and_is_paired_on_one_generator_draw(data, cell
     [("breast", ["0.5", "1"]), ("boston", ["0.5", "1", "3"]), ("banknote", []), ("adult", []),
      ("acs", [])],
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_the_plan_warns_of_was_measured(cells, name, expected):
     """PrivBayes rows: where warned, models were chance (area 0.5, R2 0); elsewhere far better."""
     recorded = json.loads((cells.ROOT / "benchmarks/results/measured_table.json").read_text())

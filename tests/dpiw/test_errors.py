@@ -151,6 +151,7 @@ def readers(tree):
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_code_reads_or_edits_a_message():
     """What an error says it holds in fields; `learners.py` shortens scikit-learn's words alone."""
     found = {

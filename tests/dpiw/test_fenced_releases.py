@@ -49,6 +49,7 @@ def test_a_folder_verifies_and_answers_as_before(
     assert answers_of(loaded(archive / name)) == near(CONTENT["answers"][name])
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_added_leaves_the_others_as_they_are(
     archive: Path, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_reads_without_a_draw_are_for_the_custodian_alone(make_workplace, heard)
     assert heard == []
 
 
+@pytest.mark.slow
 def test_an_audit_tells_kinds_and_severities_and_no_name(place, heard):
     publish_run(place.spec)
     report = run_audit(f"sqlite:///{place.ledger}", [], [])
@@ -136,6 +137,7 @@ def measured(monkeypatch):
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_the_metrics_are_public_facts_alone(place, measured):
     """A release with all its confidential stages leaves these numbers, and no other."""
     run = prepared(place)

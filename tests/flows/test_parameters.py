@@ -273,6 +273,7 @@ def desk(tmp_path, workplace):
     return made
 
 
+@pytest.mark.slow
 def test_a_refusal_is_a_class_a_file_and_a_line(desk, monkeypatch):
     for module, task in (
         (release_module, "plan"), (local_module, "collect_reports"),
@@ -302,6 +303,7 @@ SERVED = {"release": ("twice.yaml", "of_keyed_schema.yaml"), "audit": ("keys.yam
 
 
 @pytest.mark.flow
+@pytest.mark.slow
 def test_no_word_of_a_file_reaches_prefect(prefect_server, desk):
     family = [
         (name, parameters)

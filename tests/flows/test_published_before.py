@@ -87,6 +87,7 @@ def published(made):
     return made
 
 
+@pytest.mark.slow
 def test_nothing_is_started_spent_or_written(published):
     place, folder = published.place, published.folder
     head = Ledger.open(place.ledger).head()

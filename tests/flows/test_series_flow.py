@@ -196,6 +196,7 @@ def test_a_killed_fill_goes_on_and_pays_once(make_workplace, tmp_path):
     assert ledger.spent("town").epsilon == 6
 
 
+@pytest.mark.slow
 def test_the_flow_fills_in_prefect_and_shows_the_page(place, prefect_server):
     """The period without a table is named, the other one published as a run inside this one."""
     labels = give_calendar(place, tables=2)

@@ -158,6 +158,7 @@ def check_commands(shown: str, tools: Path) -> None:
 
 @pytest.mark.nightly_cases("deployed0")
 @pytest.mark.parametrize("deployed", [[], ["dpiw-release/monthly", "mine/weekly"]])
+@pytest.mark.slow
 def test_what_people_set_stays_and_all_else_is_the_file_s(tmp_path, deployed):
     """Else a server that starts again publishes the example instead of somebody's own spec.
 

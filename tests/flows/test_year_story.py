@@ -76,6 +76,7 @@ def played_here(year, tmp_path, monkeypatch, capsys):
     return Played(place)
 
 
+@pytest.mark.slow
 def test_the_story_holds_without_a_server(played_here):
     assert played_here.play() == 0, played_here.claims
     assert len(played_here.claims) == CLAIMS

@@ -166,6 +166,7 @@ def test_the_forger_makes_releases_that_verify(example, tmp_path) -> None:
 
 @settings(max_examples=20, **PROFILE)
 @given(data=st.data())
+@pytest.mark.slow
 def test_no_text_of_a_release_steers_what_is_shown(example, tmp_path_factory, data) -> None:
     source, key = example
     name = data.draw(st.sampled_from(["manifest", "certificate", "schema"]))

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.hostile.bad_inputs import config_cases, structure_cases, values_cases
 from tests.hostile.bad_inputs.rows import ROWS, SCHEMA, SPEC, STRUCTURE, VALUES
 from tests.hostile.leaks.register import REGISTER
@@ -23,6 +25,7 @@ def test_there_are_52_rows_and_47_leaks_each_with_a_test_or_a_reason():
     assert all(leak.open.endswith(".") for leak in REGISTER if leak.open or leak in untested)
 
 
+@pytest.mark.slow
 def test_every_test_and_every_control_that_is_named_exists():
     named = {name for row in (*ROWS, *REGISTER) for name in row.tests}
     assert named - named_tests() == set()

@@ -153,6 +153,7 @@ def test_six_at_once_cost_what_six_singles_cost(event):
 
 
 @tiers("compositions", fast=2, full=1_000)
+@pytest.mark.slow
 def test_random_compositions_are_bounded_from_below_and_add_up(compositions, rng, prove):
     """A fault that one composition in a hundred shows is missed by all 1,000 with 4e-5."""
     account = Account()

@@ -91,6 +91,7 @@ def test_no_advice_names_a_published_field(kind, cells, nullable):
     odd=st.sampled_from(ODD),
     counts=st.tuples(st.integers(0, 60), st.integers(1, 60)),
 )
+@pytest.mark.slow
 def test_a_neighbour_is_told_the_same(kind, odd, counts):
     """One more row of a sort that is there: no line comes or goes, and no word changes."""
     good, (many, some) = KINDS[kind][1], counts

@@ -71,6 +71,7 @@ def test_too_little_noise_is_refuted(name):
     assert bound.lower > bound.claimed
 
 
+@pytest.mark.slow
 def test_a_small_claim_of_a_training_holds_and_a_twentieth_of_its_noise_is_refuted():
     """So small that few runs can refute it."""
     world = training_worlds.dp_mlp(lot=training_worlds.ROWS, rho=0.125, tight=0.4)

@@ -122,6 +122,7 @@ def papers_pair(d: int) -> Additive:
 
 
 @tiers("sizes", fast=((16,), 400_000), full=((16, 32, 64), 2_000_000))
+@pytest.mark.slow
 def test_the_published_formula_is_refuted(sizes, rng, prove):
     """By the same draws and bounds, at its claimed epsilon 1 and delta 0."""
     dimensions, size = sizes

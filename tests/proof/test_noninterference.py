@@ -72,6 +72,7 @@ RELEASES = {
 @pytest.mark.usefixtures("fixed")
 @tiers("pairs", fast=1, full=100)
 @pytest.mark.parametrize("kind", RELEASES)
+@pytest.mark.slow
 def test_a_blind_release_is_the_same_for_any_tables(kind, pairs, tmp_path_factory, prove):
     """A leak that one pair in ten shows is missed by all 100 with 0.9^100 = 3e-5."""
     blind.compare_releases(tmp_path_factory, pairs, **RELEASES[kind])
@@ -82,5 +83,6 @@ def test_a_blind_release_is_the_same_for_any_tables(kind, pairs, tmp_path_factor
 @pytest.mark.parametrize(
     "name", ["in a fact", *(pytest.param(n, marks=pytest.mark.proof) for n in [*blind.LEAKS][1:])]
 )
+@pytest.mark.slow
 def test_a_planted_leak_is_seen(name, tmp_path_factory, monkeypatch):
     blind.check_seen(name, tmp_path_factory, monkeypatch)

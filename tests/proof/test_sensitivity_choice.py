@@ -69,6 +69,7 @@ def far_tables(unit: PrivacyUnit, pool: ScaledTable, rng: np.random.Generator) -
 
 @pytest.mark.nightly_cases("full")
 @tiers("pairs", fast=80, full=3_000)
+@pytest.mark.slow
 def test_a_score_moves_by_at_most_its_sensitivity(pairs, rng, prove):
     """Half of the pairs random, half adversarial, beside public rows of any kind."""
     tallies = {ADD: Tally(), REPLACE: Tally()}

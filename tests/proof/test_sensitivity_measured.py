@@ -156,6 +156,7 @@ def share_of(
 @pytest.mark.nightly_cases("fast-numbers", "fast-squares", "fast-target")
 @pytest.mark.parametrize("features", [*PARTS, "stack", "asked", "chosen"])
 @tiers("pairs", fast=120, full=10_000)
+@pytest.mark.slow
 def test_the_sum_moves_by_at_most_its_sensitivity(pairs, features, rng, prove):
     """Half of the pairs random, half adversarial; both relations, units of 1 and 3 rows.
 
@@ -389,6 +390,7 @@ def test_a_share_of_any_size_keeps_its_claim(share, rng):
     tally.check(least=0.9 if share > 1e-5 else 0.0)
 
 
+@pytest.mark.slow
 def test_sums_that_are_clipped_move_no_further(rng, monkeypatch):
     """A sum beyond the largest whole number is clipped, coordinate by coordinate."""
     schema = wide_schema()

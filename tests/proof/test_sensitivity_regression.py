@@ -102,6 +102,7 @@ def test_measure_releases_these_coefficients(pairs, noise, rng):
 
 @pytest.mark.parametrize("kind", [NoiseKind.GAUSSIAN, NoiseKind.SPHERICAL])
 @tiers("pairs", fast=30, full=10_000)
+@pytest.mark.slow
 def test_published_log_weights_move_by_at_most_their_sensitivity(pairs, kind, rng, prove):
     """The vector over the published rows, by `measure` without noise: sigma_max(X) Delta2."""
     tallies = {ADD: Tally(), REPLACE: Tally()}

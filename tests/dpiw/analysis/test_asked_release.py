@@ -44,6 +44,7 @@ def asked(publishing):
     return publishing(**SETTINGS)
 
 
+@pytest.mark.slow
 def test_the_law_of_the_folder_is_that_of_the_run(asked):
     run, release = asked
     stage = next(s for s in release.certificate.stages if s.stage == "fit_weights")
@@ -110,6 +111,7 @@ def test_the_report_shows_the_answers_that_analysts_get(asked):
     assert f"Values by verdict: {counted(pairs.iloc[:, 3:].sum())}." in page
 
 
+@pytest.mark.slow
 def test_the_report_is_given_the_numbers_that_analysts_get(make_workplace, monkeypatch):
     given, module = [], importlib.import_module("dpiw.run.publish")
 
@@ -190,6 +192,7 @@ def test_a_plan_forecasts_for_people_like_those_of_an_earlier_release(asked, cap
     assert main(["plan", spec, "--key", folder]) == SpecError.exit_code
 
 
+@pytest.mark.slow
 def test_the_command_answers_and_a_release_without_questions_says_so(
     asked, published, says, tmp_path
 ):

@@ -116,6 +116,7 @@ def coverage(name, overlap, turn, *, same_people, factor=1.0):
 
 @pytest.mark.nightly_cases("share", "median", "groups", "slope")
 @pytest.mark.parametrize("name", ESTIMANDS)
+@pytest.mark.slow
 def test_everybody_in_both_with_opposed_values_is_the_worst_case(name):
     # Errors add linearly here: the bound is nearly attained by a mean. As if of different people,
     # a mean's interval is short by about a factor sqrt(2) and contains the truth 84% of the time.

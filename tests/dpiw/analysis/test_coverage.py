@@ -106,6 +106,7 @@ def errors(name):
     "[median]", "[variance]", "[std]", "[shares]", "[poisson]", "[gamma]", "[t]", "[chi square]"
 )
 @pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.slow
 def test_noise_aware_intervals_hold_the_truth(name):
     # Coverage is the mean over an estimator's values. Standard errors wrong by 3/2 either way give
     # 81% or 99.7%: outside on both sides, as the test checks of its own tolerance.
@@ -122,6 +123,7 @@ def test_noise_aware_intervals_hold_the_truth(name):
 
 @pytest.mark.nightly_cases("[400]")
 @pytest.mark.parametrize("count", [100, 400])
+@pytest.mark.slow
 def test_p_values_are_uniform_under_independence(count):
     # Under BETA a and b are independent, and noise in the mean of a b makes them depend in
     # every release. The shares of p-values below 5% and 50% have standard errors of 1.1 and 2.5

@@ -300,6 +300,7 @@ def test_a_writer_that_changes_a_cell_is_found(tmp_path, ending, monkeypatch):
 
 @settings(max_examples=20, **PROFILE)
 @given(text=st.text(min_size=1) | st.text("'=+-@1x\t", min_size=1, max_size=5))
+@pytest.mark.slow
 def test_a_published_list_holds_no_formula_and_loses_no_text(text):
     assert not is_formula(guarded(text))
     assert unguarded(guarded(text)) == text

@@ -41,6 +41,7 @@ ESTIMANDS = {
 
 
 @pytest.mark.parametrize("name", ESTIMANDS)
+@pytest.mark.slow
 def test_drawn_errors_agree_with_linearisation(name):
     # 400 replicates: standard error of a standard deviation 3.5%; 25% for the curvature.
     rng = np.random.default_rng(47)

@@ -203,6 +203,7 @@ def test_replicates_are_published_in_the_order_of_the_rows(publishing):
     assert replicates_promised(release.certificate) == 40
 
 
+@pytest.mark.slow
 def test_r_finds_the_same_standard_errors(survey, tmp_path):
     rng, rows = np.random.default_rng(61), 800
     ages = rng.normal(50, 15, rows).round().astype(np.int64)

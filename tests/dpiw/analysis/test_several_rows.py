@@ -89,6 +89,7 @@ def test_a_person_s_rows_may_all_be_alike(name, max_rows, rows):
     assert f"up to {max_rows} a person" in repr(wide)
 
 
+@pytest.mark.slow
 def test_p_values_and_drawn_errors_hold_it_too():
     one, several = sample_of(), sample_of(max_rows=60)
     tests = [analysis.t_test(s, "y", by="ill") for s in (one, several)]
@@ -195,6 +196,7 @@ QUESTIONS = {
 
 @pytest.mark.nightly_cases("each time")
 @pytest.mark.parametrize("kind", ["once", "each time"])
+@pytest.mark.slow
 def test_intervals_hold_the_truth_of_people_with_five_rows(kind):
     """160 people of five rows each; 300 releases whose means are all but exact.
 

@@ -112,6 +112,7 @@ def closed_forms() -> list[tuple[Any, float, float, float]]:
     ]
 
 
+@pytest.mark.slow
 def test_what_has_a_closed_form_is_inverted_to_it():
     for number, (curve, delta, exact, apart) in enumerate(closed_forms()):
         bound = epsilon_range([curve], delta)

@@ -44,6 +44,7 @@ def finding(report, code):
     return match
 
 
+@pytest.mark.slow
 def test_two_sound_releases_have_nothing_to_find(site):
     report = site.audit()
     assert report.findings == ()
@@ -219,6 +220,7 @@ Ledger.open(sys.argv[1]).register(terms(name="village"))
 """
 
 
+@pytest.mark.slow
 def test_a_ledger_that_is_written_while_it_is_audited(site, monkeypatch):
     """Another process writes after the entries were read: both counts are of the same moment."""
     original, reads = Store.rows, []
@@ -347,6 +349,7 @@ ONE_EACH = tuple({kind.severity: code for code, kind in KINDS.items()}.values())
     [((), VIEWS), (ONE_EACH, CORNERS), (tuple(KINDS), VIEWS)],
     ids=["in_order-all_views", "each_severity-corners", "every_finding-all_views"],
 )
+@pytest.mark.slow
 def test_nothing_is_cut_off_or_hard_to_read_at_any_width(site, look_at, codes, views):
     long = "of a long, long name_" + 20 * "without_a_blank_"
     findings = tuple(Finding(code=code, subject=long, text=long) for code in codes)

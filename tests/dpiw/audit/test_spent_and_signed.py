@@ -132,6 +132,7 @@ def test_a_signature_that_does_not_hold_is_nobody_s(site):
     assert (finding.subject, finding.follows) == ("entry 3", True)  # the broken chain is told first
 
 
+@pytest.mark.slow
 def test_a_rewritten_history_is_an_error_without_its_folders(site, tmp_path):
     """Who has no key writes all of it anew, with smaller charges, and withholds the releases."""
     assert "entries_not_signed" not in site.codes()
@@ -168,6 +169,7 @@ def test_the_report_of_an_audit_is_no_release(site):
     assert len(site.folders) == 1 + len(folders)
 
 
+@pytest.mark.slow
 def test_only_the_head_of_a_sound_ledger_is_to_be_kept(site):
     assert any(step.startswith("Keep the ledger head") for step in next_steps(site.audit()))
     site.sql("DELETE FROM entries WHERE seq > 8")  # an old copy: a folder is newer
@@ -235,6 +237,7 @@ def parts(report: AuditReport) -> tuple[Decimal, Decimal, Decimal, Decimal]:
     return spent, inside, Decimal(beside), recovered
 
 
+@pytest.mark.slow
 def test_a_lost_draw_is_in_its_releases_total_and_told_once(shared):
     report, certificate = audited(shared), certified(shared)
     assert report.ok
@@ -292,6 +295,7 @@ def test_a_charge_after_the_certificate_is_in_no_total(shared):
     assert in_folders(report, "town").epsilon == total * 10**12
 
 
+@pytest.mark.slow
 def test_with_the_keys_of_both_no_signature_is_told(shared):
     keys = keys_of(shared)
     first, second = ids(keys)

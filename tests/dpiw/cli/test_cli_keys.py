@@ -49,6 +49,7 @@ def add(says, desk, public, role, *words, by="", code=0):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_release_of_two_keys_and_what_readers_do_with_them(desk, says):
     """The whole way: refused, approved, published, rotated, revoked, and checked offline."""
     own, refusal = signing(desk), NotApprovedError.exit_code

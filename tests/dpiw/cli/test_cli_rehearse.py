@@ -39,6 +39,7 @@ def files(workplace):
     }
 
 
+@pytest.mark.slow
 def test_a_rehearsal_opens_no_source_and_leaves_everything_as_it_was(workplace, capsys, says):
     workplace.source.unlink()
     os.mkfifo(workplace.source)  # opening it would wait for ever
@@ -83,6 +84,7 @@ def test_the_source_can_not_be_offered_as_public_rows(workplace, tmp_path):
         assert main([*call, "--i-declare-these-rows-public"]) == SpecError.exit_code
 
 
+@pytest.mark.slow
 def test_public_rows_need_the_curators_word(workplace, says, tmp_path):
     rows = tmp_path / "public.csv"
     rows.write_bytes(workplace.source.read_bytes())
@@ -108,6 +110,7 @@ def test_a_calibration_on_public_rows_is_rehearsed_at_their_number(workplace, tm
     assert labelled_rows(spec, load_schema(spec)) == 0
 
 
+@pytest.mark.slow
 def test_a_former_release_can_stand_in(workplace, says, make_workplace):
     _, folder = publish_run(workplace.spec)
     before = files(workplace)

@@ -188,6 +188,7 @@ def test_a_structural_zero_is_left_by_the_nearest_way(stated: dict[str, Any]) ->
 
 @PROPERTY
 @given(st.integers(0, 2**32), st.integers(0, 40))
+@pytest.mark.slow
 def test_repaired_rows_satisfy_and_stay_as_they_are(seed: int, rows: int) -> None:
     scaled, rules = rows_of(TOWN, rows, seed), TOWN.rules
     mended = rules.projected(scaled)

@@ -254,6 +254,7 @@ print(sum(batch.rows for batch in open_snapshot(path).batches()))
 """
 
 
+@pytest.mark.slow
 def test_a_table_larger_than_the_memory_is_read_in_batches_and_not_at_once(tmp_path):
     """A Parquet bomb of 1.2 GB of text: ends a whole read, as of public files, by either limit."""
     rows = 400_000
@@ -322,6 +323,7 @@ def read(tmp_path, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_any_split_leaves_the_same_files(read):
     @settings(max_examples=6, derandomize=True, database=None, deadline=None)
     @given(st.lists(CELLS, max_size=60), st.integers(1, 2000))

@@ -49,6 +49,7 @@ NUMBERS = st.lists(
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=150)
 @given(column=listed_columns(), numbers=NUMBERS)
+@pytest.mark.slow
 def test_every_number_becomes_the_nearest_listed_one_and_is_its_code(column, numbers):
     schema = PublicSchema(name="listed", columns=(column,))
     if column.kind is ColumnKind.INTEGER:

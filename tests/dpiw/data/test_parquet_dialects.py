@@ -195,6 +195,7 @@ def fixed_rows():
 
 @pytest.mark.nightly_cases("24")
 @pytest.mark.parametrize("tables", [1, 24])
+@pytest.mark.slow
 def test_every_dialect_gives_the_snapshot_and_the_counts_of_the_csv_file(read, tables):
     @settings(derandomize=True, database=None, deadline=None, max_examples=tables)
     @given(ROWS)

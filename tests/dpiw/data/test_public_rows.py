@@ -116,6 +116,7 @@ def test_the_weights_are_the_calibrated_ratio_of_the_released_coefficients(place
 
 @pytest.mark.nightly_cases("dp_mlp")
 @pytest.mark.parametrize("method", ["dp_mlp", "discriminator"])
+@pytest.mark.slow
 def test_a_network_s_ratio_is_calibrated_too(method, place):
     """By hand: log w = a log s - b log(1 - s), up to a constant, of the network's clipped logit."""
     small = {"dp_mlp": "dp_mlp, settings: {steps: 20, lot: 32, hidden: [4]}"}

@@ -174,6 +174,7 @@ def test_datetime_cells(cell, value):
 @given(st.lists(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.booleans(),
                           st.datetimes(), st.dates(), st.binary(), st.decimals()),
                 min_size=1, max_size=8))  # fmt: skip
+@pytest.mark.slow
 def test_scale_is_total_and_row_local(cells):
     frame = pd.DataFrame({c.name: pd.Series(cells, dtype=object) for c in SCHEMA.released})
     whole = SCHEMA.scale(frame)

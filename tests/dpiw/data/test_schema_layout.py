@@ -24,6 +24,7 @@ from tests.support.worlds import uniform_rows
 
 @PROPERTY
 @given(scaled_tables())
+@pytest.mark.slow
 def test_unscale_and_scale_are_identities(scaled):
     frame = SCHEMA.unscale(scaled)
     again = SCHEMA.scale(frame)

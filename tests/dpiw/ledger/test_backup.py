@@ -214,6 +214,7 @@ def test_what_is_no_sound_backup_makes_no_ledger(text, error, sqlite_ledger, tmp
     assert not new.exists()
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_run_under_way_is_restored_recovered_and_goes_on(make_workplace, tmp_path):
     place = make_workplace(epsilon="9")
     run = fitted(place, period="2026-11")

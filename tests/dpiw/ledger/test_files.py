@@ -95,6 +95,7 @@ def race(one: Path, other: Path, *before: str, meanwhile: str = "") -> list[str]
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger, tmp_path):
     """Each name has a log and locks of its own: two processes would not see one another."""
     hard = tmp_path / "other" / "ledger.sqlite"
@@ -106,6 +107,7 @@ def test_two_names_of_one_file_do_not_spend_a_budget_twice(ledger, tmp_path):
     assert ledger.spent("adult").epsilon == 0
 
 
+@pytest.mark.slow
 def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_path):
     inner, outer = race(ledger.location, tmp_path / "other" / "ledger.sqlite", meanwhile="link")
     assert inner.startswith("LedgerError")
@@ -113,6 +115,7 @@ def test_a_name_that_is_made_in_the_middle_of_a_write_is_refused(ledger, tmp_pat
     assert outer == "armed"
 
 
+@pytest.mark.slow
 def test_a_thread_that_opens_the_ledger_by_a_link_takes_no_lock_from_another(ledger, tmp_path):
     """POSIX drops all locks of a process on a file with any descriptor of it that it closes."""
     (tmp_path / "link").symlink_to(ledger.location)
@@ -127,6 +130,7 @@ BOUND = ("sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"')
 
 
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
+@pytest.mark.slow
 def test_a_file_that_is_mounted_alone_is_refused(ledger, tmp_path):
     """As a container does with one file of its host."""
     bound = tmp_path / "other" / "ledger.sqlite"
@@ -141,6 +145,7 @@ def test_a_file_that_is_mounted_alone_is_refused(ledger, tmp_path):
 
 
 @pytest.mark.skipif(not full_disk.available(), reason="no rights to mount anything")
+@pytest.mark.slow
 def test_a_folder_that_is_mounted_twice_keeps_one_log(ledger, tmp_path):
     other = tmp_path / "other"
     inner, outer = race(

@@ -267,6 +267,7 @@ SHORT = {CompositionRule.BASIC: 80, CompositionRule.RENYI: 20}
 
 @pytest.mark.parametrize("composition", list(CompositionRule))
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.slow
 def test_recovery_never_forgets_a_draw(composition, long, figures):
     """A fault in one history of 100 is missed by 1,000 with chance 0.99^1000 = 4e-5."""
     histories = 1_000 if long else SHORT[composition]
@@ -277,6 +278,7 @@ def test_recovery_never_forgets_a_draw(composition, long, figures):
     assert recovered > histories / 2
 
 
+@pytest.mark.slow
 def test_the_truth_sees_a_baseline_that_is_too_large(monkeypatch):
     """The control: counting all that is held here as known to the lost ledger forgets draws."""
     monkeypatch.setattr("dpiw.ledger.recovery._baseline", lambda book, account, *_: account.held)

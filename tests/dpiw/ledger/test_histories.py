@@ -274,6 +274,7 @@ def try_histories(new_url: Callable[[], str], count: int) -> None:
 
 @pytest.mark.crash_cases("-40")
 @pytest.mark.parametrize("histories", [8, 40])
+@pytest.mark.slow
 def test_random_histories_agree_with_a_model(store_kind, new_ledger_url, histories, figures):
     """A fault in one history of five is missed by 40 with chance 0.8^40 = 1e-4, by 8 with 0.17."""
     try_histories(lambda: new_ledger_url(store_kind), histories)

@@ -165,6 +165,7 @@ def ledger(postgresql_ledger):
     return postgresql_ledger
 
 
+@pytest.mark.slow
 def test_a_server_that_may_lose_pages_is_refused(mortal_postgresql_server, mortal_ledger):
     server = mortal_postgresql_server
     for name in ("fsync", "full_page_writes"):

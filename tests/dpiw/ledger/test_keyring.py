@@ -171,6 +171,7 @@ def written(chain: Chain, step: tuple[Any, ...], on: int) -> Entry:
     ready=st.sampled_from([0, 2, 4, 6, 6, 7, 7]),
     steps=st.lists(st.tuples(STEPS, st.integers(-2, 3)), min_size=6, max_size=20),
 )
+@pytest.mark.slow
 def test_book_and_audit_agree_with_a_model_of_days(ready, steps):
     """Each step is legal by all three, or by none; what is refused leaves no trace."""
     chain, book, model, day = Chain(), Book(), Model(), 0

@@ -232,6 +232,7 @@ def compared(spends: int, seed: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("spends", [600, pytest.param(20_000, marks=pytest.mark.nightly)])
+@pytest.mark.slow
 def test_random_spends_against_exact_fractions(spends, figures):
     """A fault in one decision of 1,000 is missed by 20,000 with chance 0.999^20000 = 2e-9."""
     tally = compared(spends, seed=2)

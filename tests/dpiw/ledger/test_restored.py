@@ -59,6 +59,7 @@ def void(place: Any, run: ReleaseRun, attempt: int = 1) -> str:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_overdrawn(
     make_workplace,
 ):
@@ -289,6 +290,7 @@ def test_a_found_draw_is_durable_before_it_is_committed(place, monkeypatch):
 
 @pytest.mark.nightly_cases("RENYI")
 @pytest.mark.parametrize("composition", list(CompositionRule))
+@pytest.mark.slow
 def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
     """Draws that were never published show in later certificates; nothing is charged twice."""
     registered(place, "village", epsilon="30", composition=composition)
@@ -315,6 +317,7 @@ def test_a_ledger_made_anew_holds_what_the_old_one_held(place, composition):
     begun_again_and_recovered()
 
 
+@pytest.mark.slow
 def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(make_workplace):
     place = make_workplace(epsilon="30", weights="none")
     drawn(place, "2026-09")

@@ -63,6 +63,7 @@ def place(tmp_path):
     return ledger
 
 
+@pytest.mark.slow
 def test_a_timestamp_is_checked_offline_against_the_chain(place, authority, tmp_path):
     request, ledger = tmp_path / "head.tsq", str(tmp_path / "ledger.sqlite")
     head = place.head()

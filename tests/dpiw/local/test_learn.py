@@ -180,6 +180,7 @@ def minimiser(features, labels, loss, penalty):
     ).x  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_pass_ends_near_the_minimiser_by_as_much_as_it_says():
     rng, parameters = np.random.default_rng(8), collection()
     features, labels = people(4000, 2, rng)
@@ -210,6 +211,7 @@ def test_near_the_edge_or_on_a_flat_risk_there_is_no_interval(epsilon, rows, set
     assert (np.linalg.norm(fit.values) < settings["norm"] * (1 - 1e-9)) or not why
 
 
+@pytest.mark.slow
 def test_few_reports_have_no_interval_and_more_have_one_that_covers():
     """Above 3.1 by chance once in 10^5 seeds: chi-square of 18 over 18.
 
@@ -299,6 +301,7 @@ def pass_of_many(rows, repeats, rng):
     return inside.mean(), bias_objection(law.bias(np.array([goal])), law.covariance)
 
 
+@pytest.mark.slow
 def test_intervals_cover_where_the_verdict_is_use_and_nowhere_else(monkeypatch):
     """Of 600 axes 95% within 4.5 errors of 0.9%: by chance red once in 10^5 seeds.
 

@@ -171,6 +171,7 @@ columns:
 
 
 @pytest.mark.usefixtures("never_dense")
+@pytest.mark.slow
 def test_a_release_holds_moments_in_their_zone_buckets_groups_and_many_levels(make_workplace):
     place = make_workplace(generator="histogram", weights=NONE)
     (place.root / "schema.yaml").write_text(DICTIONARY)

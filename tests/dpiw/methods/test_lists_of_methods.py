@@ -65,6 +65,7 @@ def lists_of(path: Path) -> Iterator[set[str]]:
             yield names
 
 
+@pytest.mark.slow
 def test_every_list_of_methods_is_complete_or_has_a_reason() -> None:
     partial = set()
     for path in TESTS.rglob("*.py"):

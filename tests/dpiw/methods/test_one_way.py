@@ -181,6 +181,7 @@ def test_a_generators_shares_have_the_noise_they_state(name, relation):
 
 
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
+@pytest.mark.slow
 def test_the_error_of_the_generators_total_is_in_it(relation):
     """Along the one direction that the number of rows moves: 300 draws, chi-square, 2e-6."""
     unit, table = unit_of(relation), rows_of(4000)

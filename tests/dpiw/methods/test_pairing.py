@@ -48,6 +48,7 @@ def test_weights_that_ask_what_is_not_there_are_refused(
         planned(workplace, generator=generator, settings=settings, weights=weights)
 
 
+@pytest.mark.slow
 def test_a_release_whose_weights_ask_the_discriminator(workplace):
     """Free weights leave the whole budget to the generator."""
     spec_of(workplace, generator="dpgan", settings=GAME, weights=LOGIT)
@@ -74,6 +75,7 @@ def test_a_release_whose_weights_ask_the_discriminator(workplace):
     assert Ledger.open(workplace.ledger).spent("town").epsilon == 2
 
 
+@pytest.mark.slow
 def test_where_torch_does_not_work_network_weights_are_not_armed(make_workplace, monkeypatch):
     """The same run goes on where it does."""
     place = make_workplace(weights="dp_mlp, settings: {hidden: [8], steps: 20}")

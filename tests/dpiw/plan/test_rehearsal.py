@@ -54,6 +54,7 @@ def table():
     return random_law(SCHEMA, KINDS["strong"], rng=rng).draw(3000, rng=rng)
 
 
+@pytest.mark.slow
 def test_candidates_cost_the_same_and_none_has_it_all():
     plans = {c.name: c.plan for c in candidates(spec(), SCHEMA)}
     splits = ["fourier", "fourier 50:50", "fourier 30:70"]
@@ -113,6 +114,7 @@ def test_what_to_type_for_a_candidate_is_the_candidate():
             assert plan.recipe.weighing == candidate.plan.recipe.weighing
 
 
+@pytest.mark.slow
 def test_other_generators_are_played_with_the_weights_of_the_spec(monkeypatch):
     """Those that a plan admits and that are fast; the screen says which one the spec has."""
     every = {"privbayes", "mst", "aim"}
@@ -145,6 +147,7 @@ def test_other_generators_are_played_with_the_weights_of_the_spec(monkeypatch):
     assert report.generator_lines(rehearsal(auto)) == []
 
 
+@pytest.mark.slow
 def test_splits_of_a_slow_generator_are_not_played():
     """They alone of the spec's generator need fits of their own beside that of no weights."""
     wide = declared(*({"name": f"c{n}", "kind": "boolean"} for n in range(12)), name="wide")
@@ -155,6 +158,7 @@ def test_splits_of_a_slow_generator_are_not_played():
     assert all(c.plan is not None for c in fast)
 
 
+@pytest.mark.slow
 def test_candidates_share_the_fit_of_a_generator_at_the_same_effort(monkeypatch):
     """One fit for each effort, and the same scores to the bit as with a fit for each candidate."""
     real, release, calls = Histogram.measure, module.rehearse_release, []
@@ -180,6 +184,7 @@ def test_candidates_share_the_fit_of_a_generator_at_the_same_effort(monkeypatch)
     assert len(calls) - fits == 4 * 5
 
 
+@pytest.mark.slow
 def test_a_generator_that_helps_is_recommended_with_its_line():
     """Columns that depend on each other, which a histogram forgets; weighted or not."""
     for weights, words in (("none", "no weights"), ("beta_debiased", "the spec's own weights")):
@@ -231,6 +236,7 @@ def test_a_play_does_what_the_spec_says(table, tmp_path):
     assert found.rows.scaled.rows == 8
 
 
+@pytest.mark.slow
 def test_rows_are_used_as_their_verdict_says(table):
     weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
     noisy = spec(epsilon="0.05", weights=weights)
@@ -259,6 +265,7 @@ def test_rows_that_constraints_forced_count_as_a_release_counts_them():
     assert np.ptp(played.rows.weights) == 0
 
 
+@pytest.mark.slow
 def test_weights_that_clearly_help_are_recommended():
     """An independent generator and strong dependence: seeded, so there is no false alarm."""
     weights = {"method": "measured", "settings": {"omega_seed": 1, "frequencies": 50}}
@@ -274,6 +281,7 @@ def test_weights_that_clearly_help_are_recommended():
     assert report.recommended(lines) == "spec"
 
 
+@pytest.mark.slow
 def test_weights_that_cannot_help_are_not_recommended():
     """Independent columns, which the generator keeps: nothing to repair, at a price."""
     design = rehearsal(spec(nominal_rows=300, epsilon="1"), kinds=("independent",), runs=8)
@@ -394,6 +402,7 @@ def test_a_recommendation_comes_with_what_to_type_and_the_next_command():
         assert lines == typed
 
 
+@pytest.mark.slow
 def test_a_rehearsal_plays_the_declared_questions_and_compares_their_forecasts():
     even = {"spread": 0.29}  # as the rehearsal's numbers are
     stated = (

@@ -67,6 +67,7 @@ def test_total_of_the_second_generator():
 
 @pytest.mark.nightly_cases("row0", "row1", "row3")
 @pytest.mark.parametrize("row", GOLDEN["turned_round"]["rows"])
+@pytest.mark.slow
 def test_noise_that_meets_a_total(row):
     make = gaussian if row["law"] == "gaussian" else laplace
     make_all = lambda rho: [GENERATOR, make((2 * rho) ** -0.5)]  # noqa: E731
@@ -99,6 +100,7 @@ def spherical_delta(dimension: int, order: float) -> float:
 
 @pytest.mark.nightly_cases("[14]", "[3]")
 @pytest.mark.parametrize("dimension", [2, 3, 14])
+@pytest.mark.slow
 def test_spherical_noise_costs_less_than_its_laplace_event(dimension):
     golden = GOLDEN["delta_at_half"]
     exact = spherical_delta(dimension, 0.5)

@@ -97,6 +97,7 @@ def test_what_is_outside_its_range_is_not_drawn(noise):
 
 # Python 3.12 warns of forks in processes with threads; the draws below are what is under test.
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.slow
 def test_eight_forked_workers_draw_distinct_noise():
     check_forks_draw_apart()
 

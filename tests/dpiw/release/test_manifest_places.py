@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dpiw.release.signing import create_key_pair
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,6 +68,7 @@ def publish(at, place, key):
     )
 
 
+@pytest.mark.slow
 def test_two_places_publish_the_same_bytes(tmp_path_factory):
     """The control: the catalogue's entry tells host, zone, path and user, and then differs."""
     key = create_key_pair(tmp_path_factory.mktemp("key"), "test")[0]

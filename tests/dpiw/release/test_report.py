@@ -50,6 +50,7 @@ def _words(page):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file_without_scripts_or_outside_resources():
     page = _usual()
     assert page == _report(drawn=True)
@@ -170,6 +171,7 @@ def test_of_many_values_the_first_are_drawn_and_have_their_reasons():
     assert card.told == "do not use: 60; the first 12 are drawn"
 
 
+@pytest.mark.slow
 def test_a_figure_s_labels_are_apart_and_its_numbers_are_in_its_alternative_text():
     share, table = (answers_of_every_kind(scales=()).cards[place] for place in (1, 5))
     labels = [shape.text for card in (share, table) for shape in card.drawing.shapes if shape.text]

@@ -178,6 +178,7 @@ def test_a_draw_that_does_not_say_its_settings_is_not_signed(make_run, monkeypat
         (DensityNetwork, NETWORK, SETTINGS), (DensityNetwork, NETWORK, {"hidden": [4]}),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_another_version_s_checkpoint_uses_no_resume_up(make_run, kind, weights, defaults):
     """Whose training had the same events; the version that began it still goes on."""
     take_up = make_run(kind, weights=weights)

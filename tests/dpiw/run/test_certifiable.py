@@ -64,6 +64,7 @@ PLANNED = [(name, "measured" if name == "external" else "none") for name in GENE
 
 
 @pytest.mark.parametrize(("generator", "weights"), PLANNED)
+@pytest.mark.slow
 def test_a_stand_in_s_certificate_is_written(generator, weights, tmp_path):
     made = tmp_path / "made.parquet"
     digest = made_elsewhere.written(

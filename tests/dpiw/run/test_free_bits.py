@@ -112,6 +112,7 @@ steps.ingest(ReleaseRun.load(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_a_read_that_was_killed_counts(place):
     run = reserved(place, period="2027-01")
     child = subprocess.run(

@@ -56,6 +56,7 @@ def entries(run: ReleaseRun, kind: EntryKind) -> int:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow
 def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(make_run, monkeypatch, device):
     """Both trainings of one release lose it: as many draws as are accounted, and on the record."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
@@ -80,6 +81,7 @@ def test_what_may_use_a_gpu_goes_on_without_it_at_the_planned_cost(make_run, mon
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow
 def test_what_asks_for_a_gpu_waits_for_one_at_no_cost(make_run, monkeypatch, device):
     """Where there is none it is refused before it draws or resumes; another worker goes on."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("cuda", "none")
@@ -105,6 +107,7 @@ def refused(run: ReleaseRun) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.slow
 def test_a_checkpoint_of_either_loads_on_the_other(make_run, monkeypatch, device):
     """Of the CPU on a GPU; and of one that vanishes before its first lot, which loses no draw."""
     gpu, run = PosedGPU(monkeypatch, device), make_run("auto")
@@ -133,6 +136,7 @@ def asking(request, make_workplace):
     return make
 
 
+@pytest.mark.slow
 def test_nothing_is_reserved_where_no_gpu_is(asking, monkeypatch):
     monkeypatch.setattr(backend, "_cuda_is_there", lambda **_: False)
     run = asking("cuda")

@@ -31,6 +31,7 @@ def published(make_workplace):
     return place, (run, folder), (again, later)
 
 
+@pytest.mark.slow
 def test_the_declared_cost_is_charged_once_and_named_ever_after(published, capsys):
     place, (run, folder), (_, later) = published
     assert str(spent(place)) == "epsilon=2, delta=2E-6"  # 1 with the rows, 1 beside them

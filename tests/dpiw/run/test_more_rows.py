@@ -32,6 +32,7 @@ def audited(place: Any, folders: list[Path] | None = None) -> AuditReport:
     return audit(f"sqlite:///{place.ledger}", folders, [place.key])
 
 
+@pytest.mark.slow
 def test_more_rows_cost_nothing_read_nothing_and_name_the_first(place):
     """With weights of their own: `test_interrupted_draws.py`."""
     run, first = whole_runs.publish_run(place.spec)
@@ -70,6 +71,7 @@ def test_more_rows_cost_nothing_read_nothing_and_name_the_first(place):
 STEPS = ((publish, "build_folder"), (Ledger, "publish_rows"), (publish, "publish_built"))
 
 
+@pytest.mark.slow
 def test_a_command_that_was_cut_off_ends_with_the_same_folder(place):
     """Behind a step; with real kills before and behind every one: `test_interrupted_draws.py`."""
     run, _ = whole_runs.publish_run(place.spec)
@@ -126,6 +128,7 @@ def test_before_a_release_is_published_there_are_no_more_rows(place):
         more_rows(whole_runs.asked(place.spec), rows=20)
 
 
+@pytest.mark.slow
 def test_two_paid_runs_are_told_apart_by_the_spec(place):
     one, _ = whole_runs.publish_run(place.spec)
     text = place.spec.read_text()
@@ -152,6 +155,7 @@ ROWS, OTHER_ROWS, FIRST = "rows20", "rows30", "once-"
 @pytest.mark.parametrize(
     "given", [[ROWS], [ROWS, OTHER_ROWS], [FIRST, ROWS], [OTHER_ROWS, ROWS, FIRST]], ids=len
 )
+@pytest.mark.slow
 def test_folders_of_the_same_draws_are_charged_once(place, given):
     """The host died: the ledger was restored, the workspace is gone, some folders are lost."""
     before = place.ledger.read_bytes()

@@ -74,6 +74,7 @@ def refused(place: Any, act: Callable[[], object]) -> errors.AlreadyPaidError:
     return caught.value
 
 
+@pytest.mark.slow
 def test_a_changed_line_is_refused_before_anything_is_reserved(workplace):
     """By hand, before a plan is made; and in the step that a worker runs."""
     first, text = prepared(workplace), workplace.spec.read_text()

@@ -86,6 +86,7 @@ def checkpoints(run: ReleaseRun) -> list[Path]:
 
 @pytest.mark.nightly_cases("[0]", "[39]")
 @pytest.mark.parametrize("dies_after", [0, 7, 39])
+@pytest.mark.slow
 def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_after):
     run = make_run()
     *_, event = run.plan.stages[0].events
@@ -114,6 +115,7 @@ def test_a_killed_training_goes_on_and_costs_what_was_planned(make_run, dies_aft
     assert (kinds.count(EntryKind.RESUME), kinds.count(EntryKind.LOSE)) == (1, 0)
 
 
+@pytest.mark.slow
 def test_what_died_after_its_last_step_draws_nothing_more(make_run, monkeypatch):
     run = make_run()
     monkeypatch.setattr(confidential, "check_room", lambda *_, **__: None)
@@ -125,6 +127,7 @@ def test_what_died_after_its_last_step_draws_nothing_more(make_run, monkeypatch)
     assert stage(run).state is StageState.COMMITTED
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_published_at_the_plans_cost(make_run):
     run = make_run(weights=WEIGHTS)
     train(run, 11)
@@ -147,6 +150,7 @@ def test_a_resumed_run_is_published_at_the_plans_cost(make_run):
     assert attempt["resumed"] == {"fit_generator": 1, "fit_weights": 1}
 
 
+@pytest.mark.slow
 def test_without_a_resume_left_the_draw_is_lost_and_paid_again(make_run):
     run = make_run()
     train(run, 11)
@@ -163,6 +167,7 @@ def test_without_a_resume_left_the_draw_is_lost_and_paid_again(make_run):
     assert checkpoints(run) == []
 
 
+@pytest.mark.slow
 def test_a_training_that_may_not_be_resumed_leaves_no_checkpoint(make_run):
     run = make_run(resumes=0)
     assert run.plan.stages[0].resumption is None
@@ -195,6 +200,7 @@ def purged(run: ReleaseRun) -> None:
 
 @pytest.mark.nightly_cases("removed", "purged", "rolled_back")
 @pytest.mark.parametrize("spoil", [removed, changed, rolled_back, purged])
+@pytest.mark.slow
 def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, at_step_four, spoil):
     run = make_run()
     at_step_four(lambda: shutil.copy(checkpoints(run)[0], run.directory / "earlier"))
@@ -206,6 +212,7 @@ def test_what_cannot_be_resumed_as_it_was_is_lost(make_run, at_step_four, spoil)
     assert train(run) == 40
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkeypatch):
     """Killed between the file of step 12 and its entry: it goes on from step 10."""
     run = make_run()
@@ -279,6 +286,7 @@ def test_an_older_ledger_and_checkpoint_beside_a_newer_one_are_refused(
         steps.reserve(run)
 
 
+@pytest.mark.slow
 def test_a_training_is_not_resumed_on_another_snapshot(make_run):
     """The workspace is purged between `reserve` and `ingest`, and the source has changed."""
     run = make_run()
@@ -297,6 +305,7 @@ def test_a_training_is_not_resumed_on_another_snapshot(make_run):
     assert train(run) == 40
 
 
+@pytest.mark.slow
 def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
     noise = SeededNoise(1)
     noise.gaussian_vector = Cut(39, of=LOTS).gaussian_vector
@@ -309,6 +318,7 @@ def test_a_training_begun_with_seeded_noise_stays_unpublishable(make_run):
     assert not Measurement.from_bytes(data).publishable
 
 
+@pytest.mark.slow
 def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeypatch):
     run = make_run()
     monkeypatch.setattr(confidential.Ledger, "commit", gone)
@@ -321,6 +331,7 @@ def test_what_was_committed_after_a_death_leaves_no_checkpoint(make_run, monkeyp
     assert checkpoints(run) == []
 
 
+@pytest.mark.slow
 def test_who_was_taken_over_writes_no_output(make_run, monkeypatch):
     """Its lock was lost, and another process resumed the stage while it drew its last step."""
     run = make_run()
@@ -334,6 +345,7 @@ def test_who_was_taken_over_writes_no_output(make_run, monkeypatch):
     assert not run.measurement("fit_generator").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_table_is_found_before_anything_is_armed(make_run):
     run = make_run()
     whole = run.snapshot.read_bytes()

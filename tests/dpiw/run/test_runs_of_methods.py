@@ -54,6 +54,7 @@ def test_what_an_auditor_and_an_analyst_are_told(found, says):
     assert "smith" not in json.dumps(entries, default=str)  # no level, not even one that is shown
 
 
+@pytest.mark.slow
 def test_levels_are_found_and_a_later_release_takes_them(found, monkeypatch):
     place, run, folder = found
     monkeypatch.chdir(place.root.parent)  # what is printed fits the dictionary, wherever one is
@@ -177,6 +178,7 @@ constraints:
 """
 
 
+@pytest.mark.slow
 def test_a_paid_draw_is_published_though_no_row_of_the_model_is_admissible(make_workplace):
     """The nearest row of one constraint breaks the other, and back again."""
     place = make_workplace(weights=MEASURED)

@@ -113,6 +113,7 @@ def test_postprocessing_needs_a_committed_draw(workplace):
         steps.draw_synthetic(run)
 
 
+@pytest.mark.slow
 def test_a_stage_killed_while_it_draws_is_settled_as_lost(workplace, tmp_path):
     run = ingested(workplace)
     script = tmp_path / "hang.py"

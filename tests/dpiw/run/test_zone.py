@@ -37,6 +37,7 @@ def test_everything_is_closed_whatever_the_umask(open_umask, workplace):
     assert stat.S_IMODE(run.directory.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_a_stage_process_is_confined_and_what_it_leaves_is_closed(
     open_umask, make_workplace, monkeypatch, tmp_path
 ):

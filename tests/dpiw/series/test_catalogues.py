@@ -274,6 +274,7 @@ TEXTS = st.text(min_size=1, max_size=40) | st.sampled_from(
           phases=[Phase.explicit, Phase.generate],
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(foreign=TEXTS, where=st.sampled_from(["", BASE]))
+@pytest.mark.slow
 def test_no_text_breaks_out_of_a_format(
     release_of: Callable[[str], VerifiedRelease], foreign: str, where: str
 ) -> None:

@@ -148,6 +148,7 @@ def model(stories: list[str], label: str) -> tuple[Status, str]:
     other=st.lists(st.sampled_from(LABELS), max_size=2),
     more=st.integers(0, 7),
 )
+@pytest.mark.slow
 def test_every_history_is_the_model_s(tmp_path, histories, other, more):
     """Of runs in any order; another release of the people pays, and is not of this calendar."""
     number = sum(map(len, histories.values())) + len(other)

@@ -76,6 +76,7 @@ def facts_of(files: dict[str, bytes]) -> dict:
     return facts
 
 
+@pytest.mark.slow
 def test_the_index_has_what_was_released_promised_and_spent(desk, capsys):
     out = typed(desk)
     assert "into public" in capsys.readouterr().out
@@ -118,6 +119,7 @@ def test_a_site_before_the_first_release_shows_the_budget(make_workplace, monkey
     assert facts["releases"] == facts["incidents"] == []
 
 
+@pytest.mark.slow
 def test_a_wrong_index_does_not_fit_the_schema(desk):
     """The control of every validation here."""
     facts = facts_of(build_site(desk.report(), out=desk.out))
@@ -126,6 +128,7 @@ def test_a_wrong_index_does_not_fit_the_schema(desk):
             jsonschema.validate({**facts, field: 7}, facts_schema())
 
 
+@pytest.mark.slow
 def test_the_same_ledger_and_folders_give_the_same_bytes(desk):
     report = desk.report(clock=lambda: datetime.datetime(2031, 1, 1, tzinfo=datetime.UTC))
     later = desk.report(clock=lambda: datetime.datetime(2041, 7, 9, tzinfo=datetime.UTC),
@@ -138,6 +141,7 @@ def test_the_same_ledger_and_folders_give_the_same_bytes(desk):
     assert contents(desk.out) == files
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_file(desk):
     """Of releases that lie below the site, and of others."""
     shutil.copytree(desk.releases, desk.out / "data")
@@ -202,6 +206,7 @@ def test_the_feed_is_atom(desk, url):
     assert moments == sorted(moments, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_verify_is_an_incident_and_its_page_goes(desk):
     out = typed(desk)
     gone, stays = desk.folders
@@ -266,6 +271,7 @@ def series_forecast(series: dict) -> str:
     return f"the budget carries {series['carries']} further period"
 
 
+@pytest.mark.slow
 def test_reads_reservations_and_actors_are_not_shown(desk, monkeypatch):
     """What a run does before it draws may depend on the table: the site's bytes do not."""
     before = calendar(desk, "first")
@@ -297,6 +303,7 @@ def test_reads_reservations_and_actors_are_not_shown(desk, monkeypatch):
     assert any(data in whole for data in public)  # the search can find
 
 
+@pytest.mark.slow
 def test_a_withdrawn_release_is_shown_as_withdrawn(desk):
     out = typed(desk)
     first, second = desk.folders
@@ -320,6 +327,7 @@ def test_a_withdrawn_release_is_shown_as_withdrawn(desk):
     assert facts_of(files)["incidents"] == []
 
 
+@pytest.mark.slow
 def test_a_ledger_that_proves_nothing_leaves_the_old_site(desk):
     before = contents(typed(desk))
     intrude_sqlite(str(desk.ledger), ["UPDATE entries SET at = '2020-01-01T00:00:00Z' WHERE seq=4"])

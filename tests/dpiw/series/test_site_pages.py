@@ -107,6 +107,7 @@ HOSTILE = st.one_of(
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=12, phases=UNSHRUNK)
 @given(text=HOSTILE)
+@pytest.mark.slow
 def test_no_text_is_a_tag_an_attribute_or_steers(report, plain, two_periods, text):
     series = [year(text, name=text, release=text)]
     changed = with_texts(report, text)

@@ -38,6 +38,7 @@ def test_structure_is_refused_without_charge(bench, case):
     assert not bench.place.releases.exists()
 
 
+@pytest.mark.slow
 def test_admissible_beside_what_is_refused(bench):
     """Order by name, a byte-order mark, a declared encoding and separator, quoted newlines."""
     shuffled = csv({"region": "süd"}, names=NAMES[::-1])

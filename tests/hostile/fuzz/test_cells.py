@@ -151,6 +151,7 @@ def run_cases(seed: int, cases: int, folder) -> Iterator[str]:
     return (fault for fault in verdicts if fault is not None)
 
 
+@pytest.mark.slow
 def test_no_cell_changes_more_than_its_row(tmp_path):
     faults = [*run_cases(20_270_131, 8, tmp_path)]
     assert not faults, "\n".join(faults)

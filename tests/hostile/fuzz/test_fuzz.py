@@ -29,6 +29,7 @@ def check(outcome, cases):
 
 
 @pytest.mark.parametrize("kind", list(FAST))
+@pytest.mark.slow
 def test_mutated_files_end_in_success_or_our_error(kind, tmp_path):
     check(run_campaign(kind, 20_270_131, FAST[kind], tmp_path, workers=1), FAST[kind])
 

@@ -118,6 +118,7 @@ def test_no_module_writes_artifacts_tags_or_notifications():
         assert ("send_event(" in text) == (path.name in {"window.py", "signals.py"}), path.name
 
 
+@pytest.mark.slow
 def test_prefect_sends_and_stores_nothing_by_default():
     """Rows 2, 4, 37: results, logs, analytics and resource metrics are switched off."""
     wanted = {
@@ -145,6 +146,7 @@ def test_prefect_sends_and_stores_nothing_by_default():
 # Rows 6, 7: keys and names do not follow from the table
 
 
+@pytest.mark.slow
 def test_a_changed_table_is_not_noticed_by_a_finished_run(finished):
     """Row 7: nothing is looked up by content; the same run is the same run."""
     workplace, run, folder = finished
@@ -194,6 +196,7 @@ def test_verdicts_of_great_expectations_stay_in_the_private_folder(finished):
     assert folder.exists()
 
 
+@pytest.mark.slow
 def test_counts_of_cells_stay_in_the_private_folder(finished):
     workplace, run, _ = finished
     statement = run.private / "cells.txt"

@@ -71,6 +71,7 @@ def compare(template, bases, numbers, figures):
     assert not violations, message
 
 
+@pytest.mark.slow
 def test_public_fields_are_equal_for_neighbours(template, figures):
     """A hostile person more."""
     compare(template, 1, (2,), figures)
@@ -115,6 +116,7 @@ def elsewhere(root):
     ledger.register(dataclasses.replace(ledger.population("town"), name="village"))
 
 
+@pytest.mark.slow
 def test_what_failed_before_is_not_published(template):
     detour = template.world(80_000, table(0))
     for failure in (elsewhere, torn, given_back, crashed, torn):
@@ -122,6 +124,7 @@ def test_what_failed_before_is_not_published(template):
     assert differences(released(base_view(template, 0)), released(public_view(detour))) == []
 
 
+@pytest.mark.slow
 def test_a_published_number_of_the_ledger_s_entry_is_seen(template, monkeypatch):
     """The control: what certificates carried once."""
     real = PUBLISH.certify

@@ -132,6 +132,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_no_way_leads_a_public_file_to_a_confidential_one(
     kind: str, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

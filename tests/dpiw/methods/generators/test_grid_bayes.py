@@ -72,6 +72,7 @@ def test_what_is_no_law_is_refused(told, prior):
     assert refused.value.field == "law of x"
 
 
+@pytest.mark.slow
 def test_the_example_is_published_once_and_not_with_other_laws(make_workplace, monkeypatch):
     names: dict[str, Any] = {"__name__": "model"}
     exec(*python_of("CONTRIBUTING.md"), names)

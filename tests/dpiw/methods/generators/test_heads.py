@@ -264,6 +264,7 @@ def mean_shares(encoder, outputs):
 
 @pytest.mark.nightly_cases("[1.0]")
 @pytest.mark.parametrize("loud", [0.0, 1.0, 4.0])
+@pytest.mark.slow
 def test_what_is_drawn_has_the_known_laws(loud):
     """Whatever the network says: outputs of a common factor, of that size.
 
@@ -310,6 +311,7 @@ PAIR = declared(
 
 @pytest.mark.nightly_cases("DPCGAN")
 @pytest.mark.parametrize(("kind", "least"), [(DPGAN, 0.15), (DPCGAN, 0.1)])
+@pytest.mark.slow
 def test_dependence_is_learnt_with_distributions_of_the_histogram(kind, least):
     """At epsilon 1, 4,000 rows and 200 steps, seed 0: groups whose means are 0.3 and 0.7.
 

@@ -28,6 +28,7 @@ def marginals(seed=0, variance=1.0):
 
 
 @given(seed=st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_every_cell_keeps_its_code(seed):
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(size, size=50) for size in DOMAIN.sizes], axis=1)

@@ -44,6 +44,7 @@ unit = partial(unit_of, ADD)
 @pytest.mark.parametrize(
     ("persons", "rows"), [([0, 1, 2, 3], 1), ([0, 0, 1, 1], 2), ([0, 0, 0, 1], 3)]
 )
+@pytest.mark.slow
 def test_no_query_moves_by_more_than_the_sensitivity(persons, rows):
     """Every deal of four rows among three teachers, every person; the bound is attained."""
     assert largest_move(persons, coupled) == vote_sensitivity(unit(rows), 3) == rows

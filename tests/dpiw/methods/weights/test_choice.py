@@ -205,6 +205,7 @@ def test_the_table_that_differs_most_is_chosen(unit):
         assert drawn.facts["chosen"] == Chosen(tables=(("c0", "c1"),)).to_json()["chosen"]
 
 
+@pytest.mark.slow
 def test_intervals_of_a_release_with_a_choice_hold_the_truth():
     """30 releases; of intervals of 95% fewer than 24 hold it with probability 0.0001."""
     three = {"kind": "categorical", "levels": ["a", "b", "c"]}

@@ -1,6 +1,7 @@
 """A number's people in halves, beside heaps and few whole numbers."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def test_a_heap_at_the_lower_bound_leaves_other_quantiles_narrow():
 @given(st.floats(0, 0.9), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0, 7, 900]),
        st.integers(0, 2**32))  # fmt: skip
 @settings(max_examples=40, deadline=None)
+@pytest.mark.slow
 def test_halves_hold_equally_many_rows_beside_a_heap_or_few_whole_numbers(
     share, heap, values, seed
 ):

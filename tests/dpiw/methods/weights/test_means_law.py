@@ -48,6 +48,7 @@ def world(rng, rows=2500):
 
 @pytest.mark.nightly_cases("1.0")
 @pytest.mark.parametrize("doubt", [1.0, 4.0])
+@pytest.mark.slow
 def test_intervals_cover_a_truth_drawn_from_the_model(doubt):
     # Truth and noise are drawn from the law's own prior and noise: the means of features and
     # estimands move by N(0, doubt K/alpha), features are seen with N(0, S + C/N), and the rows are
@@ -171,6 +172,7 @@ ESTIMANDS = {
 )  # fmt: skip
 @pytest.mark.nightly_cases("logistic", "-4.0-inf-None", "-4.0-1500.0-None")
 @pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.slow
 def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     # 1,000 replicates: a variance has a relative standard error of sqrt(2/1000) = 4.5%; the
     # tolerance is 4 of them.
@@ -191,6 +193,7 @@ def test_replicates_and_closed_form_agree(name, doubt, calibration, relative):
     np.testing.assert_allclose(variance, sum(parts.values()), rtol=0.18)
 
 
+@pytest.mark.slow
 def test_replicates_of_a_quantile_agree_on_average():
     # A quantile moves from row to row, about ten rows here: their distances make its replicate
     # variance uncertain by about a third, and the closed form's density is an estimate too. 12
@@ -241,6 +244,7 @@ def test_a_quantile_in_a_known_bin_has_a_sixteenth_of_the_prior(doubt):
     assert parts["prior"] > 0
 
 
+@pytest.mark.slow
 def test_replicates_hold_what_chosen_rows_that_repeat_leave_out():
     rng = np.random.default_rng(53)
     sample = sample_of(rng, base_rows=600.0)

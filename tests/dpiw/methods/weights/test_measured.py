@@ -133,6 +133,7 @@ def test_sizes_that_could_not_be_fitted_are_refused_before_a_draw():
 
 @pytest.mark.nightly_cases("1e-09", "0.001")
 @pytest.mark.parametrize("credit", [1e-300, 1e-9, 1e-3])
+@pytest.mark.slow
 def test_a_credit_that_cannot_be_solved_for_ends_no_run(credit):
     """Features of one-hot blocks sum to zero, so that C is singular: a paid draw is not lost."""
     schema = mixed()

@@ -321,6 +321,7 @@ def test_answers_are_nearly_as_narrow_as_without_privacy_and_may_be_used(asked):
 @pytest.mark.parametrize(
     ("rows", "epsilon", "releases", "least"), [(1000, "0.4", 40, 34), (3000, "2", 12, 9)]
 )
+@pytest.mark.slow
 def test_quantiles_hold_the_truth_whether_parts_are_kept_to_or_drowned(
     rows, epsilon, releases, least
 ):

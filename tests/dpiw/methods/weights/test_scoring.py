@@ -105,6 +105,7 @@ def test_waves_are_put_together(rows):
     size=st.sampled_from([0.0, 1e-6, 0.1, 1.0, 30.0, 1e3]),
     marginals=st.sampled_from([None, True, False]), has_weights=st.booleans(),
 )  # fmt: skip
+@pytest.mark.slow
 def test_any_stack_and_any_theta(
     name, data, seed, rows, count, narrow, size, marginals, has_weights
 ):  # fmt: skip

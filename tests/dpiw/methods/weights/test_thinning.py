@@ -42,6 +42,7 @@ def test_mild_weights_leave_the_choice_even_and_without_weights_all_is_in_it():
 
 @pytest.mark.nightly_cases("1.0", "1000000.0")
 @pytest.mark.parametrize("effect", [1.0, 2.0, 1e6])
+@pytest.mark.slow
 def test_estimates_are_those_of_the_base(effect):
     """The mean over 400 choices; red by chance in one run of 10^6 (five standard errors)."""
     logs, rng = heavy(3), np.random.default_rng(4)

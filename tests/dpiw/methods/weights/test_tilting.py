@@ -188,6 +188,7 @@ def test_the_evidence_sees_what_the_chi_square_drowns():
     assert fit.chi_square()[1] > fit.evidence_test(rng)
 
 
+@pytest.mark.slow
 def test_the_gain_is_that_of_the_ridge_which_shrinks():
     """Features with credits of their own: Stein's estimate is unbiased for the squared error.
 
