@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -179,6 +180,24 @@ def summary(runs: Runs) -> dict[str, list[Any]]:
     }
 
 
+def lost(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Where the first of `WEIGHTED` is not the best by the means of all runs."""
+    mine, where = WEIGHTED[0], list[tuple[str, str]]()
+    by_setting: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for cell in cells:
+        by_setting.setdefault((cell["dataset"], cell["epsilon"]), {})[cell["method"]] = cell
+    for setting, own in by_setting.items():
+        for name in judged(own[mine]).values() if mine in own else ():
+            best = max if name in HIGHER_IS_BETTER else min
+            rivals = [own[other][name] for other in UNWEIGHTED if other in own]
+            if best(own[mine][name], *rivals) in rivals:
+                where.append(setting)
+    datasets, epsilons = (Counter(setting[place] for setting in where) for place in (0, 1))
+    told = [f"{count} of {name}" for name, count in datasets.items()]
+    told += [f"{count} at epsilon {epsilon}" for epsilon, count in epsilons.items()]
+    return f"By the means of all runs, `{mine}` is not the best in: {', '.join(told) or 'none'}."
+
+
 def page(record: Mapping[str, Any]) -> list[str]:
     """The page of a record."""
     lines = [
@@ -200,6 +219,8 @@ def page(record: Mapping[str, Any]) -> list[str]:
         " each of the others, over the runs that both have. Tables: all runs.",
         "",
         *(f"- {line}" for line in record["won"]),
+        "",
+        lost(record["cells"]),
     ]
     for setting in dict.fromkeys((cell["dataset"], cell["epsilon"]) for cell in record["cells"]):
         part = [c for c in record["cells"] if (c["dataset"], c["epsilon"]) == setting]

@@ -160,6 +160,10 @@ def test_a_cell_is_won_on_the_runs_that_both_have():
     record = {"command": "x", "dpiw": "y", "commit": "z", **peers.summary(runs)}
     (line,) = [line for line in peers.page(record) if line.startswith("| mst |")]
     assert line.endswith("| 1 |")
+    told = "By the means of all runs, `measured on privbayes` is not the best in:"
+    assert f"{told} 2 of banknote, 2 at epsilon 1." in peers.page(record)
+    without = [cell for cell in record["cells"] if cell["method"] != "mst"]
+    assert peers.lost(without) == f"{told} none."
 
 
 @pytest.mark.usefixtures("one_digest")
