@@ -328,6 +328,7 @@ def test_every_function_on_a_hot_table_states_its_privacy():
                 assert "Privacy:" in (ast.get_docstring(node) or ""), f"{name}.{node.name}"
 
 
+@pytest.mark.slow
 def test_analysts_do_not_pay_for_the_pipeline():
     """In one process: a module that loads what is heavy is seen, whatever was there before it."""
     code = (
@@ -438,6 +439,7 @@ def test_files_that_pages_name_are_there():
             assert known, f"{page}: {cited}"
 
 
+@pytest.mark.slow
 def test_what_is_cited_is_in_the_repository():
     """`docs/PAGE.md section 4` (or `sections 4, 5 and 14`) has a heading `## 4. ...`.
 

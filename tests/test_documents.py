@@ -346,6 +346,7 @@ def test_a_first_release_is_walked_from_a_header_to_a_plan(tmp_path, monkeypatch
     assert Ledger.open(tmp_path / "town/state/ledger.sqlite").spent("town").epsilon == 0
 
 
+@pytest.mark.slow
 def test_rows_of_another_tool_are_planned_as_the_page_says(tmp_path, monkeypatch, capsys):
     page, example = "docs/external.md", ROOT / "examples" / "external"
     schema = load_file(ROOT / "examples/population/schema.yaml", what="schema")

@@ -90,6 +90,7 @@ def test_green_parts_stay_and_red_ones_run_again(toy: Path) -> None:
         assert suite(toy, "green")[::2] == (0, ["test_green", "test_green"])
 
 
+@pytest.mark.slow
 def test_a_suite_without_tests_is_not_green(toy: Path) -> None:
     assert suite(toy, "nothing like it")[0] == 2
     (toy / "tests" / "test_toy.py").write_text("import no_such_module\n")

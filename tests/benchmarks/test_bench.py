@@ -46,6 +46,7 @@ def test_a_line_says_its_ratio_its_target_and_whether_it_is_met(kind, ours, refe
     assert cells[8].startswith("2026-11-23 17:00, abc, load 0.5 to 2.2; a word")
 
 
+@pytest.mark.slow
 def test_sums_and_scores_are_held_against_the_machine_here(tmp_path):
     items = ("features", "scores")
     lines = {k: v for item in items for k, v in getattr(limits, item)(place(tmp_path)).items()}

@@ -23,6 +23,7 @@ def table(rng, size):
 @pytest.mark.parametrize("method", ["gan", "cgan"])
 @pytest.mark.parametrize("loss", ["logistic", "wasserstein"])
 @pytest.mark.parametrize("size", [0, 40])
+@pytest.mark.slow
 def test_what_they_measure_is_not_publishable(rng, method, loss, size):
     generator = EXACT[method](**SMALL, loss=loss)
     assert not generator.private

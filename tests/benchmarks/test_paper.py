@@ -100,6 +100,7 @@ def test_a_small_table_from_cells_to_its_page(data, tmp_path, monkeypatch):
     assert (tmp_path / "paper.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_kinds_of_weights_of_a_run_are_of_the_same_rows(data):
     rows = {
         kind: paper.release(replace(BASE, weights=kind), data)[0].frame()

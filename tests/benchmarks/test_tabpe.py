@@ -1,12 +1,14 @@
 """Tab-PE's board: the forest's scores, and the page."""
 
 import numpy as np
+import pytest
 
 from tests.benchmarks.scripts import load, rows, schema
 
 tabpe = load("tabpe")
 
 
+@pytest.mark.slow
 def test_a_forest_learns_the_label_from_rows_and_not_from_others(rng):
     held = rows(rng, 300)
     one = tabpe.scores(schema(), rows(rng, 600), np.ones(600), held, 0)

@@ -76,6 +76,7 @@ def live_all(
     return dict(zip(histories, servers.each(histories, one), strict=True))
 
 
+@pytest.mark.slow
 def test_a_few_histories(servers, new_place):
     for points, reached in live_all(servers, new_place, A_FEW).items():
         assert all(reached), f"{points}: a point was not reached"

@@ -166,6 +166,7 @@ def test_a_secret_of_a_block_becomes_a_closed_file_and_leaves_the_environment(tm
     assert done.stdout == "600\n-----BEGIN\n-----END\n*:p\n0\n"
 
 
+@pytest.mark.slow
 def test_secrets_are_made_once_and_closed(tmp_path):
     make = [PLACE / "secrets.sh", tmp_path / "secrets"]
     subprocess.run(make, check=True)

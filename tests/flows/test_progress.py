@@ -241,7 +241,7 @@ def test_without_a_terminal_there_are_plain_lines(capsys):
 def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys, monkeypatch):
     monkeypatch.setattr(step_log, "FIRST", 0.02)
     monkeypatch.setattr(step_log, "PACE", 0.05)
-    log = StepLog(Console(file=io.StringIO()))
+    before, log = heartbeats(), StepLog(Console(file=io.StringIO()))
     shown = []
 
     def twice():
@@ -255,18 +255,22 @@ def test_without_a_terminal_a_long_step_says_that_it_goes_on(capsys, monkeypatch
     time.sleep(0.2)
     assert capsys.readouterr().out == ""
     assert all(re.fullmatch(r"  … fit_weights {6,}\d+ s so far", line) for line in shown)
-    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
+    assert until(lambda: heartbeats() <= before)
+
+
+def heartbeats():
+    return {thread for thread in threading.enumerate() if thread.name == "heartbeat"}
 
 
 def test_a_step_that_fails_is_over(capsys, caplog):
-    log = StepLog(Console(file=io.StringIO()))
+    before, log = heartbeats(), StepLog(Console(file=io.StringIO()))
     logger = logging.getLogger("dpiw.progress")
     logger.addHandler(log)
     try:
         with caplog.at_level(logging.INFO, "dpiw.progress"), pytest.raises(StepFailedError):
             step("ingest", done="done")(lambda: 1 / 0).fn()
         assert caplog.messages == ["start ingest", "failed ingest"]
-        assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
+        assert until(lambda: heartbeats() <= before)
     finally:
         logger.removeHandler(log)
         log.settle()

@@ -39,6 +39,7 @@ def line(printed: str, begins: str) -> str:
     return matching.removeprefix(begins).strip()
 
 
+@pytest.mark.slow
 def test_it_stops_before_the_first_draw_and_the_release_goes_on(workplace, capsys):
     printed = read(workplace, capsys)
     run, ledger = ReleaseRun.prepare(workplace.spec, period=None), Ledger.open(workplace.ledger)
@@ -81,6 +82,7 @@ def test_once_a_draw_was_begun_there_is_nothing_to_look_at_first(make_workplace,
     assert console.main(pytest.fail, [str(workplace.spec), "--until", "ingest"]) == 32
 
 
+@pytest.mark.slow
 def test_what_pays_anew_is_told_as_a_release_tells_it(workplace, capsys):
     publish_run(workplace.spec)
     workplace.rewrite("synthetic_rows: 300", "synthetic_rows: 301")

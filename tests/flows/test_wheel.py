@@ -56,6 +56,7 @@ def programs(wheel, tmp_path_factory):
     return home / "bin"
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_dpiw_alone_and_the_flows_under_no_name_of_their_own(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"dpiw"}

@@ -5,6 +5,8 @@ import re
 from types import SimpleNamespace
 from unittest import mock
 
+import pytest
+
 from dpiw.errors import DPIWError
 from dpiw.ledger import Ledger
 from dpiw.plan.stages import PRIVATE_STAGES
@@ -42,6 +44,7 @@ def test_the_plan_page_holds_each_event_of_each_stage(workplace):
     assert len(rows) == sum(len(stage.events) for stage in run.plan.stages)
 
 
+@pytest.mark.slow
 def test_the_budget_page_adds_up(workplace):
     publish_run(workplace.spec)
     account = Ledger.open(workplace.ledger).account("town")
@@ -54,6 +57,7 @@ def test_the_budget_page_adds_up(workplace):
     assert widths == [400, round(400 * spent / life)]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_done_does_not_fail_for_its_pages(workplace, monkeypatch):
     run, folder = publish_run(workplace.spec)
     down = SimpleNamespace(artifact=mock.Mock(side_effect=OSError))  # nothing can be written to it

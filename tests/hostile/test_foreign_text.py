@@ -153,6 +153,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PrivateKey]
     return publish_example(root), example_key(root, "attacker")
 
 
+@pytest.mark.slow
 def test_the_forger_makes_releases_that_verify(example, tmp_path) -> None:
     """Else nothing would be shown by what follows."""
     source, key = example
@@ -308,6 +309,7 @@ def rehashed(rows: list[dict[str, Any]], place: int, path: tuple[Any, ...], text
 
 @settings(max_examples=150, **PROFILE)
 @given(data=st.data())
+@pytest.mark.slow
 def test_no_text_of_a_ledger_is_read_that_its_writer_would_not_write(rows, data) -> None:
     place = data.draw(st.sampled_from(range(len(rows))))
     entry = {**rows[place], "payload": json.loads(rows[place]["payload"])}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dpiw.data.schema.discretisation import Domain
 from dpiw.data.schema.schema import PublicSchema, ScaledTable
@@ -108,6 +109,7 @@ def touched(folder: Path, rows: list[Row], place: int, added: Row, rng, patch) -
 
 
 @tiers("cases", fast=25, full=2_000)
+@pytest.mark.slow
 def test_a_row_touches_no_other(cases, rng, tmp_path, monkeypatch, prove):
     moved = others = 0
     for _ in range(cases):

@@ -39,6 +39,7 @@ def shown(method: UnseenLevels, rows: list[str], draws: int) -> int:
 @pytest.mark.nightly_cases("200-together")
 @pytest.mark.parametrize("way", OWN)
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.proof)])
+@pytest.mark.slow
 def test_own_levels_are_shown_as_rarely_as_was_paid_for(way, draws):
     unit = PrivacyUnit(
         relation=NeighbouringRelation.ADD_OR_REMOVE_ONE, max_rows=3, id_column="person"

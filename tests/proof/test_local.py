@@ -49,6 +49,7 @@ def test_corrected_losses_are_unbiased(loss, draws, figures):
         figures("local unbiasedness", loss=loss.name, z=[round(float(score), 2) for score in z])
 
 
+@pytest.mark.slow
 def test_reports_of_two_people_differ_as_the_curve_says():
     """The two farthest records, reported by the code that a client runs, 15,000 times each.
 

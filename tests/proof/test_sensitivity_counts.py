@@ -160,6 +160,7 @@ def test_marginals_and_scores_move_by_at_most_their_sensitivity(
 
 
 @tiers("pairs", fast=30, full=10_000)
+@pytest.mark.slow
 def test_votes_move_by_at_most_their_sensitivity(pairs, rng, prove):
     """Teachers taught twice; the rows that both worlds share keep their teachers (the coupling)."""
     tallies = {ADD: Tally(), REPLACE: Tally()}

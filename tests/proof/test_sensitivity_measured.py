@@ -207,6 +207,7 @@ def bits(total: Array) -> bytes:
 
 
 @tiers("cases", fast=24, full=2_000)
+@pytest.mark.slow
 def test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(cases, rng, prove):
     """Bit for bit: matrix rows by place, the sum by order and by parts, one row more or fewer.
 
@@ -298,6 +299,7 @@ def test_a_row_s_part_that_depends_on_others_is_found(plant, rng, monkeypatch):
         test_a_row_adds_its_own_rounded_features_whatever_stands_beside_it(24, rng, silent)
 
 
+@pytest.mark.slow
 def test_angles_in_one_order_are_no_fault(rng, monkeypatch):
     """The twin of the last plant, which is no bug, is not found."""
     in_order(monkeypatch, lambda rows, columns: slice(None))
@@ -377,6 +379,7 @@ def test_a_row_outside_the_schema_s_box_moves_no_further(features, value, rng):
 
 
 @pytest.mark.parametrize("share", [1.01e-4, 1e-2, 1.0])
+@pytest.mark.slow
 def test_a_share_of_any_size_keeps_its_claim(share, rng):
     """The smallest and the largest that a spec may state."""
     schema, tally = wide_schema(), Tally()

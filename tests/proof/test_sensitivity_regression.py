@@ -52,6 +52,7 @@ def regressions(
 
 
 @tiers("pairs", fast=120, full=10_000)
+@pytest.mark.slow
 def test_the_coefficients_move_by_at_most_their_sensitivity(pairs, rng, prove):
     """L2 (Gaussian, spherical) and L1 (Laplace) on the same fits; both relations, 1 and 3 rows."""
     tallies = {norm: {ADD: Tally(), REPLACE: Tally()} for norm in (2, 1)}

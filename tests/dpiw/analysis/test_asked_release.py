@@ -144,6 +144,7 @@ def test_the_support_of_a_pair_is_that_of_its_question(asked):
         assert line.iloc[1:].sum() == len(interval.names)
 
 
+@pytest.mark.slow
 def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_workplace):
     """400 people at epsilon 0.2."""
     stated = json.dumps([{"correlation": ["age", "income"]}, {"mean": "age by region"}])
@@ -162,6 +163,7 @@ def test_a_release_that_cannot_answer_says_so_in_plan_terminal_and_report(make_w
 
 
 @pytest.mark.parametrize("broken", ["pair_support", "answers_of", "asked_of"])
+@pytest.mark.slow
 def test_a_fault_of_these_figures_stops_no_publication(make_workplace, monkeypatch, broken):
     fail = mock.Mock(side_effect=ValueError("alpha (nan) is outside 0-1 range"))
     monkeypatch.setattr(f"dpiw.run.publish.{broken}", fail)

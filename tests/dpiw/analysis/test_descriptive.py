@@ -96,6 +96,7 @@ def test_quantile_against_a_slow_twin(probability):
     assert value == candidates[0]
 
 
+@pytest.mark.slow
 def test_quantile_standard_error_by_simulation():
     # Weighted median, N(0.5, 1) from N(0, 1) by weights exp(x/2): 400 samples of 1,000 rows.
     # The standard error of a standard deviation over 400 is 3.5%; tolerance 14%.
@@ -118,6 +119,7 @@ def drawn_medians(draw, runs, rows, seed):
         yield analysis.median((table, None), "x").interval()
 
 
+@pytest.mark.slow
 def test_a_median_in_a_gap_has_an_interval_across_it():
     """Two heaps with next to nothing between them: the density there tells nothing of the width."""
 
@@ -147,6 +149,7 @@ def test_a_median_of_whole_numbers_has_whole_ends():
         ((0.2, 0.31, 0.3, 0.19), 0.5, 400),
     ],
 )
+@pytest.mark.slow
 def test_a_median_next_to_a_step_holds_both_sides_of_it(shares, probability, rows):
     """The share at or below the quantile is near 1 in half of the samples, the one below it near p.
 
@@ -245,6 +248,7 @@ def test_a_name_says_that_a_mask_chose_the_rows():
 
 @given(st.integers(0, 2**32), st.sampled_from([analysis.mean, analysis.std, analysis.median]))
 @settings(max_examples=20, deadline=None)
+@pytest.mark.slow
 def test_groups_of_several_columns_are_those_of_conditions_joined(seed, function):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(

@@ -61,6 +61,7 @@ def test_kish_where_weights_do_not_depend_on_the_value(values, weights):
 
 @examined
 @given(values=NUMBERS, data=st.data())
+@pytest.mark.slow
 def test_units_do_not_matter_and_equal_weights_count_the_rows(values, data):
     x = np.array(values)
     w = np.array(data.draw(st.lists(st.floats(0.01, 100), min_size=x.size, max_size=x.size)))

@@ -124,6 +124,7 @@ def test_an_export_that_is_stopped_leaves_the_old_file_whole(
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.slow
 def test_replicates_follow_the_weight(publishing, released, tmp_path):
     _, measured = publishing(weights=REPLICATES)
     frame = pd.read_csv(measured.export(tmp_path / "r.csv", replicates=True))

@@ -133,6 +133,7 @@ def reference(request, make_workplace):
     return publish(place)[1]
 
 
+@pytest.mark.slow
 def test_reference_weights_have_no_noise_aware_interval(reference):
     assert law_of_release(reference) is None
     for ask in ASKED:

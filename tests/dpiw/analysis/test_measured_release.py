@@ -61,6 +61,7 @@ def order_of(table, shuffled):
     return order
 
 
+@pytest.mark.slow
 def test_the_law_follows_from_the_folder(publishing):
     run, release = publishing(weights=PLAIN)
     law = law_of_release(release)

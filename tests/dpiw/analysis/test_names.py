@@ -229,6 +229,7 @@ def test_features_that_are_no_list_are_refused(given):
 
 
 @pytest.mark.parametrize("name", ["$a$ $b$", "_^$"])
+@pytest.mark.slow
 def test_plots_show_names_and_levels_as_they_are(name):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     table = rows(name)

@@ -158,6 +158,7 @@ def visits():
     return study.plan_for(chosen), population, lambda seed: study.one_release(chosen, seed)
 
 
+@pytest.mark.slow
 def test_posteriors_and_descriptions_know_it():
     sizes = [scaled_weights(sample_of(rows=300.0, max_rows=k))[1].sum() for k in (1, 10)]
     assert sizes == pytest.approx([300, 30])

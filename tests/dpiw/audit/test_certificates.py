@@ -214,6 +214,7 @@ def third(self: Histogram, *args: Any, **rest: Any) -> Any:
 
 
 @pytest.mark.parametrize("measure", [MEASURE, third])
+@pytest.mark.slow
 def test_a_release_drawn_with_a_third_of_its_noise_is_found(make_workplace, monkeypatch, measure):
     """The certificate states what was drawn, beside the sensitivity and what was charged."""
     monkeypatch.setattr(Histogram, "measure", measure)
@@ -355,6 +356,7 @@ def test_a_recovery_that_states_something_else_than_the_release(site, change):
     assert "certificate_disagrees" in site.codes()
 
 
+@pytest.mark.slow
 def test_a_recovery_that_states_another_entry_than_the_release_before_it(site):
     """The first release is known here; the second continues it, by the entry its own one names."""
     site.sql("DELETE FROM entries WHERE seq > 8")
@@ -377,6 +379,7 @@ def test_a_run_whose_release_was_recovered_is_not_reserved_again(site):
     assert [(f.code, "was recovered" in f.text) for f in findings] == [("illegal_step", True)]
 
 
+@pytest.mark.slow
 def test_a_copy_by_the_backup_api_is_audited_like_the_ledger(site, back_up):
     """As docs/operations.md says: an auditor of a SQLite ledger needs a copy of their own."""
     copy = back_up(str(site.ledger))

@@ -119,6 +119,7 @@ def test_a_signature_that_ceases_is_missed(site):
     assert finding.severity is Severity.WARNING
 
 
+@pytest.mark.slow
 def test_a_signature_that_does_not_hold_is_nobody_s(site):
     """It is told as what it is, and not among entries that nobody signed."""
     before = site.audit().signers
@@ -160,6 +161,7 @@ def test_a_draw_that_no_release_shows_for_is_a_warning_from_the_first_stage_on(s
     assert not [f for f in findings_of_runs(counted) if f.code == "not_published"]
 
 
+@pytest.mark.slow
 def test_the_report_of_an_audit_is_no_release(site):
     folders = site.folders
     write_report(site.audit(), site.releases / "audit")
@@ -256,6 +258,7 @@ def test_a_lost_draw_is_in_its_releases_total_and_told_once(shared):
     assert parts(report) == (2 + total, 2 + total, 0, 0)
 
 
+@pytest.mark.slow
 def test_without_its_folder_all_of_it_is_told_and_still_adds_up(shared):
     total = Decimal(certified(shared).epsilon)
     shutil.rmtree(shared.folders[1])
@@ -315,6 +318,7 @@ def test_with_the_keys_of_both_no_signature_is_told(shared):
     assert shared.codes(public_keys=keys[::-1]) == LOST
 
 
+@pytest.mark.slow
 def test_with_the_key_of_one_the_other_s_are_told(shared):
     for given, other, folder in zip(keys_of(shared), keys_of(shared)[::-1], (1, 0), strict=True):
         report = shared.audit(public_keys=[given])

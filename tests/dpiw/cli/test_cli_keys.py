@@ -135,6 +135,7 @@ def test_a_statement_that_was_changed_or_is_another_s_is_refused(desk, says, tmp
         verify(folder, keys=statement)
 
 
+@pytest.mark.slow
 def test_a_tombstone_is_vouched_for_by_a_statement_of_keys(desk, says, tmp_path):
     own, statement = signing(desk), tmp_path / "keys.json"
     add(says, desk, desk.key, "curator")
@@ -169,6 +170,7 @@ def prepared_without_mode(desk):
     return prepared(desk)
 
 
+@pytest.mark.slow
 def test_an_expired_key_signs_a_folder_that_the_audit_names(desk, says):
     """A run reserved in time and published after its key's end: book and folder are whole."""
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
@@ -186,6 +188,7 @@ def test_an_expired_key_signs_a_folder_that_the_audit_names(desk, says):
     assert "key_not_valid" in codes_of(desk, folder)
 
 
+@pytest.mark.slow
 def test_a_folder_and_its_entry_are_of_one_key(desk, says, monkeypatch):
     """Two curators' keys, both valid: who published is who signed."""
     add(says, desk, desk.key, "curator")

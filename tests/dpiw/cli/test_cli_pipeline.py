@@ -71,6 +71,7 @@ def test_editors_show_a_sentence_on_every_section_and_field(kind):
     assert all("`iso`" in columns[name]["description"] for name in columns if "_format" in name)
 
 
+@pytest.mark.slow
 def test_the_schema_takes_every_spec_and_no_field_that_there_is_not():
     for path in SPECS:
         stated = mapping(path)
@@ -84,6 +85,7 @@ def test_the_schema_takes_every_spec_and_no_field_that_there_is_not():
         assert refused(stated | change, "local")
 
 
+@pytest.mark.slow
 def test_the_schema_takes_every_dictionary_and_no_field_that_there_is_not():
     listed = {"name": "job", "kind": "categorical", "levels_file": "jobs.csv"}
     assert not refused({"name": "town", "columns": [listed]}, "dictionary")

@@ -148,6 +148,7 @@ def typed_after(text, command, end):
     return shlex.split(typed)[1:]
 
 
+@pytest.mark.slow
 def test_a_lost_ledger_is_not_begun_again_with_other_terms(lost, capsys):
     """What the releases' certificates name is for life; the commands that are named recover it."""
     for other, term in (

@@ -311,6 +311,7 @@ def test_a_number_written_otherwise_is_unreadable_and_never_guessed_at(decimal, 
     time_format=st.sampled_from(TIMES),
     between=st.sampled_from(" T"),
 )
+@pytest.mark.slow
 def test_a_date_written_as_declared_reads_as_its_canonical_text(
     moment, date_format, time_format, between
 ):
@@ -415,6 +416,7 @@ def test_a_lone_surrogate_is_a_cell_like_another():
     assert canonical_cells(CENTS, cells, form(decimal=",")).tolist() == [UNREADABLE, "1.5"]
 
 
+@pytest.mark.slow
 def test_white_space_is_what_python_strips():
     every = {chr(code) for code in range(sys.maxunicode + 1)}
     assert {letter for letter in every if letter.isspace()} == set(WHITE_SPACE)

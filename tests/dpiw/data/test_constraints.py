@@ -284,6 +284,7 @@ LOOKUPS = st.sampled_from([CYCLES["a zero on what follows"][0], *CYCLES["two sum
 
 @settings(PROPERTY, max_examples=8)
 @given(st.lists(nevers() | LOOKUPS, min_size=2, max_size=6), st.integers(0, 2**32))
+@pytest.mark.slow
 def test_an_accepted_dictionary_mends_every_row(stated: list[dict[str, Any]], seed: int) -> None:
     """A model may hold one row alone; and the order of keys, which JSON loses, changes nothing."""
     try:
@@ -362,6 +363,7 @@ KEYS = ("never", "column", "of", "cases", "sum", "at_most", "equals", "repair")
 
 @PROPERTY
 @given(st.fixed_dictionaries({"name": st.just("c")}, optional=dict.fromkeys(KEYS, VALUES)))
+@pytest.mark.slow
 def test_whatever_is_stated_is_taken_or_refused(stated: dict[str, Any]) -> None:
     with contextlib.suppress(SchemaError):
         dictionary(stated)

@@ -27,6 +27,7 @@ def judged(column, *expectations, texts):
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=5)
 @given(texts=st.lists(TEXTS), size=st.integers(1, 3))
+@pytest.mark.slow
 def test_counts_of_batches_add_up_to_those_of_the_table(texts, size):
     numbers = [float(text) for text in texts if text.strip() not in ("", "x")]
     fail, odd = sum(not 3 <= number <= 200 for number in numbers), texts.count("x")
@@ -75,6 +76,7 @@ def test_what_no_cell_alone_decides_or_does_not_fit_is_refused(column, expectati
     assert error.allowed
 
 
+@pytest.mark.slow
 def test_only_the_statement_tells_a_table_that_fails(make_workplace, capfd):
     shown, stated = [], []
     for ages in (["30", "40"], ["1", "300"]):

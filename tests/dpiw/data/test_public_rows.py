@@ -47,6 +47,7 @@ def publish(run):
     return folder, loaded(folder)
 
 
+@pytest.mark.slow
 def test_a_release_calibrated_on_public_rows(place):
     digest = hashlib.sha256((place.root / "survey.csv").read_bytes()).hexdigest()
     run = prepared(place)

@@ -157,6 +157,7 @@ def test_a_mapping_of_another_shape_is_refused():
             PublicSchema.from_mapping(mapping and {"name": "s"} | mapping)
 
 
+@pytest.mark.slow
 def test_unreadable_yaml_is_refused(tmp_path):
     with pytest.raises(SchemaError, match="no such file"):
         PublicSchema.from_yaml(tmp_path / "nothing.yaml")

@@ -39,6 +39,7 @@ def test_unscale_and_scale_are_identities(scaled):
 
 @PROPERTY
 @given(scaled_tables(wild=True))
+@pytest.mark.slow
 def test_any_scaled_table_unscales_to_declared_types_and_ranges(scaled):
     frame = SCHEMA.unscale(scaled)
     assert (frame.dtypes == conforming_frame().dtypes).all()
@@ -53,6 +54,7 @@ def test_any_scaled_table_unscales_to_declared_types_and_ranges(scaled):
 
 @PROPERTY
 @given(st.integers(-(2**62), 2**62), st.integers(1, 2**53), st.floats(0, 1, exclude_max=True))
+@pytest.mark.slow
 def test_integers_are_exact_up_to_the_widest_range(lower, width, share):
     schema = one_column("integer", lower=lower, upper=lower + width)
     value = min(lower + int(share * width), lower + width)

@@ -41,6 +41,7 @@ def scaled(column, *cells, written=CANONICAL):
 
 @PROPERTY
 @given(spellings(), st.sampled_from(["exact", "casefold"]), st.booleans())
+@pytest.mark.slow
 def test_a_level_is_met_in_every_form(pair, normaliser, swapped):
     """Whichever of the two the dictionary has; members and buckets too."""
     word, other = pair

@@ -97,6 +97,7 @@ def test_who_stops_early_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.slow
 def test_garbage_that_is_collected_in_a_thread_of_its_own_is_not_waited_for(nested: bool) -> None:
     """A generator in a cycle is closed wherever garbage is collected: here in what it waits for."""
     is_there = threading.Event()
@@ -122,6 +123,7 @@ def test_garbage_that_is_collected_in_a_thread_of_its_own_is_not_waited_for(nest
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_an_error_holds_nothing_of_its_batch() -> None:
     """Its traceback would, through a frame that holds the thread's result, until collected."""
 

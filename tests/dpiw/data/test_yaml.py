@@ -85,6 +85,7 @@ PLAIN = st.dictionaries(
 
 @given(PLAIN)
 @settings(max_examples=80, derandomize=True, database=None, deadline=None)
+@pytest.mark.slow
 def test_what_is_written_for_a_file_is_read_as_it_was(mapping: dict[str, object]) -> None:
     text = flow_text(mapping)
     assert "\n" not in text

@@ -32,6 +32,7 @@ DELTAS = st.fractions(min_value=0, max_value=Fraction(1, 10**5), max_denominator
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(asked=st.lists(st.tuples(EPSILONS, DELTAS), max_size=10))
+@pytest.mark.slow
 def test_grants_are_those_of_exact_fractions(ledger, asked):
     """Whatever is granted, the true costs (not their roundings) stay within the true budget."""
     name = f"p{len(ledger.populations())}"  # one ledger, a population for each example

@@ -244,6 +244,7 @@ except DPIWError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_writer_that_stops_does_not_lock_the_others_out(ledger):
     """The server ends its transaction; when it goes on, it learns that nothing was written."""
     stopped = subprocess.Popen(
@@ -378,6 +379,7 @@ def die_under_writers(server: Any, ledger: Ledger, writers: int, rounds: int) ->
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.crash)])
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_the_server(
     mortal_postgresql_server, mortal_ledger, rounds, figures
 ):

@@ -27,6 +27,7 @@ def losing(epsilon: str = "0", delta: str = "0", reads: str = "0") -> list[str]:
     return [f"--loss-epsilon={epsilon}", f"--loss-delta={delta}", f"--loss-reads={reads}"]
 
 
+@pytest.mark.slow
 def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     place = make_workplace(epsilon="9")
     before = place.ledger.read_bytes()
@@ -53,6 +54,7 @@ def test_a_restored_ledger_is_recovered_and_goes_on(make_workplace):
     assert Ledger.open(place.ledger).spent("town").epsilon == 5.5
 
 
+@pytest.mark.slow
 def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workplace):
     run = draw(prepared(workplace))
     before = workplace.ledger.read_bytes()
@@ -70,6 +72,7 @@ def test_a_ledger_restored_to_before_publication_publishes_the_same_bytes(workpl
     assert Ledger.open(workplace.ledger).run(run.key).state is RunState.PUBLISHED
 
 
+@pytest.mark.slow
 def test_a_renyi_release_is_recomputed_from_its_certificate(make_workplace):
     place = make_workplace(max_attempts=2)
     ledger = Ledger.open(place.ledger)
@@ -165,6 +168,7 @@ def test_reads_that_a_copy_forgot_are_stated(workplace):
         steps.reserve(run)
 
 
+@pytest.mark.slow
 def test_only_whole_and_signed_releases_count(workplace, tmp_path):
     before = workplace.ledger.read_bytes()
     _, folder = publish_run(workplace.spec, period="2026-11")
@@ -195,6 +199,7 @@ def test_only_whole_and_signed_releases_count(workplace, tmp_path):
     assert Ledger.open(path).spent("town").epsilon == 2
 
 
+@pytest.mark.slow
 def test_a_new_ledger_under_other_terms_does_not_take_a_release(workplace, tmp_path):
     _, folder = publish_run(workplace.spec, period="2026-11")
     for change in (

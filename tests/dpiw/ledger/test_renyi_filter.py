@@ -254,6 +254,7 @@ def test_the_oracle_sees_a_filter_that_splits_nothing(monkeypatch):
     assert oracle.slack(9.0) < 0
 
 
+@pytest.mark.slow
 def test_a_release_of_a_renyi_population(workplace):
     ledger = Ledger.open(workplace.ledger)
     ledger.register(terms(name="village", epsilon=Decimal(5), delta=Decimal("1e-4")))

@@ -81,6 +81,7 @@ def test_a_reservation_from_before_the_copy_is_not_drawn_once_the_account_is_ove
     assert spent(place) == 4
 
 
+@pytest.mark.slow
 def test_heads_are_compared_before_every_draw(make_workplace):
     """The copy comes back between two steps of a run."""
     place = make_workplace(epsilon="9", weights="none")
@@ -94,6 +95,7 @@ def test_heads_are_compared_before_every_draw(make_workplace):
     assert stage.state is StageState.RESERVED
 
 
+@pytest.mark.slow
 def test_two_releases_built_on_one_head_are_both_recovered(make_workplace):
     """The second certificate was written between the first one's and its publishing entry."""
     place = make_workplace(epsilon="3", weights="none")
@@ -156,6 +158,7 @@ def test_another_publish_to_hides_no_head(make_workplace, where):
     assert spent(place) == 4
 
 
+@pytest.mark.slow
 def test_no_folder_beside_the_releases_is_passed_over(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     before = place.ledger.read_bytes()
@@ -336,6 +339,7 @@ def test_a_release_whose_predecessor_is_not_given_is_refused_or_pays_for_all(mak
     assert spent(place) == truth == 8
 
 
+@pytest.mark.slow
 def test_a_conflict_before_publication_is_in_the_certificate(make_workplace):
     place = make_workplace(epsilon="9", weights="none")
     run = drawn(place, "2026-11")

@@ -85,6 +85,7 @@ def test_a_timestamp_is_checked_offline_against_the_chain(place, authority, tmp_
         )
 
 
+@pytest.mark.slow
 def test_what_is_no_timestamp_of_that_authority_is_refused(place, authority, tmp_path):
     request, ledger = tmp_path / "head.tsq", str(tmp_path / "ledger.sqlite")
     told("witness", "--ledger", ledger, "--request", str(request))

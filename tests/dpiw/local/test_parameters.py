@@ -156,6 +156,7 @@ HOSTILE = st.sampled_from([
 @given(
     change=st.dictionaries(st.sampled_from([*STATED, "low", "high", "name"]), HOSTILE, min_size=1)
 )
+@pytest.mark.slow
 def test_hostile_parameters_end_in_our_errors(change):
     feature = {"name": "a", "low": 0.0, "high": 10.0, "private": True}
     feature |= {name: value for name, value in change.items() if name in feature}

@@ -157,6 +157,7 @@ METHODS = {
 
 @pytest.mark.parametrize("relation", list(NeighbouringRelation))
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.slow
 def test_a_generators_shares_have_the_noise_they_state(name, relation):
     """Squared distances in units of the stated noise, 60 draws: chi-square.
 

@@ -63,6 +63,7 @@ def refused(found, schema, method):
     kinds=["levels"] * 4, rows=5000, epsilon="1e-6", delta="1e-18", relation="add_or_remove_one",
     weights="none", order=registry.AUTOMATIC,
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_method_is_chosen_that_a_plan_admits_if_there_is_one(
     kinds, rows, epsilon, delta, relation, weights, order
 ):
@@ -101,6 +102,7 @@ def test_the_rule_orders_all_methods_and_reads_public_facts_alone(kinds, rows):
     assert registry.preferred(other, nominal_rows=rows) == first
 
 
+@pytest.mark.slow
 def test_what_is_chosen():
     """AIM where it is fast and takes the table, numbers or levels; else PrivBayes."""
     assert chosen("number") == chosen("number", "number", "levels") == "aim"

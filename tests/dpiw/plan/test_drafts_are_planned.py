@@ -139,6 +139,7 @@ def excused(names, told):
 @pytest.mark.parametrize("name", ["header", "table-schema"])
 @settings(derandomize=True, database=None, deadline=None, max_examples=8, phases=[Phase.generate])
 @given(columns=TABLES, target=st.booleans())
+@pytest.mark.slow
 def test_a_draft_is_planned_or_refused_by_name(name, columns, target):
     with tempfile.TemporaryDirectory() as place:
         base = Path(place)

@@ -50,6 +50,7 @@ def test_joint_calibration_beats_splitting_epsilon():
     assert event.noise_multiplier < accounting.gaussian_noise_multiplier(0.5, 5e-7) * 0.8
 
 
+@pytest.mark.slow
 def test_infeasible_weights_are_dropped_in_advance_and_cost_nothing():
     low = {"epsilon": "0.05", "nominal_rows": 200}
     weights = {"method": "beta_debiased", "when_infeasible": "none"}

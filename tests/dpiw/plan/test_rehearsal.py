@@ -292,6 +292,7 @@ def test_weights_that_cannot_help_are_not_recommended():
     assert report.recommended(lines) == "none"
 
 
+@pytest.mark.slow
 def test_the_floor_is_the_stand_in_table_itself_and_no_plan_is_not_played():
     progress = []
     base = rehearsal(spec(nominal_rows=2000), names=("none",), runs=5)
@@ -328,6 +329,7 @@ def test_a_stopped_rehearsal_leaves_no_process(jobs):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_release_that_would_fail_is_counted_and_left_out(monkeypatch):
     real, calls = module.rehearse_release, []
 

@@ -159,6 +159,7 @@ def rank_correlation(kind, seed):
     return np.abs(np.corrcoef(ranks)[np.triu_indices(6, 1)]).mean()
 
 
+@pytest.mark.slow
 def test_kinds_differ_in_strength():
     """Means over 8 laws; seeded, so there is no false alarm. Weak is 0.19 in theory, strong 0.51.
 

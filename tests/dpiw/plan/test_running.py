@@ -79,6 +79,7 @@ SCORED = [("adult", 100_000, 0.09), ("adult", 50_000, 0.07), ("banknote", 50_000
 """Schemas of examples, rows, and CPU seconds of the sums that choices look at, November 2026."""
 
 
+@pytest.mark.slow
 def test_a_private_choice_is_forecast_within_a_factor_of_two_of_seconds_measured():
     for name, rows, seconds in SCORED:
         schema = PublicSchema.from_yaml(ROOT / "examples" / name / "schema.yaml")
@@ -103,6 +104,7 @@ WIDE = [("mst", 20, 0.2), ("mst", 60, 0.7), ("mst", 300, 14.0), ("aim", 10, 37.0
 """Columns of eight levels, and CPU seconds, November 2026; of `aim` the ten of NIST's board."""
 
 
+@pytest.mark.slow
 def test_columns_of_many_levels_are_forecast_and_told_or_refused():
     for method, columns, measured in WIDE:
         compiled = plan(method, columns=columns, rows=1000)
@@ -143,6 +145,7 @@ def test_a_method_forecasts_or_the_plan_says_that_it_does_not(method):
 
 
 @pytest.mark.parametrize("rows", [10**9, 10**10])
+@pytest.mark.slow
 def test_what_takes_days_is_refused_by_the_plan(rows):
     assert LONGEST == 12 * 3600
     with pytest.raises(SpecError, match="mst"):

@@ -57,6 +57,7 @@ def test_totals_of_the_worked_example(row):
         assert epsilon_rdp(events, delta=1e-6) == pytest.approx(row["rdp"], abs=tolerance)
 
 
+@pytest.mark.slow
 def test_total_of_the_second_generator():
     golden = GOLDEN["other_generator"]
     events = [event_from_json(golden["event"])]

@@ -44,6 +44,7 @@ WHOLE = [i for i, order in enumerate(renyi.ORDERS) if order == int(order)]
 
 @quick
 @given(event=events)
+@pytest.mark.slow
 def test_a_vector_bounds_the_accountants_and_hardly_more(event):
     """Whole orders: never below dp_accounting's value without margin, and near it with margin."""
     vector = renyi_vector([event])
@@ -130,6 +131,7 @@ def test_gaussian_units_are_exact_fractions_rounded_up(multiplier, count):
 
 @few
 @given(parts=st.lists(events, min_size=1, max_size=5))
+@pytest.mark.slow
 def test_parts_never_cost_less_than_the_whole(parts):
     whole = renyi_vector(parts)
     alone = [renyi_vector([one]) for one in parts]

@@ -189,6 +189,7 @@ def _run(script, root):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_after_a_kill_nothing_is_visible_and_a_second_run_finishes(tmp_path):
     script = """
         import os, signal, sys

@@ -142,6 +142,7 @@ def test_noise_is_said_if_it_is_known():
     assert "multiplies or divides the weight by 1.22" in usual  # exp(0.2)
 
 
+@pytest.mark.slow
 def test_declared_questions_and_pairs_of_columns_are_shown_with_their_verdicts():
     words = _words(_report(drawn=True, answers=example_answers()))
     for said in (
@@ -220,6 +221,7 @@ def test_chance_is_what_the_rules_of_verdicts_say():
     assert known == CHANCE
 
 
+@pytest.mark.slow
 def test_every_text_is_escaped():
     mean = "<script>alert('x')</script>&\""
     certificate = example_certificate(
@@ -256,6 +258,7 @@ class _Elements(HTMLParser):
         self.texts.append(data)
 
 
+@pytest.mark.slow
 def test_names_and_levels_cannot_leave_a_text_or_an_attribute():
     """Not of a plot's shapes and what is said of it, nor as words of the template language."""
     number = "\"><script>x</script><a onload='y' {{ 7 * 6 }} {% raw %}"

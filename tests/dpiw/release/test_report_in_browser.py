@@ -113,5 +113,6 @@ def test_nothing_is_cut_off_or_hard_to_read_at_any_width(page, look_at):
 
 
 @pytest.mark.parametrize("page", PAGES[2:], ids=lambda page: page.__name__)
+@pytest.mark.slow
 def test_nothing_strange_is_cut_off_on_a_telephone_or_a_wide_screen(page, look_at):
     assert look_at(page(), CORNERS) == []

@@ -87,6 +87,7 @@ def entries(run: ReleaseRun) -> list[EntryKind]:
 @pytest.mark.nightly_cases("defaults0-PATEGAN", "defaults1-DPGAN")
 @pytest.mark.parametrize("kind", [DPGAN, PATEGAN])
 @pytest.mark.parametrize("defaults", [EVENTS, SETTINGS])
+@pytest.mark.slow
 def test_what_another_version_drew_is_not_signed(make_run, kind, defaults):
     take_up = make_run(kind, weights="none")
     with another_version(kind, defaults):
@@ -121,6 +122,7 @@ def test_other_events_of_the_same_settings_are_not_signed(make_run, monkeypatch)
 
 @pytest.mark.nightly_cases("DPGAN")
 @pytest.mark.parametrize(("kind", "defaults"), [(Histogram, COARSER), (DPGAN, EVENTS)])
+@pytest.mark.slow
 def test_nothing_more_is_drawn_beside_it(make_run, kind, defaults):
     take_up = make_run(kind)
     with another_version(kind, defaults):
@@ -137,6 +139,7 @@ def test_nothing_more_is_drawn_beside_it(make_run, kind, defaults):
         ended(take_up())
 
 
+@pytest.mark.slow
 def test_nothing_is_reserved_anew_beside_it(make_run):
     take_up = make_run(Histogram)
     with another_version(Histogram, COARSER):

@@ -78,6 +78,7 @@ def test_a_run_goes_on_with_its_method_after_the_rule_has_changed(place, rule, s
     assert [record.run_key for record in run.open_ledger().runs("town")] == [run.key]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_begun_takes_the_rule_of_today(place, rule, says):
     place.rewrite("cadence: once", "cadence: monthly")
     first = prepared(place, period="2026-01")
@@ -99,6 +100,7 @@ def test_a_drawn_run_that_is_not_here_is_paid_no_second_time(place, rule):
     assert caught.value.run == run.key
 
 
+@pytest.mark.slow
 def test_all_that_the_rule_may_choose_is_looked_for(place, rule):
     for name in registry.AUTOMATIC:
         rule(name)

@@ -144,6 +144,7 @@ def test_a_fit_that_died_counts_too(place):
     assert Ledger.open(place.ledger).verify().ok
 
 
+@pytest.mark.slow
 def test_bisecting_a_limit_ends_at_the_registered_number(place):
     """Before: 20 periods of `max_rows` gave the exact number of rows. What is left is memory."""
     spec, low, high, refused = place.spec.read_text(), 1, 1 << 8, 0

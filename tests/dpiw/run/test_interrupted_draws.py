@@ -137,6 +137,7 @@ def test_a_process_that_was_killed_between_two_draws(generator, weights, stage, 
          ("dpcgan", "discriminator"), ("dpgan", "measured"),
      ])],
 )  # fmt: skip
+@pytest.mark.slow
 def test_more_rows_of_every_method(generator, weights, tmp_path):
     """From the draws that are kept: for nothing, with weights of their own; or refused by name."""
     spec = prepared(tmp_path, generator, weights)

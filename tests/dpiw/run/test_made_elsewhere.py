@@ -125,6 +125,7 @@ def test_a_file_that_is_not_as_declared_reserves_nothing(make_workplace, harm):
     assert not list(place.root.glob(f"state/workspace/**/{MADE_ELSEWHERE}*"))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_copy_when_the_original_is_gone(make_workplace):
     """Started anew from its spec, whatever lies in the old place by then."""
     place = make_workplace()

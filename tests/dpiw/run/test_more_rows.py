@@ -189,6 +189,7 @@ def test_folders_of_the_same_draws_are_charged_once(place, given):
         whole_runs.reserved(place)
 
 
+@pytest.mark.slow
 def test_later_releases_follow_one_for_which_more_rows_stand(make_workplace):
     """Two releases and more rows of the first; the first's own folder is lost."""
     place = make_workplace(epsilon="9", weights="none")

@@ -344,6 +344,7 @@ def test_a_population_of_persons_is_not_paid_by_rows(make_workplace):
     assert spent(place, "visitors").epsilon == 2
 
 
+@pytest.mark.slow
 def test_a_cloned_ledger(workplace):
     """Two copies of one ledger: what one releases, the other must pay before it goes on."""
     clone = workplace.root / "clone.sqlite"

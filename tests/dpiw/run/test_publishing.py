@@ -108,6 +108,7 @@ def test_weights_that_are_not_worth_their_budget_leave_it_to_the_generator(workp
     assert run.plan.composed["pld"] > 0.2 * 0.999  # all of it, not half
 
 
+@pytest.mark.slow
 def test_a_release_built_under_a_replaced_key_is_signed_anew(workplace):
     """Built and signed, not yet published; then the key is replaced."""
     run = ready(workplace)
@@ -131,6 +132,7 @@ def test_weights_are_fitted_on_rows_that_are_not_published(workplace):
     assert not published.equals(fitting)
 
 
+@pytest.mark.slow
 def test_unnormalised_weights_estimate_totals(workplace):
     text = workplace.spec.read_text()
     workplace.spec.write_text(
@@ -164,6 +166,7 @@ def test_damaged_rows_are_named_and_not_taken_for_confidential_ones(make_workpla
     assert verify(steps.publish(run))
 
 
+@pytest.mark.slow
 def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace):
     """Their ranges are read first: nothing is drawn, and nothing is lost. Then the run goes on."""
     weights = "measured, settings: {frequencies: 20, omega_seed: 1, base_rows: 2000}"
@@ -184,6 +187,7 @@ def test_damaged_rows_are_found_before_measured_weights_are_armed(make_workplace
     assert set(drawn["ranges"]) <= {column.name for column in run.plan.schema.released}
 
 
+@pytest.mark.slow
 def test_killed_between_parts_nothing_is_published_and_the_rows_stay(workplace, monkeypatch):
     """Rows are read in batches of 64 and published in parts of 100, whatever was interrupted."""
     run = ready(workplace)

@@ -229,6 +229,7 @@ def test_a_checkpoint_that_is_not_on_record_is_not_resumed_from(make_run, monkey
     assert train(run) == 30  # 12 + 30 = 42, all that is accounted
 
 
+@pytest.mark.slow
 def test_a_restored_ledger_does_not_train_a_second_time(make_run):
     """The ledger comes back from before the arm, or from before the resume."""
     run = make_run()
@@ -250,6 +251,7 @@ def go_on(run: ReleaseRun) -> None:
     steps.fit_generator(run, noise=Cut(0, of=LOTS))
 
 
+@pytest.mark.slow
 def test_a_restored_ledger_buys_no_step(make_run, monkeypatch):
     """Resumed, dead before its first own checkpoint, and the ledger restored to before that."""
     run = make_run()

@@ -43,6 +43,7 @@ def found(make_workplace):
     return place, run, folder
 
 
+@pytest.mark.slow
 def test_what_an_auditor_and_an_analyst_are_told(found, says):
     place, _, folder = found
     certificate = verify(folder).certificate
@@ -142,6 +143,7 @@ def test_a_population_that_sums_vectors_is_refused_before_it_is_charged(make_wor
     assert ledger.spent("village").epsilon == 0
 
 
+@pytest.mark.slow
 def test_a_release_satisfies_its_constraints_and_says_how_often_they_bound(make_workplace):
     place = make_workplace(weights=MEASURED)
     with (place.root / "schema.yaml").open("a") as file:
@@ -230,6 +232,7 @@ def test_aim_fits_inside_its_confidential_stage(make_workplace):
     assert (run.directory / "synthetic_rows.parquet").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_charged_where_nothing_fits(make_workplace, monkeypatch):
     """What fits is tried before the stage is armed, so the same run goes on once it is mended."""
     run = ready_to_draw(make_workplace, "{method: mst}")

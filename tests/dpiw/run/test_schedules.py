@@ -62,6 +62,7 @@ def fires(day: datetime.date, at: datetime.time, zone: str) -> datetime.datetime
 @example("monthly", "Etc/GMT+12", datetime.date(2027, 3, 1), datetime.time(23, 59), [])
 @example("weekly", "Africa/Cairo", datetime.date(2026, 4, 20), datetime.time(0, 30), [])
 @example("yearly", "Pacific/Chatham", datetime.date(2026, 1, 1), datetime.time(0), [])
+@pytest.mark.slow
 def test_a_schedule_publishes_every_period_once(cadence, zone, first, at, late):
     """Once a period in the spec's zone, and worked however late: its own labels, in order."""
     number = {"daily": 40, "weekly": 30, "monthly": 14, "quarterly": 6, "yearly": 3}[cadence]

@@ -33,6 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_published_run_loses_its_confidential_files_and_nothing_else(place):
     run, folder = publish_run(place.spec)
     (run.directory / "log" / "ingest.log").write_text("confidential")

@@ -96,6 +96,7 @@ def conforms(data: bytes, shapes: str) -> str:
     return "" if agrees else why
 
 
+@pytest.mark.slow
 def test_the_same_release_gives_the_same_bytes(releases: dict[str, VerifiedRelease]) -> None:
     for release in releases.values():
         one, other = (catalogues(release, base_url=BASE) for _ in range(2))

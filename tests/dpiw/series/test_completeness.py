@@ -360,6 +360,7 @@ def give_calendar(place: Any, series: str, path: str = '"{period}.csv"') -> list
     return labels
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_missing(place, says, monkeypatch):
     """As text and as JSON; nothing of the workspace, and no number of reads."""
     assert "`series: {first: LABEL}`" in says("series", place.spec, code=SpecError.exit_code)

@@ -167,6 +167,7 @@ def test_every_link_leads_to_a_file(desk):
     assert address in Read(page).codes[0]
 
 
+@pytest.mark.slow
 def test_the_code_that_loads_a_release_works(desk, monkeypatch):
     out = typed(desk)
     shutil.copy(desk.key, desk.releases / "curator.pub")
@@ -223,6 +224,7 @@ def test_a_folder_that_does_not_verify_is_an_incident_and_its_page_goes(desk):
     assert b"forged" not in b"".join(files.values())
 
 
+@pytest.mark.slow
 def test_a_release_of_another_key_or_of_no_entry_is_not_shown(desk):
     other = create_key_pair(desk.root, "other")[1]
     facts = facts_of(build_site(desk.report(public_keys=[other]), out=desk.out))
@@ -235,6 +237,7 @@ def test_a_release_of_another_key_or_of_no_entry_is_not_shown(desk):
     assert "No entry of the ledger published" in str(facts["incidents"])
 
 
+@pytest.mark.slow
 def test_without_a_key_the_site_says_so(desk):
     files = build_site(desk.report(public_keys=[]), out=desk.out)
     assert len(facts_of(files)["releases"]) == 2
@@ -248,6 +251,7 @@ def calendar(desk, out: str) -> dict[str, bytes]:
     return contents(typed(desk, "--spec", "calendar.yaml", "--today", "2027-02-10", out=Path(out)))
 
 
+@pytest.mark.slow
 def test_the_calendar_names_what_is_missing_and_why(desk):
     files = calendar(desk, "public")
     (series,) = facts_of(files)["series"]

@@ -183,5 +183,6 @@ def test_nothing_is_cut_off_or_hard_to_read_at_any_width(kind, report, two_perio
 
 
 @pytest.mark.parametrize("kind", ["year", "strange"])
+@pytest.mark.slow
 def test_nothing_is_cut_off_on_a_telephone_or_a_wide_screen(kind, report, two_periods, look_at):
     looked_at(kind, report, two_periods, look_at, CORNERS)

@@ -51,6 +51,7 @@ def test_a_bad_row_changes_no_other(bench, read):
 
 @pytest.mark.nightly_cases("one label")  # a constant table has one label, too
 @pytest.mark.parametrize("table", ["one label", "constant", "nothing but missing", "no rows"])
+@pytest.mark.slow
 def test_a_degenerate_table_ends_in_a_release_like_any_other(workplace, table):
     """Rows 7, 10 to 12 to the very end: no step fails, and the plan is the same."""
     planned = ReleaseRun.prepare(workplace.spec, period=None).plan.digest

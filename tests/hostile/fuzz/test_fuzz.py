@@ -53,6 +53,7 @@ def judged_here(monkeypatch):
 
 @pytest.mark.usefixtures("judged_here")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.slow
 def test_the_short_way_is_the_way_of_ingest(kind, tmp_path):
     """The children leave out Great Expectations, for speed: `ingest` itself judges the same."""
     verdicts = set()

@@ -185,6 +185,7 @@ def files_outside(place, run):
 # Row 15: verdicts stay where they were made
 
 
+@pytest.mark.slow
 def test_verdicts_of_great_expectations_stay_in_the_private_folder(finished):
     workplace, run, folder = finished
     verdicts = json.loads((run.private / "validation.json").read_bytes())
@@ -285,6 +286,7 @@ def test_arguments_of_a_stage_are_its_name_and_folder(workplace, monkeypatch):
 # Rows 24-27: randomness
 
 
+@pytest.mark.slow
 def test_two_runs_of_the_same_spec_share_no_noise(finished, workplace):
     """Row 25: the same table, spec and period twice; every drawn number differs."""
     drawn = []
@@ -330,6 +332,7 @@ def _without_docstrings(tree):
     return tree
 
 
+@pytest.mark.slow
 def test_no_generator_is_made_where_privacy_noise_is_drawn():
     files = set()
     for path in (ROOT / "dpiw").rglob("*.py"):

@@ -155,6 +155,7 @@ def test_a_row_count_in_the_certificate_is_seen(template, monkeypatch):
     assert "certificate.json" in [name for name, *_ in differences(first, second)]
 
 
+@pytest.mark.slow
 def test_an_abort_on_a_value_is_seen(template, monkeypatch):
     real = INGEST.canonical_frame
 

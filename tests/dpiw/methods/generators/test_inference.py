@@ -99,6 +99,7 @@ BEHIND = ((300, 12, 12, 12, 12), [(0, 1), *combinations(range(1, 5), 2)])
 
 
 @pytest.mark.parametrize(("sizes", "cliques"), [LONG_COLUMN, BEHIND], ids=["long", "behind"])
+@pytest.mark.slow
 def test_pairs_take_no_more_memory_than_a_plan_counts_on(sizes, cliques, monkeypatch):
     """At blocks of this model's size; without blocks more, where there is anything to divide."""
     monkeypatch.setattr(inference, "BLOCK_CELLS", 1)
@@ -163,6 +164,7 @@ def test_a_fit_that_is_not_finite_has_no_rows(value):
 
 @pytest.mark.nightly_cases("[2]", "[3]", "[5]")
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_a_fit_is_as_near_as_any_table_and_of_maximal_entropy(seed):
     """Against a search over all joint tables; noise of another size in each marginal."""
     rng, sizes, total = np.random.default_rng(seed), (3, 4, 2, 3), 500.0

@@ -38,6 +38,7 @@ def error(log_weights, u):
     return math.sqrt(np.mean((log_weights - target) ** 2)), math.sqrt(np.mean(target**2))
 
 
+@pytest.mark.slow
 def test_weights_of_a_known_ratio_beat_no_weights():
     """At a generous budget the error of the log weights is below half of that of weights one."""
     estimator = ready(

@@ -129,6 +129,7 @@ def test_seeded_noise_never_becomes_publishable():
     assert not trained(SeededNoise(1), steps=2)[1].publishable
 
 
+@pytest.mark.slow
 def test_effort_becomes_noise_continuously_and_downwards():
     training = settings.training(steps=300, sampling_rate=0.05)
     efforts = np.geomspace(1e-6, 1e6, 200)

@@ -26,6 +26,7 @@ def two_sided(law, value):
 
 
 @sources
+@pytest.mark.slow
 def test_the_normals_are_normal(source):
     """Kolmogorov-Smirnov, and the counts beyond three and four deviations on either side."""
     draws = source().gaussian_vector(scale=3.0, size=400_000) / 3.0

@@ -61,6 +61,7 @@ def some_blocks(draw):
 
 @settings(max_examples=40)
 @given(some_blocks(), st.floats(0.01, 30), st.floats(0.01, 30), st.integers(0, 99))
+@pytest.mark.slow
 def test_chosen_blocks_have_the_norm_and_the_room_that_were_paid(blocks, room, beside, seed):
     schema, chosen = blocks
     assert Chosen.from_json(json.loads(json.dumps(chosen.to_json())), schema) == chosen

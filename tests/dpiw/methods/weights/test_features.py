@@ -324,6 +324,7 @@ def test_a_value_beyond_a_range_counts_as_its_end():
 
 @settings(derandomize=True, database=None, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.9), st.floats(0.001, 0.1))
+@pytest.mark.slow
 def test_the_norm_bound_holds_within_any_range(seed, low, width):
     rows = extreme_rows(RANGED, 60, np.random.default_rng(seed))
     ranges = Ranges(bounds={"a": (low, low + width)})
@@ -369,6 +370,7 @@ def test_a_sum_keeps_the_ranges_of_the_rows_it_was_drawn_beside(rng):
 
 
 @pytest.mark.parametrize("beyond", [0.99, 1.01])
+@pytest.mark.slow
 def test_where_the_noise_is_loud_features_keep_the_bounds_and_products_their_credit(rng, beyond):
     """A narrow range, or a low credit of products, would fit what is mostly noise."""
     map_ = {"numbers": 1.0, "fourier": 1.0}

@@ -20,6 +20,7 @@ from tests.support.specs import spec
 from tests.support.worlds import declared
 
 
+@pytest.mark.slow
 def test_a_heap_at_the_lower_bound_leaves_other_quantiles_narrow():
     """Six in ten have none; nobody is below, so that the first halves have one side alone."""
     schema = declared(

@@ -311,6 +311,7 @@ def test_what_was_drawn_is_told():
     assert [logs[0] for logs in of_level[4:]] == [0, 0]
 
 
+@pytest.mark.slow
 def test_weighted_sums_are_those_of_all_rows():
     """Of 200 tables, each sum within chance, and on average (5 standard errors)."""
     off = []
@@ -359,6 +360,7 @@ def test_columns_of_many_levels_add_no_more_than_half(asked, levels):
     rows=st.integers(1, 300), asked=st.integers(1, 400), block=st.integers(1, 50),
     levels=st.integers(1, 9), seed=st.integers(0, 99),
 )  # fmt: skip
+@pytest.mark.slow
 def test_any_table_in_any_blocks(rows, asked, block, levels, seed):
     rng = np.random.default_rng(seed)
     columns = {"place": np.arange(rows), "level": rng.geometric(0.5, rows).clip(max=levels) - 1}

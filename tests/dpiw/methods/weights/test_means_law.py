@@ -100,6 +100,7 @@ def test_where_the_generator_is_far_off_intervals_reach_what_no_feature_does():
     assert held[1] / 100 > 0.95
 
 
+@pytest.mark.slow
 def test_what_shrinkage_withholds_is_reached_by_the_pull():
     """A generator that is right but for one direction, by 6 of the prior's standard deviations.
 
@@ -286,6 +287,7 @@ def test_of_the_rows_error_is_left_what_calibration_leaves():
     assert np.mean(variances, axis=0)[0] < 0.3 * plain[0]
 
 
+@pytest.mark.slow
 def test_the_base_s_own_error_is_in_it_where_the_generator_is_right():
     """300 bases of a generator that is right, credit without end: a mean's error is the base's.
 

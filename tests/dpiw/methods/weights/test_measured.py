@@ -181,6 +181,7 @@ def test_weights_move_the_base_to_the_private_rows():
     json.dumps(weights.facts, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_where_the_generator_is_right_weights_are_not_to_be_used():
     """The verdict of 20 releases; red by chance below 1e-8 at a rate of 1/20 above p = 0.05."""
     schema, verdicts = numbers(3, target=True), []

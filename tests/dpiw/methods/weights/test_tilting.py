@@ -163,6 +163,7 @@ def test_a_generator_that_is_right_gets_more_credit():
 
 
 @pytest.mark.parametrize("level", [0.05, 0.2])
+@pytest.mark.slow
 def test_the_tests_have_their_size(level):
     """400 generators that are right; red by chance in one run of 10^6."""
     rng = np.random.default_rng(11)
@@ -271,6 +272,7 @@ def test_a_part_has_the_misfit_of_its_own_features():
     np.testing.assert_allclose(whole.chi_square(), alike.chi_square())
 
 
+@pytest.mark.slow
 def test_products_that_a_generator_lost_have_less_credit_and_are_found_again():
     """60 directions in which it is right, and one product in which it is not: 20 worlds.
 
