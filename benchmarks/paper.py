@@ -369,7 +369,7 @@ def compute(cell: Cell, store: Store) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = options(__doc__, "paper")
+    parser = options(__doc__, "paper", again=False)
     parser.add_argument("--quick", action="store_true", help="a look, beside the cache")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--runs", type=int, help="of every part that is asked for")

@@ -72,15 +72,19 @@ class Store:
 # Options
 
 
-def options(description: str | None, cache: str) -> argparse.ArgumentParser:
-    """A parser with the options that every study has; `cache` is a folder below .dpiw."""
+def options(description: str | None, cache: str, *, again: bool = True) -> argparse.ArgumentParser:
+    """A parser with the options that every study has; `cache` is a folder below .dpiw.
+
+    `again`: whether its record has lines that can be compared (`made_again`).
+    """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with the data sets' files")
     parser.add_argument("--jobs", type=int, default=1, help="cells at once")
     parser.add_argument("--page", action="store_true", help="make the page of the record again")
-    parser.add_argument(
-        "--again", action="store_true", help="compare these lines with the record's, and say so"
-    )
+    if again:
+        parser.add_argument(
+            "--again", action="store_true", help="compare these lines with the record's, and say so"
+        )
     parser.add_argument("--cache", type=Path, default=ROOT / ".dpiw" / cache)
     parser.add_argument("--out", type=Path, help="of the page; default: benchmarks/results")
     return parser

@@ -30,12 +30,11 @@ SHOWN = 4
 def state(record: Path, tree: Tree, most: int | None = None) -> str:
     """Why a page is not of the code in `tree`, with names of that many files; empty if it is."""
     text = record.read_text() if record.exists() else "{}"
-    own = dict.fromkeys(stamps(json.loads(text)))
+    facts = json.loads(text)
+    own = dict.fromkeys(stamps(facts.get(AGAIN, facts)))
     if not own:
         return NO_COMMIT
     files = files_of(script_of(re.findall(r'"command": "(.*?)"', text)[0]), tree)
-    if json.loads(text).get(AGAIN, {}).get("code") == code(files):
-        return ""
     since, others = list[str](), set[str]()
     for commit, kept in own:
         if kept == code(files):

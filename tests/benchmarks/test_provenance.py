@@ -119,9 +119,9 @@ def test_a_page_is_fresh_until_its_code_changes(home, tmp_path):
     assert named(tmp_path, **record) == named(tmp_path, **told) == message
     assert provenance.commit() == f"{commit}-dirty"
     assert named(tmp_path, **provenance.stamp("make page")) == ""  # by its digest
-    again = {"lines": 1, "commit": "1", "code": provenance.stamp("make page")["code"]}
+    again = {"lines": 1, "commit": commit, "code": provenance.stamp("make page")["code"]}
     assert named(tmp_path, **record, again=again) == "", "later code made lines again"
-    assert named(tmp_path, **record, again=again | {"code": "0"}) == message
+    assert named(tmp_path, **record | {"commit": "0"}, again=record) == message
     missing = "Git does not have its commit 0000000 here"
     assert named(tmp_path, **told | {"parts": {"commit": "0000000"}}) == missing
 
