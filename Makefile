@@ -127,6 +127,11 @@ SUITE = @PYTHON=$(BIN)/python tests/suite.sh $@
 test-crash: $(VENV)/.test
 	$(SUITE) crash 1 $(ONLY)
 
+# With a container engine, and a network or images for it.
+.PHONY: test-containers
+test-containers: $(VENV)/.test
+	@PYTHON=$(BIN)/python tests/containers.sh
+
 nightly: $(VENV)/.test
 	$(SUITE) nightly 1 $(ONLY)
 

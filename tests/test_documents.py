@@ -158,10 +158,17 @@ ELSEWHERE = {
     "dpiw release SPEC --pay-again": ("a part; typed as a whole", AGAIN),
     **dict.fromkeys(
         ("sudo deployments/secrets.sh",
+         "sudo install -m 600 -o 10001 keys/curator.key deployments/secrets/curator_key",
          "docker compose -f deployments/compose.yaml up --build --detach",
+         "docker compose -f deployments/compose.yaml run --rm --no-deps -e PGPASSWORD worker dpiw"
+         " ledger register town --create --ledger"
+         " 'postgresql+psycopg://custodian@/ledger?host=/var/run/postgresql' --relation"
+         " add_or_remove_one --epsilon 1.5 --delta 1e-4",
+         "docker compose -f deployments/compose.yaml exec worker dpiw series"
+         " /srv/dpiw/institution/release.yaml",
          *(f"prefect work-pool create dpiw --type {kind} --base-job-template"
            f" deployments/pool-{kind}.json" for kind in ("process", "docker", "kubernetes"))),
-        ("needs a container engine, a server or another user", CONTAINERS)),
+        ("needs an engine (tests/containers.sh), a server or another user", CONTAINERS)),
     "dpiw ledger witness --ledger release.yaml --check head.tsr --certificate tsa-ca.pem":
         ("needs an authority's answer", STAMPED),
     "prefect automation create --from-file deployments/automations.yaml":
