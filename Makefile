@@ -10,7 +10,7 @@ JOBS   ?= 2
 
 help:
 	@echo "make release     install what a release needs, and publish the worked example"
-	@echo "make test        install what the tests need, and run those of at most half a second"
+	@echo "make test        install what the tests need, and run the fast ones"
 	@echo "make test-slow   the others that every change must pass"
 	@echo "make test-crash  kill matrix, races, tampering; make nightly: longer variants, fuzzing"
 	@echo "make test-oldest the tests with the oldest dependencies admitted; make test-newest: the newest"

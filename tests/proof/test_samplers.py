@@ -227,6 +227,7 @@ sources = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize(("full", "source"), TIERS, ids=["fast", "seeded", "full"])
+@pytest.mark.slow
 def test_a_sampler_has_its_scale_and_no_other(full, source, name, prove):
     sampler = SAMPLERS[name]
     size = sampler.full if full else sampler.fast

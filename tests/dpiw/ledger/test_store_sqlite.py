@@ -137,6 +137,7 @@ def test_an_old_sqlite_is_refused(tmp_path, monkeypatch):
         Ledger.create(tmp_path / "ledger")
 
 
+@pytest.mark.slow
 def test_a_held_lock_ends_in_an_error_not_in_a_wait(sqlite_ledger):
     patient = opened(sqlite_ledger.location, wait=0.2)
     other = sqlite3.connect(sqlite_ledger.location, isolation_level=None)

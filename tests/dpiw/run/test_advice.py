@@ -106,6 +106,7 @@ STATES: dict[str, tuple[Callable[[Any], Any], dict[str, Any], type[errors.DPIWEr
 
 
 @pytest.mark.parametrize("name", STATES)
+@pytest.mark.slow
 def test_a_release_costs_and_leaves_what_was_said_or_is_refused(name, make, facts):
     state, changes, error = STATES[name]
     place = make(**changes)

@@ -141,6 +141,7 @@ def run_step(name: str, run: ReleaseRun) -> Path:
 
 @pytest.mark.parametrize("name", MEASURED)
 @pytest.mark.parametrize("error", [KeyError("noise"), SpecError("not this file")])
+@pytest.mark.slow
 def test_what_fails_behind_a_draw_keeps_what_was_drawn(place, name, error, monkeypatch):
     """It says what is safe and whom to ask; repaired, the run publishes the same draws."""
     drawn = draw(prepared(place))

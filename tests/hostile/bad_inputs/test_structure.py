@@ -22,6 +22,7 @@ def bench(make_workplace):
 
 @pytest.mark.nightly_cases("16 truths", "30 structs", "30 maps")
 @pytest.mark.parametrize("case", list(STRUCTURE))
+@pytest.mark.slow
 def test_structure_is_refused_without_charge(bench, case):
     content, match, settings = STRUCTURE[case]
     before = bench.spent()
