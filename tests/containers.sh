@@ -12,7 +12,8 @@ place="$(mktemp -d)"
 export COMPOSE_PROJECT_NAME=dpiw-test
 sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
 cd "$place"
-git clone -q "$here" checkout && cd checkout
+git clone -q "$here" checkout
+cd checkout
 compose() { docker compose -f deployments/compose.yaml "$@"; }
 end() { compose down --volumes --timeout 30 >"$place/down.log" 2>&1; $sudo rm -rf "$place"; }
 trap end EXIT
@@ -78,7 +79,8 @@ for month in 01 02 03 04; do
 done
 ends 0 compose exec -T worker deployments/entry.sh prefect deployment run dpiw-series/catch-up
 for _ in $(seq 90); do [[ "$(months)" =~ 2025-01\ +published ]] && break; sleep 10; done
-compose kill -s KILL server && compose up --detach
+compose kill -s KILL server
+compose up --detach
 for _ in $(seq 90); do [[ "$(months)" =~ 2025-04\ +published ]] && break; sleep 10; done
 found="$(months | awk '/^2025/ {print $2}' | xargs)"
 [ "$found" = "published published missing published" ] || fail "months: $found"
@@ -90,7 +92,8 @@ ends 54 compose exec -T worker sh -c 'dpiw verify /srv/dpiw/site/releases/*-2025
 ends 0 compose exec -T worker dpiw site /srv/dpiw/site --ledger "$spec" --key /srv/dpiw/institution/curator.pub --key /srv/dpiw/institution/second.pub
 curl -fsS http://127.0.0.1:8080/index.json | grep -q withdrawn || fail "the site"
 claim "a release is withdrawn; readers are refused, and the site says so"
-compose down --timeout 60 && compose up --detach
+compose down --timeout 60
+compose up --detach
 found="$(months | awk '/^2025/ {print $2}' | xargs)"
 [ "$found" = "published withdrawn missing published" ] || fail "after a restart: $found"
 ends 0 compose exec -T worker dpiw ledger verify --ledger "$spec" --key /srv/dpiw/institution/curator.pub --key /srv/dpiw/institution/second.pub
